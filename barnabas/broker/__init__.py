@@ -1,0 +1,1 @@
+"""The broker: server shell, replicas, metadata, coordinators."""

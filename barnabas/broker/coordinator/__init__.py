@@ -1,0 +1,1 @@
+"""Transaction and group coordinators."""

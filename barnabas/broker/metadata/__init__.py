@@ -1,0 +1,1 @@
+"""Cluster metadata: records, image, controller."""

@@ -1,0 +1,154 @@
+"""The four ports through which Barnabas reaches the world: clock, randomness, disk, network.
+
+Protocol classes only. The real ones live in `barnabas.runtime`, the memory disk in `barnabas.storage.disk`, the simulated
+ones in `barnabas.testing.simulation`. They are injected at one composition root (`broker/node.py`, the client's constructor);
+nothing else in the package calls `time`, `random`, `os.urandom`, `uuid4`, `open` or `loop.create_server` and kin.
+
+Paths on a Disk are relative, separated by "/", e.g. "orders-0/00000000000000000000.log".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+__all__ = ["Buffer", "Clock", "Disk", "DiskLock", "File", "Listener", "Network", "Rng"]
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    """Time in milliseconds. Deadlines use `monotonic_ms`, timestamps in files and on the wire use `now_ms`."""
+
+    def now_ms(self) -> int:
+        """Wall clock: milliseconds since the Unix epoch."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds from an arbitrary start; never goes back."""
+        ...
+
+
+class Rng(Protocol):
+    """Source of every random decision; seeded in simulation."""
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+        ...
+
+    def randrange(self, stop: int) -> int:
+        """An int in [0, stop)."""
+        ...
+
+    def uuid(self) -> bytes:
+        """16 random bytes in the form of a version-4 UUID; never the reserved all-zero or all-zero-one ids."""
+        ...
+
+
+class File(Protocol):
+    """An open file. Offsets and sizes are bytes. Every method may raise OSError."""
+
+    @property
+    def path(self) -> str: ...
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes from `offset`; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        """Writes all of `data` at `offset` or raises OSError. A failed call may have written a prefix."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class DiskLock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One data directory. Writes are durable only after `sync`; `replace` is durable when it returns."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Opens for reading and writing. FileNotFoundError where it is missing and `create` is false."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a folder, sorted. "" is the root. FileNotFoundError where there is no such folder."""
+        ...
+
+    def mkdir(self, path: str) -> None:
+        """Makes the folder and its parents; no error where it exists."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Removes a file; no error where it is missing."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a folder with all in it; no error where it is missing."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Renames a file or a folder, replacing a file at `target`."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def read(self, path: str) -> bytes:
+        """The whole of a small file (checkpoints, properties)."""
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Writes a small file atomically and durably: aside, synced, renamed over `path`, folder synced."""
+        ...
+
+    def lock(self, path: str) -> DiskLock:
+        """Takes an exclusive lock as Java's FileChannel.lock does (fcntl).
+
+        Raises:
+            barnabas.errors.DirectoryInUse: another live process holds it.
+        """
+        ...
+
+    async def sync(self, files: Sequence[File]) -> None:
+        """Makes everything written to `files` before this call durable, with their folder entries. Off the loop; grouped."""
+        ...
+
+    def sync_now(self, files: Sequence[File]) -> None:
+        """The same, blocking: at start-up and at a clean stop only."""
+        ...
+
+    def available_bytes(self) -> int:
+        """Free space, for DescribeLogDirs and refusals before a write."""
+        ...
+
+
+class Listener(Protocol):
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port really bound (port 0 asks for a free one)."""
+        ...
+
+    def close(self) -> None:
+        """Stops accepting; open connections stay."""
+        ...
+
+
+class Network(Protocol):
+    async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
+        """Serves `factory()` per connection. OSError where the address is taken."""
+        ...
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """OSError where nothing listens. Time-outs are the caller's (`asyncio.timeout`)."""
+        ...

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: declarations, codecs, record batches, connection framing."""

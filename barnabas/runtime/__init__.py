@@ -1,0 +1,1 @@
+"""The real ports: event loop, network, clock, randomness, files."""

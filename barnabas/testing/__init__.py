@@ -1,0 +1,1 @@
+"""Tools for tests: simulation, faults, clusters."""

@@ -1,0 +1,1 @@
+"""The simulated world: virtual time, in-memory network and disks, one seed."""
