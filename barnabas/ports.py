@@ -68,6 +68,8 @@ class File(Protocol):
 
 
 class DiskLock(Protocol):
+    """A held lock of a data directory."""
+
     def release(self) -> None: ...
 
 
@@ -132,6 +134,8 @@ class Disk(Protocol):
 
 
 class Listener(Protocol):
+    """A listening address."""
+
     @property
     def address(self) -> tuple[str, int]:
         """Host and port really bound (port 0 asks for a free one)."""
@@ -143,6 +147,8 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
+    """Streams between nodes and clients, driven by asyncio protocols (plain or buffered)."""
+
     async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
         """Serves `factory()` per connection. OSError where the address is taken."""
         ...
