@@ -1,0 +1,27 @@
+"""The one place where the event loop is chosen: uvloop where it is installed, else asyncio's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["loop_factory", "run"]
+
+T = TypeVar("T")
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes the event loop on this machine."""
+    try:
+        import uvloop
+    except ImportError:  # Windows, or an interpreter uvloop has no wheel for
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Runs `main` to its end on a new loop and returns its result; Ctrl-C cancels it."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main)

@@ -1,0 +1,62 @@
+"""The real network: TCP through the running asyncio or uvloop loop.
+
+Nagle's algorithm is off on every socket: requests and answers are written whole, and a delayed last segment would cost 40 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from barnabas.ports import Listener
+
+__all__ = ["AsyncioNetwork", "TcpListener"]
+
+ACCEPT_BACKLOG = 1_024  # connections waiting to be accepted: a fleet of clients reconnects at once after a restart
+
+
+class TcpListener:
+    """A bound server socket; see `barnabas.ports.Listener`."""
+
+    __slots__ = ("_address", "_server")
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        host, port = server.sockets[0].getsockname()[:2]
+        self._address = (str(host), int(port))
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port really bound."""
+        return self._address
+
+    def close(self) -> None:
+        """Stops accepting; open connections stay."""
+        self._server.close()
+
+
+class AsyncioNetwork:
+    """The `Network` port over the running loop."""
+
+    __slots__ = ()
+
+    async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
+        """Serves `factory()` per connection; host "" means every interface. OSError where the address is taken."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(factory, host or None, port, backlog=ACCEPT_BACKLOG)
+        for listening in server.sockets:
+            # Accepted sockets inherit it on Linux; elsewhere both loops set it on each TCP transport they make.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return TcpListener(server)
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """OSError where nothing listens. Time-outs are the caller's (`asyncio.timeout`)."""
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.create_connection(factory, host, port)
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return transport, protocol

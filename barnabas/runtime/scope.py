@@ -1,0 +1,201 @@
+"""Scope: tasks that belong together, started and cancelled in creation order.
+
+Driven by: `start` and `child`, the ends of its tasks, `cancel` or `stop`.
+Emits: the cancellation of what it holds; the crash of a task, once, to `on_crash` and to whoever waits in `join` or leaves
+the `async with` block.
+
+Invariants: no task outlives its scope's `stop`; cancellation is the only way to stop, and a crash is not a cancellation:
+the first exception of a task cancels the rest of the scope and is kept. Everything runs in creation order, never in that
+of a set (asyncio.TaskGroup and asyncio.wait walk sets ordered by memory address), so that a simulated run repeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, TypeVar
+
+from barnabas.errors import LocalProtocolError
+
+__all__ = ["Scope"]
+
+T = TypeVar("T")
+
+
+class Scope:
+    """A group of tasks and of inner scopes.
+
+    Used as `async with Scope("node 1") as scope:` or through `start` … `await stop()`. Leaving the block cancels whatever
+    still runs; await `join()` inside it to let the tasks finish first.
+
+    Args:
+        name: prefix of the tasks' names, for logs.
+        on_crash: called with the first exception that ends a task. Without it the exception goes to the loop's exception
+            handler, so that it is never lost; inside `async with` it is raised from the block instead.
+    """
+
+    __slots__ = (
+        "_body",
+        "_children",
+        "_crash",
+        "_heirs",
+        "_interrupted",
+        "_on_crash",
+        "_parent",
+        "_stopping",
+        "_tasks",
+        "_waiters",
+        "name",
+    )
+
+    def __init__(self, name: str, *, on_crash: Callable[[BaseException], None] | None = None) -> None:
+        self.name = name
+        self._on_crash = on_crash
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # a dict keeps creation order, a set would not
+        self._children: dict[Scope, None] = {}
+        self._parent: Scope | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._crash: BaseException | None = None
+        self._heirs = 0  # blocks and joins that will raise the crash, so that the loop's handler need not hear of it
+        self._stopping = False
+        self._body: asyncio.Task[Any] | None = None  # the task inside `async with`, interrupted by a crash
+        self._interrupted = False
+
+    @property
+    def crash(self) -> BaseException | None:
+        """The first exception that ended a task of this scope, else None."""
+        return self._crash
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the scope was cancelled: it takes no new tasks."""
+        return self._stopping
+
+    def __len__(self) -> int:
+        """Tasks that still run, those of inner scopes included."""
+        return len(self._tasks) + sum(len(child) for child in self._children)
+
+    def start(self, coroutine: Coroutine[Any, Any, T], *, name: str = "task") -> asyncio.Task[T]:
+        """Starts a task in this scope.
+
+        Raises:
+            LocalProtocolError: the scope is stopping.
+        """
+        if self._stopping:
+            coroutine.close()
+            raise LocalProtocolError(f"scope {self.name!r} is stopping, task {name!r} cannot start")
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self.name}/{name}")
+        self._tasks[task] = None
+        task.add_done_callback(self._on_done)
+        return task
+
+    def child(self, name: str, *, on_crash: Callable[[BaseException], None] | None = None) -> Scope:
+        """An inner scope, cancelled with this one. Its crash stays its own where `on_crash` is given, else it is this scope's."""
+        if self._stopping:
+            raise LocalProtocolError(f"scope {self.name!r} is stopping, scope {name!r} cannot start")
+        scope = Scope(f"{self.name}/{name}", on_crash=on_crash or self._crashed)
+        scope._parent = self
+        self._children[scope] = None
+        return scope
+
+    def cancel(self) -> None:
+        """Cancels every task in creation order, inner scopes first; returns at once. The calling task itself is spared."""
+        self._stopping = True
+        for child in list(self._children):
+            child.cancel()
+        current = _current_task()
+        for task in list(self._tasks):
+            if task is not current:
+                task.cancel()
+        self._settle()
+
+    async def stop(self) -> None:
+        """Cancels every task and waits until all have ended (but for the calling one). Raises nothing of theirs."""
+        self.cancel()
+        await self._ended()
+
+    async def join(self) -> None:
+        """Waits until every task has ended by itself; raises the first crash."""
+        self._heirs += 1
+        try:
+            await self._ended()
+        finally:
+            self._heirs -= 1
+        if self._crash is not None:
+            raise self._crash
+
+    async def __aenter__(self) -> Scope:
+        self._heirs += 1
+        self._body = asyncio.current_task()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        body, self._body = self._body, None
+        self.cancel()
+        try:
+            await self._ended()
+        finally:
+            self._heirs -= 1
+            if self._interrupted and body is not None:
+                body.uncancel()
+        if self._crash is not None and (error is None or isinstance(error, asyncio.CancelledError)):
+            raise self._crash
+        return False
+
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self._crashed(error)
+        self._settle()
+
+    def _crashed(self, error: BaseException) -> None:
+        if self._crash is not None:
+            return
+        self._crash = error
+        if self._on_crash is not None:
+            self._on_crash(error)
+        elif not self._heirs:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"a task of scope {self.name!r} crashed", "exception": error}
+            )
+        elif self._body is not None:
+            self._interrupted = True
+            self._body.cancel()
+        self.cancel()
+
+    def _settle(self) -> None:
+        """Wakes who waits for the end, here and above, and leaves the parent once stopped and empty."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+        parent = self._parent
+        if parent is not None:
+            if self._stopping and not self._tasks and not self._children:
+                self._parent = None
+                parent._children.pop(self, None)
+            parent._settle()
+
+    def _running(self, spared: asyncio.Task[Any] | None) -> bool:
+        return any(task is not spared for task in self._tasks) or any(
+            child._running(spared) for child in self._children
+        )
+
+    async def _ended(self) -> None:
+        current = _current_task()
+        while self._running(current):
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # called outside a running loop, as when a test tears down
+        return None
