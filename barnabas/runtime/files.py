@@ -1,0 +1,374 @@
+"""The file disk: the Disk port over a real data directory.
+
+Driven by: storage and the broker, through the port. Emits: files of Kafka's names, OSError from the system as it is.
+
+Reads and writes are `pread` and `pwrite` on the calling thread; fsync runs on one worker thread, and calls that arrive while it
+works are served together by its next round (group commit). Descriptors are opened on first use and at most `open_files_max` stay
+open: the least recently used ones are closed and opened again when needed, so thousands of partitions fit in a soft limit of 1,024.
+
+Invariants: a descriptor being synced is pinned, so it is neither closed nor reused under the worker. A file is opened again by its
+path: close a handle before its file is renamed. POSIX only (`fcntl`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from barnabas.errors import DirectoryInUse
+from barnabas.ports import Buffer, DiskLock, File
+
+__all__ = ["DiskFile", "FileDisk"]
+
+_OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_FILE_MODE = 0o644
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
+
+
+def _fsync(fd: int) -> None:
+    if _FULL_SYNC is not None:
+        fcntl.fcntl(fd, _FULL_SYNC)
+    elif hasattr(os, "fdatasync"):
+        os.fdatasync(fd)  # the size is flushed too: data could not be read back without it
+    else:
+        os.fsync(fd)
+
+
+class DiskFile:
+    """A file of a FileDisk; its descriptor comes and goes."""
+
+    __slots__ = ("_closed", "_disk", "_fd", "_full_path", "_path", "created", "pins", "used")
+
+    def __init__(self, disk: FileDisk, path: str, full_path: str, fd: int, created: bool) -> None:
+        self._disk = disk
+        self._path = path
+        self._full_path = full_path
+        self._fd = fd
+        self._closed = False
+        self.created = created  # its folder entry is not synced yet
+        self.pins = 0  # syncs under way
+        self.used = True  # since the hand of the clock last passed
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def descriptor(self) -> int:
+        """The open descriptor; opens it again where it was evicted. OSError (EBADF) after close."""
+        self.used = True
+        if self._fd >= 0:
+            return self._fd
+        if self._closed:
+            raise OSError(errno.EBADF, "file is closed", self._path)
+        self._fd = os.open(self._full_path, _OPEN_FLAGS)
+        self._disk.opened(self)
+        return self._fd
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self.used = True
+        fd = self._fd if self._fd >= 0 else self.descriptor()
+        data = os.pread(fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # short: the end of the file, or more than one call gives (2 GiB)
+        have = len(data)
+        while have < size:
+            data = os.pread(fd, size - have, offset + have)
+            if not data:
+                break
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        self.used = True
+        fd = self._fd if self._fd >= 0 else self.descriptor()
+        size = len(data)
+        written = os.pwrite(fd, data, offset)
+        while written < size:  # a signal or a full disk cut it short; the next call tells which
+            written += os.pwrite(fd, memoryview(data)[written:], offset + written)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.descriptor(), size)
+
+    def size(self) -> int:
+        return os.fstat(self.descriptor()).st_size
+
+    def close(self) -> None:
+        self._closed = True
+        self._disk.forget(self)
+        self.evict()
+
+    def evict(self) -> None:
+        """Closes the descriptor, unless a sync holds it; `unpin` does it then."""
+        if self._fd >= 0 and not self.pins:
+            os.close(self._fd)
+            self._fd = -1
+
+    def pin(self) -> int:
+        """Holds the descriptor for a sync. A file closed meanwhile (its segment was deleted) has nothing left to sync: -1."""
+        if self._closed and self._fd < 0:
+            return -1
+        fd = self.descriptor()
+        self.pins += 1
+        return fd
+
+    def unpin(self) -> None:
+        self.pins -= 1
+        if self._closed:
+            self.evict()
+
+
+class _FileLock:
+    """POSIX locks belong to the process, so a table of our own refuses a second holder within it, as Java's does."""
+
+    held: dict[str, None] = {}  # noqa: RUF012 - shared by design: the lock's scope is the process
+
+    __slots__ = ("_fd", "_name")
+
+    def __init__(self, full_path: str, path: str) -> None:
+        self._name = os.path.realpath(full_path)
+        if self._name in self.held:
+            raise DirectoryInUse(f"{full_path} is locked by this process already")
+        fd = os.open(full_path, _OPEN_FLAGS | os.O_CREAT, _FILE_MODE)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise DirectoryInUse(
+                f"{full_path} is locked by another process; stop it or use another data directory"
+            ) from error
+        self._fd = fd
+        self.held[self._name] = None
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            self.held.pop(self._name, None)
+            os.close(self._fd)
+            self._fd = -1
+
+
+class FileDisk:
+    """A data directory of the file system.
+
+    Args:
+        root: made if it is missing.
+        open_files_max: descriptors of partition files kept open at once.
+    """
+
+    def __init__(self, root: str, *, open_files_max: int = 600) -> None:
+        self.root = os.path.abspath(root)
+        os.makedirs(self.root, exist_ok=True)
+        self._open_files_max = open_files_max
+        self._open: dict[DiskFile, None] = {}  # files with a descriptor, in the order of the clock's hand
+        self._worker: ThreadPoolExecutor | None = None
+        self._waiting: list[tuple[Sequence[File], asyncio.Future[None]]] = []
+        self._syncing = False
+
+    # -- the Disk port --------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        full_path = f"{self.root}/{path}"
+        created = False
+        try:
+            fd = os.open(full_path, _OPEN_FLAGS | (os.O_CREAT | os.O_EXCL if create else 0), _FILE_MODE)
+            created = create
+        except FileExistsError:
+            fd = os.open(full_path, _OPEN_FLAGS)
+        file = DiskFile(self, path, full_path, fd, created)
+        self.opened(file)
+        return file
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(f"{self.root}/{path}")
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(f"{self.root}/{path}"))
+
+    def mkdir(self, path: str) -> None:
+        full_path = f"{self.root}/{path}"
+        try:
+            os.mkdir(full_path)
+        except OSError:
+            os.makedirs(full_path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(f"{self.root}/{path}")
+        except FileNotFoundError:
+            pass
+
+    def remove_tree(self, path: str) -> None:
+        try:
+            shutil.rmtree(f"{self.root}/{path}")
+        except FileNotFoundError:
+            pass
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(f"{self.root}/{source}", f"{self.root}/{target}")
+
+    def size(self, path: str) -> int:
+        return os.stat(f"{self.root}/{path}").st_size
+
+    def read(self, path: str) -> bytes:
+        with open(f"{self.root}/{path}", "rb") as file:
+            return file.read()
+
+    def replace(self, path: str, data: bytes) -> None:
+        full_path = f"{self.root}/{path}"
+        aside = full_path + ".tmp"
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), _FILE_MODE)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            _fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(aside, full_path)
+        _sync_folder(os.path.dirname(full_path))
+
+    def lock(self, path: str) -> DiskLock:
+        return _FileLock(f"{self.root}/{path}", path)
+
+    async def sync(self, files: Sequence[File]) -> None:
+        if not files:
+            return
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((files, done))
+        if not self._syncing:
+            self._next_round(loop)
+        await done
+
+    def sync_now(self, files: Sequence[File]) -> None:
+        pinned, work = self._prepare(files)
+        try:
+            work()
+            for file in pinned:
+                file.created = False
+        finally:
+            for file in pinned:
+                file.unpin()
+
+    def available_bytes(self) -> int:
+        stat = os.statvfs(self.root)
+        return stat.f_bavail * stat.f_frsize
+
+    def close(self) -> None:
+        """Ends the worker thread and closes every descriptor."""
+        if self._worker is not None:
+            self._worker.shutdown()
+            self._worker = None
+        for file in list(self._open):
+            file.close()
+
+    # -- group commit ---------------------------------------------------------------------------------------------
+
+    def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            pinned, work = self._prepare([file for files, _ in waiting for file in files])
+        except OSError as error:
+            _answer(waiting, error)
+            return
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="barnabas-sync")
+        self._syncing = True
+        round_ = loop.run_in_executor(self._worker, work)
+
+        def finished(outcome: asyncio.Future[None]) -> None:
+            self._syncing = False
+            error = None if outcome.cancelled() else outcome.exception()
+            for file in pinned:
+                if error is None:
+                    file.created = False
+                file.unpin()
+            if self._waiting:
+                self._next_round(loop)
+            _answer(waiting, error)
+
+        round_.add_done_callback(finished)
+
+    def _prepare(self, files: Sequence[File]) -> tuple[list[DiskFile], Callable[[], None]]:
+        """Pins the files' descriptors and returns the blocking work: fsync of each file, then of folders with new names."""
+        pinned: list[DiskFile] = []
+        folders: dict[str, None] = {}
+        descriptors: list[int] = []
+        try:
+            for file in dict.fromkeys(files):
+                if isinstance(file, DiskFile):
+                    fd = file.pin()
+                    if fd < 0:
+                        continue
+                    descriptors.append(fd)
+                    pinned.append(file)
+                    if file.created:
+                        folder = os.path.dirname(f"{self.root}/{file.path}")
+                        folders[folder] = None
+                        folders[os.path.dirname(folder)] = None  # the partition's folder may be as new as its file
+        except OSError:
+            for file in pinned:
+                file.unpin()
+            raise
+
+        def work() -> None:
+            for fd in descriptors:
+                _fsync(fd)
+            for folder in folders:
+                _sync_folder(folder)
+
+        return pinned, work
+
+    # -- descriptors ----------------------------------------------------------------------------------------------
+
+    def opened(self, file: DiskFile) -> None:
+        """Counts a new descriptor and closes old ones above the limit (the clock algorithm: one pass of grace if used)."""
+        self._open[file] = None
+        while len(self._open) > self._open_files_max:
+            for _ in range(len(self._open)):
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                if oldest is file or oldest.pins or oldest.used:
+                    oldest.used = oldest is file
+                    self._open[oldest] = None
+                    continue
+                oldest.evict()
+                break
+            else:
+                if not self._evict_any(file):
+                    return
+
+    def _evict_any(self, spared: DiskFile) -> bool:
+        for file in self._open:
+            if file is not spared and not file.pins:
+                del self._open[file]
+                file.evict()
+                return True
+        return False
+
+    def forget(self, file: DiskFile) -> None:
+        self._open.pop(file, None)
+
+
+def _answer(waiting: list[tuple[Sequence[File], asyncio.Future[None]]], error: BaseException | None) -> None:
+    for _, done in waiting:
+        if done.done():
+            continue
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+
+def _sync_folder(full_path: str) -> None:
+    fd = os.open(full_path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

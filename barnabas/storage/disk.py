@@ -1,0 +1,424 @@
+"""The memory disk: a Disk port whose power can be cut.
+
+Driven by: the Disk port, as the file disk is; and by the hand that breaks it: `kill`, `crash`, `fail`.
+Emits: OSError where a fault was asked for, and after a kill or a crash from every handle opened before it.
+
+What survives a crash. File contents: what was synced, and of each later write all, nothing or a prefix cut at a sector, drawn write by
+write; a lost write below a kept one leaves zeros, as delayed allocation does. Names (create, rename, remove, mkdir): the
+order of a journaling file system, so a prefix of what was not yet committed; any sync commits all names before it.
+`replace` is atomic and durable.
+
+Invariants: `_Inode.image` is always `_Inode.durable` with every entry of `pending` applied.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from barnabas.errors import DirectoryInUse
+from barnabas.ports import Buffer, DiskLock, File, Rng
+
+__all__ = ["SECTOR_SIZE", "MemoryDisk", "MemoryFile"]
+
+SECTOR_SIZE = 512  # bytes that a disk writes as one; a torn write is cut at a multiple of it
+
+_Change = tuple[int, bytes | None]  # (offset, data) of a write; (size, None) of a truncate
+_Name = tuple[str, str, str]  # (operation, path, target)
+
+
+class _Inode:
+    """One file's contents: as programs see it, as the platter has it, and what lies between."""
+
+    __slots__ = ("committed", "durable", "image", "pending")
+
+    def __init__(self) -> None:
+        self.image = bytearray()
+        self.durable = bytearray()
+        self.pending: list[_Change] = []
+        self.committed = 0  # changes ever made durable
+
+    def change(self, change: _Change) -> None:
+        _apply(self.image, change)
+        self.pending.append(change)
+
+    def changed(self) -> int:
+        """Changes ever made; `commit` takes such a number."""
+        return self.committed + len(self.pending)
+
+    def commit(self, up_to: int) -> None:
+        """Makes durable what had been changed when `changed()` was `up_to`."""
+        count = up_to - self.committed
+        if count > 0:
+            for change in self.pending[:count]:
+                _apply(self.durable, change)
+            del self.pending[:count]
+            self.committed = up_to
+
+    def lose_power(self, rng: Rng | None) -> None:
+        if rng is not None:
+            for change in self.pending:
+                survivor = _torn(change, rng)
+                if survivor is not None:
+                    _apply(self.durable, survivor)
+        self.pending.clear()
+        self.image = bytearray(self.durable)
+
+
+def _apply(image: bytearray, change: _Change) -> None:
+    offset, data = change
+    if data is None:
+        if offset < len(image):
+            del image[offset:]
+        else:
+            image.extend(bytes(offset - len(image)))
+        return
+    if offset > len(image):
+        image.extend(bytes(offset - len(image)))
+    image[offset : offset + len(data)] = data
+
+
+def _torn(change: _Change, rng: Rng) -> _Change | None:
+    """What a power cut leaves of one change: all of it, nothing, or a prefix that ends at a sector boundary."""
+    offset, data = change
+    draw = rng.randrange(4)
+    if draw == 0:
+        return None
+    if data is None or draw != 1:
+        return change
+    boundaries = (offset + len(data)) // SECTOR_SIZE - offset // SECTOR_SIZE
+    if boundaries == 0:
+        return None
+    end = (offset // SECTOR_SIZE + 1 + rng.randrange(boundaries)) * SECTOR_SIZE
+    return offset, data[: end - offset]
+
+
+@dataclass(slots=True)
+class _Fault:
+    calls: frozenset[str]
+    path: str
+    after: int
+    times: int | None
+    number: int
+    prefix: bool
+
+
+class MemoryFile:
+    """A handle on a memory disk's file. It keeps to its file over renames, as a POSIX descriptor does."""
+
+    __slots__ = ("_disk", "_generation", "_inode", "_open", "_path")
+
+    def __init__(self, disk: MemoryDisk, path: str, inode: _Inode, generation: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._generation = generation
+        self._open = True
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def inode(self) -> _Inode:
+        return self._inode
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self._check("pread")
+        return bytes(self._inode.image[offset : offset + size])
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        try:
+            self._check("pwrite")
+        except _TornWrite as torn:
+            half = bytes(data)[: len(data) // 2]
+            if half:
+                self._inode.change((offset, half))
+            raise OSError(torn.errno, torn.strerror, self._path) from None
+        if len(data):
+            self._inode.change((offset, bytes(data)))
+
+    def truncate(self, size: int) -> None:
+        self._check("truncate")
+        if size != len(self._inode.image):
+            self._inode.change((size, None))
+
+    def size(self) -> int:
+        self._check("size")
+        return len(self._inode.image)
+
+    def close(self) -> None:
+        self._open = False
+
+    def check_alive(self) -> None:
+        """Raises OSError (EIO) where the process that opened this handle is gone, (EBADF) where it was closed."""
+        if self._generation != self._disk.generation:
+            raise OSError(errno.EIO, "the process that opened this file was killed", self._path)
+        if not self._open:
+            raise OSError(errno.EBADF, "file is closed", self._path)
+
+    def _check(self, call: str) -> None:
+        self.check_alive()
+        self._disk.before(call, self._path)
+
+
+class _TornWrite(OSError):
+    """A fault that lets half of the write through."""
+
+
+class _MemoryLock:
+    __slots__ = ("_disk", "_generation", "_path")
+
+    def __init__(self, disk: MemoryDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._generation = disk.generation
+
+    def release(self) -> None:
+        if self._generation == self._disk.generation:
+            self._disk.locks.pop(self._path, None)
+
+
+class MemoryDisk:
+    """A data directory in memory that outlives the node using it.
+
+    Attributes:
+        generation: raised by every kill and crash; handles of an earlier one fail with OSError.
+        calls: how many calls that change something were made (pwrite, truncate, create, rename, remove, replace, mkdir, sync):
+            the index space of crash tests.
+        on_sync: awaited inside `sync` before it takes effect: where a simulation puts the disk's delay.
+        capacity_bytes: what `available_bytes` counts down from (for a full disk use `fail(number=errno.ENOSPC)`).
+    """
+
+    def __init__(self, *, capacity_bytes: int = 1 << 40) -> None:
+        self.generation = 0
+        self.calls = 0
+        self.capacity_bytes = capacity_bytes
+        self.on_sync: Callable[[Sequence[File]], Awaitable[None]] | None = None
+        self.locks: dict[str, None] = {}
+        self._names: dict[str, _Inode] = {}
+        self._folders: dict[str, None] = {"": None}
+        self._durable_names: dict[str, _Inode] = {}
+        self._durable_folders: dict[str, None] = {"": None}
+        self._journal: list[tuple[_Name, _Inode | None]] = []
+        self._names_committed = 0  # journal entries ever made durable
+        self._faults: list[_Fault] = []
+
+    # -- faults ---------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL of the process: handles and locks are gone, everything written stays."""
+        self.generation += 1
+        self.locks.clear()
+        self._faults.clear()
+
+    def crash(self, rng: Rng | None = None) -> None:
+        """Power loss. With `rng` unsynced changes survive, tear or vanish by its draws; without it all of them vanish."""
+        self.kill()
+        kept = 0 if rng is None else rng.randrange(len(self._journal) + 1)
+        self._commit_names(self._names_committed + kept)
+        self._journal.clear()
+        self._names = dict(self._durable_names)
+        self._folders = dict(self._durable_folders)
+        for path in sorted(self._names):
+            self._names[path].lose_power(rng)
+
+    def fail(
+        self,
+        calls: Iterable[str] = ("pwrite",),
+        *,
+        path: str = "",
+        after: int = 0,
+        times: int | None = 1,
+        number: int = errno.EIO,
+        prefix: bool = False,
+    ) -> None:
+        """Makes coming calls raise OSError(`number`).
+
+        Args:
+            calls: names of Disk and File methods ("open" with create counts as "create").
+            path: only where the path contains this text.
+            after: let this many matching calls pass first.
+            times: how often to fail; None = until `heal`, `kill` or `crash`.
+            prefix: a failing pwrite still writes the first half of its bytes.
+        """
+        self._faults.append(_Fault(frozenset(calls), path, after, times, number, prefix))
+
+    def heal(self) -> None:
+        """Forgets the faults asked for."""
+        self._faults.clear()
+
+    def before(self, call: str, path: str) -> None:
+        """Counts a call and raises the fault that is due. Handles call it too."""
+        if call not in ("pread", "size", "read", "open", "listdir"):
+            self.calls += 1
+        for fault in self._faults:
+            if call not in fault.calls or fault.path not in path:
+                continue
+            if fault.after > 0:
+                fault.after -= 1
+                continue
+            if fault.times is not None:
+                fault.times -= 1
+                if fault.times == 0:
+                    self._faults.remove(fault)
+            kind = _TornWrite if fault.prefix and call == "pwrite" else OSError
+            raise kind(fault.number, os.strerror(fault.number), path)
+
+    # -- the Disk port --------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        """Opens for reading and writing. FileNotFoundError where it is missing and `create` is false."""
+        inode = self._names.get(path)
+        if inode is None:
+            if not create or _parent(path) not in self._folders:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            self.before("create", path)
+            inode = _Inode()
+            self._change_names(("create", path, ""), inode)
+        else:
+            self.before("open", path)
+        return MemoryFile(self, path, inode, self.generation)
+
+    def exists(self, path: str) -> bool:
+        return path in self._names or path in self._folders
+
+    def listdir(self, path: str) -> list[str]:
+        self.before("listdir", path)
+        if path not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        prefix = path + "/" if path else ""
+        start = len(prefix)
+        return sorted(
+            name[start:]
+            for names in (self._names, self._folders)
+            for name in names
+            if name and name.startswith(prefix) and "/" not in name[start:]
+        )
+
+    def mkdir(self, path: str) -> None:
+        steps = path.split("/")
+        for depth in range(1, len(steps) + 1):
+            folder = "/".join(steps[:depth])
+            if folder in self._names:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), folder)
+            if folder not in self._folders:
+                self.before("mkdir", folder)
+                self._change_names(("mkdir", folder, ""), None)
+
+    def remove(self, path: str) -> None:
+        if path in self._names:
+            self.before("remove", path)
+            self._change_names(("remove", path, ""), None)
+
+    def remove_tree(self, path: str) -> None:
+        if path in self._folders:
+            self.before("remove_tree", path)
+            self._change_names(("remove_tree", path, ""), None)
+
+    def rename(self, source: str, target: str) -> None:
+        if not self.exists(source) or _parent(target) not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        if source in self._folders and self.exists(target):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        self.before("rename", source)
+        self._change_names(("rename", source, target), None)
+
+    def size(self, path: str) -> int:
+        return len(self._inode_at(path).image)
+
+    def read(self, path: str) -> bytes:
+        self.before("read", path)
+        return bytes(self._inode_at(path).image)
+
+    def replace(self, path: str, data: bytes) -> None:
+        if _parent(path) not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.before("replace", path)
+        inode = _Inode()
+        inode.change((0, bytes(data)))
+        inode.commit(1)
+        self._change_names(("create", path, ""), inode)
+        self._commit_names(self._names_committed + len(self._journal))
+
+    def lock(self, path: str) -> DiskLock:
+        if path in self.locks:
+            raise DirectoryInUse(f"{path} is locked by a live process; stop it or use another data directory")
+        self.open(path, create=True).close()
+        self.locks[path] = None
+        return _MemoryLock(self, path)
+
+    async def sync(self, files: Sequence[File]) -> None:
+        marks = [(file, file.inode.changed()) for file in files if isinstance(file, MemoryFile)]
+        names = self._names_committed + len(self._journal)
+        generation = self.generation
+        if self.on_sync is not None:
+            await self.on_sync(files)
+        if generation != self.generation:
+            raise OSError(errno.EIO, "the process that asked for this sync was killed")
+        self._commit(marks, names)
+
+    def sync_now(self, files: Sequence[File]) -> None:
+        marks = [(file, file.inode.changed()) for file in files if isinstance(file, MemoryFile)]
+        for file, _ in marks:
+            file.check_alive()
+        self._commit(marks, self._names_committed + len(self._journal))
+
+    def available_bytes(self) -> int:
+        return self.capacity_bytes - sum(len(inode.image) for inode in self._names.values())
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def _inode_at(self, path: str) -> _Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return inode
+
+    def _change_names(self, name: _Name, inode: _Inode | None) -> None:
+        _apply_name(self._names, self._folders, name, inode)
+        self._journal.append((name, inode))
+
+    def _commit(self, marks: list[tuple[MemoryFile, int]], names: int) -> None:
+        for file, _ in marks:
+            self.before("sync", file.path)
+        for file, up_to in marks:
+            file.inode.commit(up_to)
+        self._commit_names(names)
+
+    def _commit_names(self, up_to: int) -> None:
+        count = up_to - self._names_committed
+        if count > 0:
+            for name, inode in self._journal[:count]:
+                _apply_name(self._durable_names, self._durable_folders, name, inode)
+            del self._journal[:count]
+            self._names_committed = up_to
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _apply_name(names: dict[str, _Inode], folders: dict[str, None], name: _Name, inode: _Inode | None) -> None:
+    operation, path, target = name
+    if operation == "create":
+        if inode is not None:
+            names[path] = inode
+    elif operation == "mkdir":
+        folders[path] = None
+    elif operation == "remove":
+        names.pop(path, None)
+    elif operation == "remove_tree":
+        for table in (names, folders):
+            for entry in [entry for entry in table if entry == path or entry.startswith(path + "/")]:
+                del table[entry]
+    elif path in names:
+        names[target] = names.pop(path)
+    elif path in folders:
+        for entry in [entry for entry in names if entry.startswith(path + "/")]:
+            names[target + entry[len(path) :]] = names.pop(entry)
+        for entry in [entry for entry in folders if entry == path or entry.startswith(path + "/")]:
+            del folders[entry]
+            folders[target + entry[len(path) :]] = None

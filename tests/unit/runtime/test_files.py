@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.errors import DirectoryInUse
+from barnabas.runtime.files import FileDisk
+from tests.unit.storage.disk_contract import DiskContract
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FileDisk]:
+    disk = FileDisk(str(tmp_path / "data"))
+    yield disk
+    disk.close()
+
+
+class TestFileDisk(DiskContract):
+    @pytest.fixture
+    def disk(self, tmp_path: Path) -> Iterator[FileDisk]:
+        disk = FileDisk(str(tmp_path / "data"))
+        yield disk
+        disk.close()
+
+
+def test_few_descriptors_serve_many_files(tmp_path: Path) -> None:
+    disk = FileDisk(str(tmp_path), open_files_max=8)
+    files = [disk.open(f"{n}", create=True) for n in range(50)]
+    for round_ in range(3):
+        for n, file in enumerate(files):
+            file.pwrite(b"%02d" % n, round_ * 2)
+    assert len([fd for fd in os.listdir("/proc/self/fd") if _points_into(fd, tmp_path)]) <= 8
+    assert [file.pread(10, 0) for file in files] == [b"%02d" % n * 3 for n in range(50)]
+    disk.close()
+    assert not [fd for fd in os.listdir("/proc/self/fd") if _points_into(fd, tmp_path)]
+
+
+def _points_into(fd: str, folder: Path) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder))
+    except OSError:
+        return False
+
+
+async def test_a_descriptor_is_not_closed_under_a_sync(tmp_path: Path) -> None:
+    disk = FileDisk(str(tmp_path), open_files_max=2)
+    files = [disk.open(f"{n}", create=True) for n in range(10)]
+    syncing = asyncio.ensure_future(disk.sync(files))
+    await asyncio.sleep(0)
+    for file in files[:5]:
+        file.close()
+    others = [disk.open(f"other-{n}", create=True) for n in range(10)]
+    await syncing
+    for file in others:
+        file.pwrite(b"x", 0)
+    assert len([fd for fd in os.listdir("/proc/self/fd") if _points_into(fd, tmp_path)]) <= 2
+    disk.close()
+
+
+async def test_a_file_closed_while_its_sync_waits_counts_as_synced(disk: FileDisk) -> None:
+    first, second = disk.open("1", create=True), disk.open("2", create=True)
+    syncing = asyncio.ensure_future(disk.sync([first]))
+    await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(disk.sync([first, second]))
+    await asyncio.sleep(0)
+    second.close()
+    await asyncio.gather(syncing, waiting)
+
+
+async def test_a_failed_fsync_reaches_every_waiter(disk: FileDisk) -> None:
+    good = disk.open("good", create=True)
+    os.mkfifo(f"{disk.root}/fifo")  # fsync of a pipe is EINVAL
+    bad = disk.open("fifo")
+    outcomes = await asyncio.gather(disk.sync([bad]), disk.sync([bad, good]), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [OSError, OSError]
+    await disk.sync([good])
+    with pytest.raises(OSError, match="Invalid argument"):
+        disk.sync_now([bad])
+
+
+async def test_a_cancelled_waiter_leaves_the_others_served(disk: FileDisk) -> None:
+    file = disk.open("a", create=True)
+    first = asyncio.ensure_future(disk.sync([file]))
+    second = asyncio.ensure_future(disk.sync([file]))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert first.cancelled() or first.done()
+
+
+def test_another_process_is_kept_out_as_java_would_be(disk: FileDisk) -> None:
+    code = (
+        "import fcntl, sys\n"
+        "f = open(sys.argv[1], 'r+b')\n"
+        "try:\n    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\nexcept OSError:\n    sys.exit(7)\n"
+    )
+    lock = disk.lock(".lock")
+    argv = [sys.executable, "-c", code, f"{disk.root}/.lock"]
+    assert subprocess.run(argv, check=False).returncode == 7
+    lock.release()
+    assert subprocess.run(argv, check=False).returncode == 0
+
+
+def test_a_lock_held_by_another_process_is_refused_by_name(disk: FileDisk) -> None:
+    code = (
+        "import fcntl, sys\nf = open(sys.argv[1], 'w+b')\nfcntl.lockf(f, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\nsys.stdin.read()\n"
+    )
+    argv = [sys.executable, "-c", code, f"{disk.root}/.lock"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(DirectoryInUse, match="another process"):
+            disk.lock(".lock")
+        holder.communicate(b"")
+    disk.lock(".lock").release()
+
+
+def test_a_large_write_and_read_are_whole(disk: FileDisk) -> None:
+    data = os.urandom(5_000_000)
+    file = disk.open("a", create=True)
+    file.pwrite(memoryview(data), 3)
+    assert file.pread(len(data) + 10, 3) == data

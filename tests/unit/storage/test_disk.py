@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+
+import pytest
+
+from barnabas.ports import File
+from barnabas.storage.disk import SECTOR_SIZE, MemoryDisk
+from tests.unit.storage.disk_contract import DiskContract
+
+
+class Draws:
+    """An Rng for faults: seeded, or all draws given."""
+
+    def __init__(self, seed: int | None = None, fixed: int = 0) -> None:
+        self._random = random.Random(seed) if seed is not None else None
+        self._fixed = fixed
+
+    def random(self) -> float:
+        return self._random.random() if self._random else 0.0
+
+    def randrange(self, stop: int) -> int:
+        return self._random.randrange(stop) if self._random else min(self._fixed, stop - 1)
+
+    def uuid(self) -> bytes:
+        return bytes(16)
+
+
+class TestMemoryDisk(DiskContract):
+    @pytest.fixture
+    def disk(self) -> MemoryDisk:
+        return MemoryDisk()
+
+
+def test_a_crash_without_draws_keeps_exactly_what_was_synced() -> None:
+    disk = MemoryDisk()
+    file = disk.open("a", create=True)
+    file.pwrite(b"kept", 0)
+    disk.sync_now([file])
+    file.pwrite(b"lost", 4)
+    disk.open("b", create=True)
+    disk.crash()
+    assert disk.listdir("") == ["a"]
+    assert disk.read("a") == b"kept"
+    with pytest.raises(OSError, match="killed") as raised:
+        file.pwrite(b"late", 0)
+    assert raised.value.errno == errno.EIO
+    assert disk.open("a").size() == 4
+
+
+def test_a_kill_keeps_everything_but_handles_and_locks() -> None:
+    disk = MemoryDisk()
+    file = disk.open("a", create=True)
+    file.pwrite(b"page cache", 0)
+    lock = disk.lock(".lock")
+    disk.kill()
+    assert disk.read("a") == b"page cache"
+    again = disk.lock(".lock")
+    lock.release()  # of a dead process: must not free the new holder's
+    assert ".lock" in disk.locks
+    again.release()
+    with pytest.raises(OSError, match="killed"):
+        file.pread(1, 0)
+
+
+def test_torn_writes_end_at_a_sector_and_lost_ones_leave_zeros() -> None:
+    disk = MemoryDisk()
+    file = disk.open("a", create=True)
+    disk.sync_now([file])
+    file.pwrite(b"a" * (3 * SECTOR_SIZE), 0)
+    disk.crash(Draws(fixed=1))
+    assert disk.read("a") == b"a" * (2 * SECTOR_SIZE)
+
+    seen = set()
+    for seed in range(60):
+        disk = MemoryDisk()
+        file = disk.open("a", create=True)
+        disk.sync_now([file])
+        file.pwrite(b"a" * 10, 0)
+        file.pwrite(b"b" * 10, 10)
+        disk.crash(Draws(seed))
+        seen.add(disk.read("a"))
+    assert {b"", b"a" * 10, b"\0" * 10 + b"b" * 10, b"a" * 10 + b"b" * 10} <= seen
+
+
+def test_names_are_lost_in_order_and_a_sync_commits_those_before_it() -> None:
+    for seed in range(30):
+        disk = MemoryDisk()
+        first = disk.open("1", create=True)
+        disk.sync_now([first])
+        disk.rename("1", "one")
+        disk.mkdir("t")
+        disk.open("t/2", create=True)
+        disk.remove("one")
+        disk.crash(Draws(seed))
+        assert (disk.exists("1"), disk.exists("one"), disk.exists("t"), disk.exists("t/2")) in [
+            (True, False, False, False),
+            (False, True, False, False),
+            (False, True, True, False),
+            (False, True, True, True),
+            (False, False, True, True),
+        ]
+
+
+def test_replace_is_durable_when_it_returns() -> None:
+    disk = MemoryDisk()
+    disk.mkdir("t")
+    disk.replace("t/c", b"1")
+    disk.crash()
+    assert disk.read("t/c") == b"1"
+
+
+async def test_a_sync_covers_only_what_was_written_before_it() -> None:
+    disk = MemoryDisk()
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_files: object) -> None:
+        reached.set()
+        await go_on.wait()
+
+    disk.on_sync = slow
+    file = disk.open("a", create=True)
+    file.pwrite(b"before", 0)
+    syncing = asyncio.ensure_future(disk.sync([file]))
+    await reached.wait()
+    file.pwrite(b"after", 6)
+    go_on.set()
+    await syncing
+    disk.crash()
+    assert disk.read("a") == b"before"
+
+
+async def test_a_crash_during_a_sync_fails_it_and_nothing_became_durable() -> None:
+    disk = MemoryDisk()
+    go_on = asyncio.Event()
+
+    async def slow(_files: object) -> None:
+        await go_on.wait()
+
+    disk.on_sync = slow
+    file = disk.open("a", create=True)
+    file.pwrite(b"x", 0)
+    syncing = asyncio.ensure_future(disk.sync([file]))
+    await asyncio.sleep(0)
+    disk.crash()
+    go_on.set()
+    with pytest.raises(OSError, match="killed"):
+        await syncing
+    assert disk.listdir("") == []
+
+
+def test_asked_for_faults_hit_the_right_call_the_right_number_of_times() -> None:
+    disk = MemoryDisk()
+    a, b = disk.open("a.log", create=True), disk.open("b.index", create=True)
+    disk.fail(path=".log", after=1, times=2, number=errno.ENOSPC)
+    a.pwrite(b"1", 0)
+    b.pwrite(b"1", 0)
+    for _ in range(2):
+        with pytest.raises(OSError, match="space") as raised:
+            a.pwrite(b"2", 1)
+        assert raised.value.errno == errno.ENOSPC
+    a.pwrite(b"3", 1)
+    assert disk.read("a.log") == b"13"
+
+    disk.fail(prefix=True)
+    with pytest.raises(OSError, match="output error"):
+        a.pwrite(b"wxyz", 2)
+    assert disk.read("a.log") == b"13wx"
+
+    disk.fail(["sync", "create"], times=None)
+    for call in (lambda: disk.sync_now([a]), lambda: disk.open("c", create=True)):
+        with pytest.raises(OSError, match="output error"):
+            call()
+    disk.heal()
+    disk.sync_now([a])
+
+
+def test_calls_are_counted_where_they_change_something() -> None:
+    disk = MemoryDisk()
+    file: File = disk.open("a", create=True)
+    file.pwrite(b"1", 0)
+    file.pread(1, 0)
+    disk.read("a")
+    disk.replace("b", b"")
+    assert disk.calls == 3
