@@ -1,0 +1,174 @@
+"""The five codecs of record batches, with a bound on what comes out.
+
+Pure functions over buffers. `compress` writes what every Kafka client reads: gzip members, snappy in the framing of
+xerial's Java library, LZ4 frames of independent blocks (the Java client refuses linked ones), zstd frames.
+`decompress` reads those, and bare snappy blocks as librdkafka and others write them.
+
+Invariants: never more than `size_max` bytes are allocated for the output; malformed input raises RemoteProtocolError and
+nothing else. Follows KIP-57 (LZ4 framing) and KIP-110 (zstd).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+
+import cramjam
+
+from barnabas.errors import LocalProtocolError, RemoteProtocolError
+from barnabas.limits import DECOMPRESSED_BYTES_MAX
+from barnabas.ports import Buffer
+
+__all__ = ["Compression", "compress", "decompress"]
+
+
+class Compression(IntEnum):
+    """Codec numbers: the low three bits of a batch's attributes; the names are those of `compression.type`, in capitals."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version written, lowest version that can read it
+_XERIAL_BLOCK_BYTES = 32 * 1024  # as the Java client cuts them
+_SNAPPY_EXPANSION_MAX = 32  # a copy element of 3 bytes yields 64: no block grows more than 22-fold
+_OUTPUT_BYTES_FIRST = 64 * 1024  # first guess of an unknown output size
+_EXPANSION_GUESS = 4  # typical ratio of compressed records; a miss costs one more pass
+_OUTPUT_TOO_SMALL = "failed to write whole buffer"  # cramjam's text; a test pins it
+_INT32 = struct.Struct(">i")
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """Compresses records with the given codec at its default level.
+
+    Raises:
+        LocalProtocolError: there is no such codec.
+    """
+    if codec == Compression.NONE:
+        return bytes(data)
+    if codec == Compression.GZIP:
+        return bytes(cramjam.gzip.compress(data))
+    if codec == Compression.SNAPPY:
+        return _compress_xerial(data)
+    if codec == Compression.LZ4:
+        frame = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+        frame.compress(data)
+        return bytes(frame.finish())
+    if codec == Compression.ZSTD:
+        return bytes(cramjam.zstd.compress(data))
+    raise LocalProtocolError(f"compression codec {codec} does not exist, the highest is 4 (zstd)")
+
+
+def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The records of a batch.
+
+    Args:
+        codec: codec number from the batch's attributes.
+        data: what follows the batch header.
+        size_max: most bytes that may come out.
+
+    Raises:
+        RemoteProtocolError: malformed input, an unknown codec, or more than `size_max` bytes of output.
+    """
+    if codec == Compression.NONE:
+        if len(data) > size_max:
+            raise _too_large("uncompressed records", size_max)
+        return bytes(data)
+    if codec == Compression.GZIP:
+        return _decompress_gzip(data, size_max)
+    if codec == Compression.SNAPPY:
+        return _decompress_snappy(data, size_max)
+    if codec == Compression.LZ4 or codec == Compression.ZSTD:
+        return _decompress_frame(codec, data, size_max)
+    raise RemoteProtocolError(f"compression codec {codec} does not exist, the highest is 4 (zstd)")
+
+
+def _too_large(what: str, size_max: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{what} exceed {size_max} bytes when decompressed")
+
+
+def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
+    """zlib's own stream: it stops at a given output size, which cramjam's does not."""
+    parts: list[bytes] = []
+    room = size_max
+    rest: Buffer = data
+    try:
+        while rest or not parts:
+            member = zlib.decompressobj(wbits=31)
+            part = member.decompress(rest, room + 1)
+            if len(part) > room:
+                raise _too_large("gzip records", size_max)
+            if not member.eof:
+                raise RemoteProtocolError("gzip records end in the middle of a stream")
+            parts.append(part)
+            room -= len(part)
+            rest = member.unused_data  # a second member may follow, as some streaming encoders write
+    except zlib.error as error:
+        raise RemoteProtocolError(f"gzip records are malformed: {error}") from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts: list[bytes] = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts.append(_INT32.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, size_max, size_max)
+    position = len(_XERIAL_HEADER)
+    if len(view) < position:
+        raise RemoteProtocolError("snappy records end inside the xerial header")
+    parts: list[bytes] = []
+    room = size_max
+    while position < len(view):
+        if position + 4 > len(view):
+            raise RemoteProtocolError("snappy records end inside a block length")
+        size = int(_INT32.unpack_from(view, position)[0])
+        position += 4
+        if size < 0 or position + size > len(view):
+            raise RemoteProtocolError(f"snappy block of {size} bytes where {len(view) - position} are left")
+        part = _decompress_snappy_block(view[position : position + size], room, size_max)
+        room -= len(part)
+        parts.append(part)
+        position += size
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: memoryview, room: int, size_max: int) -> bytes:
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > len(block) * _SNAPPY_EXPANSION_MAX:
+            raise RemoteProtocolError(f"snappy block of {len(block)} bytes claims {size} bytes of output")
+        if size > room:
+            raise _too_large("snappy records", size_max)
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise RemoteProtocolError(f"snappy records are malformed: {error}") from None
+
+
+def _decompress_frame(codec: int, data: Buffer, size_max: int) -> bytes:
+    """LZ4 and zstd frames do not have to tell their size: guess, and guess higher until the bound."""
+    module, name = (cramjam.lz4, "lz4") if codec == Compression.LZ4 else (cramjam.zstd, "zstd")
+    room = min(size_max, max(_OUTPUT_BYTES_FIRST, len(data) * _EXPANSION_GUESS))
+    while True:
+        output = bytearray(room)
+        try:
+            return bytes(memoryview(output)[: module.decompress_into(data, output)])
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_TOO_SMALL not in str(error):
+                raise RemoteProtocolError(f"{name} records are malformed: {error}") from None
+        if room >= size_max:
+            raise _too_large(f"{name} records", size_max)
+        room = min(size_max, room * 8)

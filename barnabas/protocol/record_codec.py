@@ -1,0 +1,239 @@
+"""Records inside a batch: the loops that read and write them, alone in a module so that a compiler can take it.
+
+Plain functions over bytes and offsets, no callbacks. A record: length varint, attributes int8 (none defined), timestamp
+delta varint, offset delta varint, key and value (varint length, -1 for null), headers (varint count of key and value).
+All varints are zigzag.
+
+Invariants: malformed input raises RemoteProtocolError and nothing else; lengths and counts are checked before anything
+is allocated. Follows KIP-98 (record format) and KIP-82 (headers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from barnabas.errors import RemoteProtocolError
+
+__all__ = ["RECORD_BYTES_MIN", "NewRecord", "Record", "decode", "encode", "encode_varint"]
+
+RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count: one byte each
+_HEADER_BYTES_MIN = 2  # key length, value length
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class NewRecord(NamedTuple):
+    """A record to be built into a batch. `timestamp` in milliseconds since the Unix epoch, or -1."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def decode(data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int) -> list[Record]:
+    """The `count` records that fill `data`.
+
+    Args:
+        data: the records, decompressed.
+        count: what the batch header claims.
+        base_offset: offset that the offset deltas count from.
+        base_timestamp: timestamp that the timestamp deltas count from, in milliseconds.
+        append_time: timestamp of every record where the log assigned it, else -1.
+
+    Raises:
+        RemoteProtocolError: count, lengths and bytes disagree.
+    """
+    if count < 0 or count * RECORD_BYTES_MIN > len(data):
+        raise RemoteProtocolError(f"batch claims {count} records in {len(data)} bytes")
+    try:
+        return _decode(data, count, base_offset, base_timestamp, append_time)
+    except IndexError:
+        raise RemoteProtocolError("records end in the middle of a record") from None
+
+
+def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int) -> list[Record]:
+    """Varints of one byte are read inline: most are. IndexError at the end of `data`."""
+    records: list[Record] = []
+    size = len(data)
+    position = 0
+    for _ in range(count):
+        length = data[position]
+        position += 1
+        if length > 127:
+            length, position = _varint_tail(data, position, length)
+        length = (length >> 1) ^ -(length & 1)
+        end = position + length
+        if length < 0 or end > size:
+            raise RemoteProtocolError(f"record of {length} bytes where {size - position} are left")
+        position += 1  # attributes of a record: none are defined
+
+        delta = data[position]
+        position += 1
+        if delta > 127:
+            delta, position = _varint_tail(data, position, delta)
+        timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time < 0 else append_time
+
+        delta = data[position]
+        position += 1
+        if delta > 127:
+            delta, position = _varint_tail(data, position, delta)
+        offset = base_offset + ((delta >> 1) ^ -(delta & 1))
+
+        length = data[position]
+        position += 1
+        if length > 127:
+            length, position = _varint_tail(data, position, length)
+        length = (length >> 1) ^ -(length & 1)
+        key = None
+        if length >= 0:
+            key = data[position : position + length]
+            position += length
+
+        length = data[position]
+        position += 1
+        if length > 127:
+            length, position = _varint_tail(data, position, length)
+        length = (length >> 1) ^ -(length & 1)
+        value = None
+        if length >= 0:
+            value = data[position : position + length]
+            position += length
+
+        length = data[position]
+        position += 1
+        headers: list[tuple[str, bytes | None]] = []
+        if length:
+            headers, position = _decode_headers(data, position - 1, end)
+        if position != end:
+            raise RemoteProtocolError(f"record ends at byte {position}, its length says {end}")
+        records.append(Record(offset, timestamp, key, value, headers))
+    if position != size:
+        raise RemoteProtocolError(f"{size - position} bytes follow the {count} records that the batch claims")
+    return records
+
+
+def _decode_headers(data: bytes, position: int, end: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    """Headers from their count on. Keys are UTF-8; other bytes survive a round trip as surrogates."""
+    count, position = _varint(data, position)
+    if count < 0 or count * _HEADER_BYTES_MIN > end - position:
+        raise RemoteProtocolError(f"record claims {count} headers in {end - position} bytes")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        length, position = _varint(data, position)
+        if length < 0 or position + length > end:
+            raise RemoteProtocolError(f"header key of {length} bytes where {end - position} are left")
+        key = data[position : position + length].decode("utf-8", "surrogateescape")
+        position += length
+        length, position = _varint(data, position)
+        value = None
+        if length >= 0:
+            if position + length > end:
+                raise RemoteProtocolError(f"header value of {length} bytes where {end - position} are left")
+            value = data[position : position + length]
+            position += length
+        headers.append((key, value))
+    return headers, position
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it."""
+    raw = data[position]
+    position += 1
+    if raw > 127:
+        raw, position = _varint_tail(data, position, raw)
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _varint_tail(data: bytes, position: int, first: int) -> tuple[int, int]:
+    """The rest of a varint whose first byte was `first`, zigzag still in it. At most ten bytes in all, as int64 takes."""
+    raw = first & 0x7F
+    shift = 7
+    while True:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 63:
+            raise RemoteProtocolError(f"varint before byte {position} is longer than ten bytes")
+    if raw >> 64:
+        raise RemoteProtocolError(f"varint before byte {position} exceeds 64 bits")
+    return raw, position
+
+
+def encode_varint(value: int) -> bytes:
+    raw = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while raw > 127:
+        out.append((raw & 0x7F) | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+_VARINTS = tuple(
+    encode_varint(value) for value in range(1_024)
+)  # lengths and deltas are small: most are looked up here
+
+
+def encode(records: Sequence[NewRecord], base_timestamp: int) -> tuple[bytes, int]:
+    """The records one after the other, their offset deltas from 0, and the highest timestamp among them."""
+    small = _VARINTS
+    known = len(small)
+    out: list[bytes] = []
+    max_timestamp = base_timestamp
+    for delta, (key, value, timestamp, headers) in enumerate(records):
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        elapsed = timestamp - base_timestamp
+        if key is None:
+            key_length, key = b"\x01", b""
+        else:
+            size = len(key)
+            key_length = small[size] if size < known else encode_varint(size)
+        if value is None:
+            value_length, value = b"\x01", b""
+        else:
+            size = len(value)
+            value_length = small[size] if size < known else encode_varint(size)
+        body = b"".join(
+            (
+                b"\x00",
+                small[elapsed] if 0 <= elapsed < known else encode_varint(elapsed),
+                small[delta] if delta < known else encode_varint(delta),
+                key_length,
+                key,
+                value_length,
+                value,
+                _encode_headers(headers) if headers else b"\x00",
+            )
+        )
+        size = len(body)
+        out.append(small[size] if size < known else encode_varint(size))
+        out.append(body)
+    return b"".join(out), max_timestamp
+
+
+def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    out = [encode_varint(len(headers))]
+    for key, value in headers:
+        name = key.encode("utf-8", "surrogateescape")
+        out.append(encode_varint(len(name)))
+        out.append(name)
+        if value is None:
+            out.append(b"\x01")
+        else:
+            out.append(encode_varint(len(value)))
+            out.append(value)
+    return b"".join(out)

@@ -1,0 +1,385 @@
+"""Record batches, format v2: header view, reader and builder, control batches.
+
+Pure functions over bytes and offsets; the loops over records are in `record_codec`. Brokers keep batches opaque and touch only the 61-byte header; records are decoded by clients, coordinators and tools.
+
+Layout: base_offset int64, batch_length int32 (of what follows it), leader_epoch int32, magic int8, crc uint32 (crc32c of
+what follows it), attributes int16, last_offset_delta int32, base_timestamp int64, max_timestamp int64, producer_id int64,
+producer_epoch int16, base_sequence int32, record_count int32, records (compressed as one piece).
+
+Invariants: malformed input raises RemoteProtocolError and nothing else; lengths and counts are checked before anything
+is allocated. Follows KIP-98 (format, markers), KIP-32 (timestamp types), KIP-82 (headers), KIP-534 (delete horizon).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from barnabas.errors import LocalProtocolError, RemoteProtocolError
+from barnabas.limits import DECOMPRESSED_BYTES_MAX, SEQUENCE_MAX
+from barnabas.ports import Buffer
+from barnabas.protocol import record_codec
+from barnabas.protocol.compression import compress, decompress
+from barnabas.protocol.record_codec import NewRecord, Record
+
+__all__ = [
+    "ATTRIBUTE_CONTROL",
+    "ATTRIBUTE_DELETE_HORIZON",
+    "ATTRIBUTE_LOG_APPEND_TIME",
+    "ATTRIBUTE_TRANSACTIONAL",
+    "COMPRESSION_MASK",
+    "CONTROL_ABORT",
+    "CONTROL_COMMIT",
+    "CONTROL_KRAFT_VERSION",
+    "CONTROL_KRAFT_VOTERS",
+    "CONTROL_LEADER_CHANGE",
+    "CONTROL_SNAPSHOT_FOOTER",
+    "CONTROL_SNAPSHOT_HEADER",
+    "CREATE_TIME",
+    "HEADER_SIZE",
+    "LOG_APPEND_TIME",
+    "MAGIC",
+    "NO_TIMESTAMP",
+    "BatchHeader",
+    "ControlRecord",
+    "NewRecord",
+    "Record",
+    "build_batch",
+    "build_control_batch",
+    "build_end_txn_marker",
+    "crc_ok",
+    "decode_records",
+    "iter_batches",
+    "read_control",
+    "read_header",
+    "stamp",
+    "stamp_log_append_time",
+]
+
+HEADER_SIZE = 61
+MAGIC = 2
+NO_TIMESTAMP = -1
+
+COMPRESSION_MASK = 0x07
+ATTRIBUTE_LOG_APPEND_TIME = 0x08
+ATTRIBUTE_TRANSACTIONAL = 0x10
+ATTRIBUTE_CONTROL = 0x20
+ATTRIBUTE_DELETE_HORIZON = 0x40
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+CONTROL_ABORT = 0
+CONTROL_COMMIT = 1
+CONTROL_LEADER_CHANGE = 2
+CONTROL_SNAPSHOT_HEADER = 3
+CONTROL_SNAPSHOT_FOOTER = 4
+CONTROL_KRAFT_VERSION = 5
+CONTROL_KRAFT_VOTERS = 6
+
+_LENGTH_OVERHEAD = 12  # base_offset and batch_length, which batch_length does not count
+_BATCH_LENGTH_MIN = HEADER_SIZE - _LENGTH_OVERHEAD
+_CRC_START = 21  # the checksum covers everything after itself
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_STAMP_OFFSET = struct.Struct(">q")
+_STAMP_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")
+_UP_TO_CRC = struct.Struct(">qiibI")
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+_END_TXN_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+_END_TXN_MARKER_RECORD = struct.Struct(">BBBBBhhBhiB")  # the one record of a marker, its varints all of one byte
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch as it lies in the buffer; nothing in it has been verified but `batch_length`."""
+
+    base_offset: int
+    batch_length: int  # bytes after the length field, ≥ 49
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int  # -1 where there is none
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch with its header."""
+        return self.batch_length + _LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, inclusive; kept when compaction removes that record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, wrapped to 0 after 2³¹−1; -1 where there is no sequence."""
+        if self.base_sequence < 0:
+            return -1
+        last = self.base_sequence + self.last_offset_delta
+        return last if last <= SEQUENCE_MAX else last - SEQUENCE_MAX - 1
+
+    @property
+    def compression(self) -> int:
+        """Codec number, 0–7; those above 4 do not exist."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & ATTRIBUTE_TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & ATTRIBUTE_CONTROL != 0
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 CreateTime, 1 LogAppendTime."""
+        return LOG_APPEND_TIME if self.attributes & ATTRIBUTE_LOG_APPEND_TIME else CREATE_TIME
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether `base_timestamp` tells when the cleaner may drop tombstones and markers (KIP-534)."""
+        return self.attributes & ATTRIBUTE_DELETE_HORIZON != 0
+
+
+class ControlRecord(NamedTuple):
+    """The key of a control record, with the coordinator epoch where it ends a transaction (else -1)."""
+
+    type: int
+    version: int
+    coordinator_epoch: int
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch at `position`; the batch itself may be cut off.
+
+    Raises:
+        RemoteProtocolError: fewer than 61 bytes are left, or the length field is below that of an empty batch.
+    """
+    if len(buffer) - position < HEADER_SIZE or position < 0:
+        raise RemoteProtocolError(f"{len(buffer) - position} bytes left, a batch header takes {HEADER_SIZE}")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    if header.batch_length < _BATCH_LENGTH_MIN:
+        raise RemoteProtocolError(
+            f"batch length {header.batch_length} at byte {position} is below {_BATCH_LENGTH_MIN}, that of an empty batch"
+        )
+    return header
+
+
+def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Positions and headers of the whole batches in a buffer, in order; stops at a batch that is cut off.
+
+    Raises:
+        RemoteProtocolError: a length field is below that of an empty batch.
+    """
+    position = 0
+    end = len(buffer)
+    while end - position >= HEADER_SIZE:
+        header = read_header(buffer, position)
+        next_position = position + header.batch_length + _LENGTH_OVERHEAD
+        if next_position > end:
+            return
+        yield position, header
+        position = next_position
+
+
+def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the checksum of the whole batch at `position` holds; False also where the batch is cut off."""
+    end = position + header.batch_length + _LENGTH_OVERHEAD
+    if end > len(buffer):
+        return False
+    checksum: int = crc32c(memoryview(buffer)[position + _CRC_START : end])
+    return checksum == header.crc
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Writes the offset and epoch that the leader assigns into a batch in place; the checksum does not cover them."""
+    _STAMP_OFFSET.pack_into(buffer, position, base_offset)
+    _STAMP_EPOCH.pack_into(buffer, position + 12, leader_epoch)
+
+
+def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
+    """Makes a batch one of LogAppendTime in place: attribute bit, max timestamp, checksum (KIP-32)."""
+    end = position + header.batch_length + _LENGTH_OVERHEAD
+    struct.pack_into(">h", buffer, position + 21, header.attributes | ATTRIBUTE_LOG_APPEND_TIME)
+    _STAMP_OFFSET.pack_into(buffer, position + 35, now_ms)
+    _CRC.pack_into(buffer, position + 17, crc32c(memoryview(buffer)[position + _CRC_START : end]))
+
+
+def decode_records(
+    buffer: Buffer,
+    position: int = 0,
+    header: BatchHeader | None = None,
+    *,
+    size_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> list[Record]:
+    """The records of the batch at `position`, decompressed, control records included. The checksum is not looked at.
+
+    Raises:
+        RemoteProtocolError: the batch is cut off, of another format, larger than `size_bytes_max` when decompressed, or
+            its records disagree with its header.
+    """
+    if header is None:
+        header = read_header(buffer, position)
+    if header.magic != MAGIC:
+        raise RemoteProtocolError(f"batch of magic {header.magic}, only {MAGIC} is read")
+    end = position + header.batch_length + _LENGTH_OVERHEAD
+    if end > len(buffer):
+        raise RemoteProtocolError(f"batch of {header.size_bytes} bytes where {len(buffer) - position} are left")
+    packed = memoryview(buffer)[position + HEADER_SIZE : end]
+    codec = header.attributes & COMPRESSION_MASK
+    data = decompress(codec, packed, size_bytes_max) if codec else bytes(packed)
+    append_time = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else -1
+    return record_codec.decode(data, header.record_count, header.base_offset, header.base_timestamp, append_time)
+
+
+def build_batch(
+    records: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time_ms: int | None = None,
+) -> bytearray:
+    """One batch of the records, their offsets consecutive from `base_offset`.
+
+    Raises:
+        LocalProtocolError: no records, or a codec that does not exist.
+    """
+    if not records:
+        raise LocalProtocolError("a batch needs at least one record")
+    base_timestamp = records[0].timestamp
+    body, max_timestamp = record_codec.encode(records, base_timestamp)
+    attributes = compression
+    if transactional:
+        attributes |= ATTRIBUTE_TRANSACTIONAL
+    if control:
+        attributes |= ATTRIBUTE_CONTROL
+    if log_append_time_ms is not None:
+        attributes |= ATTRIBUTE_LOG_APPEND_TIME
+        max_timestamp = log_append_time_ms
+    payload = compress(compression, body) if compression else body
+    batch = bytearray(HEADER_SIZE)
+    batch += payload
+    _FROM_ATTRIBUTES.pack_into(
+        batch,
+        _CRC_START,
+        attributes,
+        len(records) - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    _finish(batch, base_offset, leader_epoch)
+    return batch
+
+
+def _finish(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Fills in what stands before the attributes; the checksum is taken over what stands after it."""
+    with memoryview(batch) as view:
+        checksum = crc32c(view[_CRC_START:])
+    _UP_TO_CRC.pack_into(batch, 0, base_offset, len(batch) - _LENGTH_OVERHEAD, leader_epoch, MAGIC, checksum)
+
+
+def build_end_txn_marker(
+    producer_id: int,
+    producer_epoch: int,
+    *,
+    commit: bool,
+    coordinator_epoch: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The control batch that ends a transaction on a partition (KIP-98): 78 bytes, one record, no sequence."""
+    batch = bytearray(HEADER_SIZE + _END_TXN_MARKER_RECORD.size)
+    _FROM_ATTRIBUTES.pack_into(
+        batch,
+        _CRC_START,
+        ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL,
+        0,
+        timestamp,
+        timestamp,
+        producer_id,
+        producer_epoch,
+        -1,
+        1,
+    )
+    _END_TXN_MARKER_RECORD.pack_into(
+        batch,
+        HEADER_SIZE,
+        (_END_TXN_MARKER_RECORD.size - 1) << 1,  # varints here are zigzag: a length n is written as 2n
+        0,
+        0,
+        0,
+        _CONTROL_KEY.size << 1,
+        0,
+        CONTROL_COMMIT if commit else CONTROL_ABORT,
+        _END_TXN_MARKER_VALUE.size << 1,
+        0,
+        coordinator_epoch,
+        0,
+    )
+    _finish(batch, base_offset, leader_epoch)
+    return batch
+
+
+def build_control_batch(
+    records: Sequence[tuple[int, bytes]],
+    *,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """A control batch of the Raft log: (control type, value) each; no producer (KIP-595, KIP-630, KIP-853)."""
+    return build_batch(
+        [NewRecord(_CONTROL_KEY.pack(0, kind), value, timestamp) for kind, value in records],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        control=True,
+    )
+
+
+def read_control(record: Record) -> ControlRecord:
+    """What a record of a control batch says.
+
+    Raises:
+        RemoteProtocolError: its key, or the value of an end-of-transaction marker, is too short.
+    """
+    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+        raise RemoteProtocolError(
+            f"control record at offset {record.offset} without a key of {_CONTROL_KEY.size} bytes"
+        )
+    version, kind = _CONTROL_KEY.unpack_from(record.key)
+    coordinator_epoch = -1
+    if kind in (CONTROL_ABORT, CONTROL_COMMIT):
+        if record.value is None or len(record.value) < _END_TXN_MARKER_VALUE.size:
+            raise RemoteProtocolError(
+                f"end-of-transaction marker at offset {record.offset} without a value of {_END_TXN_MARKER_VALUE.size} bytes"
+            )
+        coordinator_epoch = _END_TXN_MARKER_VALUE.unpack_from(record.value)[1]
+    return ControlRecord(kind, version, coordinator_epoch)
