@@ -1,0 +1,213 @@
+"""Connection framing without I/O: bytes in, whole frames out; answers in request order, ready to write.
+
+Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol), and by whoever answers requests.
+Emits: views of whole frames without their 4-byte length; lists of buffers for `writelines`.
+
+Invariants: a length is checked before a byte is allocated for it, first against the largest frame of all, then against
+the API's own bound; memory never exceeds twice what the peer has really sent, or a first allocation of 1 MiB; buffers are
+replaced, never resized or rewritten, so that a frame's view stays what it was (but it keeps its buffer alive: copy what
+outlives the call). Answers leave in the order of their requests, whatever the order in which they are made.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from barnabas.errors import LocalProtocolError, RemoteProtocolError
+from barnabas.limits import FRAME_BYTES_MAX
+from barnabas.ports import Buffer
+
+__all__ = ["AnswerQueue", "FrameReader", "Slot", "frame"]
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_AND_API_KEY = struct.Struct(">ih")
+_FRAME_BYTES_MIN = 4  # a response is at least its correlation id
+_BUFFER_BYTES = 64 * 1024  # holds hundreds of small requests; views into it are handed out
+_READ_BYTES_MIN = 8 * 1024  # with less room than this a new buffer is cheaper than another read
+_ALLOCATE_AT_ONCE_BYTES = 1024 * 1024  # a frame announced larger grows as its bytes arrive
+
+
+class FrameReader:
+    """Cuts a byte stream into frames.
+
+    Args:
+        size_bytes_max: the largest frame, its length field not counted (`socket.request.max.bytes`).
+        limit_of: for requests: the largest frame of an API key, at most `size_bytes_max`. Without it, as on the client's
+            side where frames begin with a correlation id, only `size_bytes_max` holds.
+    """
+
+    __slots__ = ("_buffer", "_capacity", "_end", "_limit_of", "_size_bytes_max", "_start", "_view", "_wanted")
+
+    def __init__(self, *, size_bytes_max: int = FRAME_BYTES_MAX, limit_of: Callable[[int], int] | None = None) -> None:
+        self._size_bytes_max = size_bytes_max
+        self._limit_of = limit_of
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._capacity = _BUFFER_BYTES
+        self._start = 0  # start ≤ end ≤ capacity; bytes between are received and not yet part of a whole frame
+        self._end = 0
+        self._wanted = 0  # bytes of the unfinished frame with its length, 0 while unknown
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received of a frame that is not yet whole."""
+        return self._end - self._start
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Size of the present buffer."""
+        return self._capacity
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """Room for the next read; `received` is to be told how much of it was filled."""
+        room = self._capacity - self._end
+        if self._wanted:
+            if self._start + self._wanted > self._capacity and (
+                self._start or room == 0 or self._capacity < _ALLOCATE_AT_ONCE_BYTES
+            ):
+                self._replace()
+        elif room < _READ_BYTES_MIN:
+            self._replace()
+        return self._view[self._end :]
+
+    def received(self, count: int) -> list[memoryview]:
+        """Takes note of `count` bytes written into the buffer; returns the frames that are whole now, without their lengths.
+
+        Raises:
+            RemoteProtocolError: a frame is too short to be one or too long to be allowed. The stream cannot go on.
+        """
+        start = self._start
+        end = self._end + count
+        if end > self._capacity:
+            raise LocalProtocolError(f"{count} bytes received into a buffer with room for {self._capacity - self._end}")
+        self._end = end
+        self._wanted = 0
+        buffer = self._buffer
+        view = self._view
+        frames: list[memoryview] = []
+        while end - start >= 4:
+            size = _LENGTH.unpack_from(buffer, start)[0]
+            self._check(size, start)
+            stop = start + 4 + size
+            if stop > end:
+                self._wanted = 4 + size
+                break
+            frames.append(view[start + 4 : stop])
+            start = stop
+        self._start = start
+        return frames
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """`received` for bytes that arrive otherwise: a protocol with `data_received`, tests."""
+        frames: list[memoryview] = []
+        rest = memoryview(data)
+        while rest:
+            room = self.get_buffer()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            frames += self.received(count)
+            rest = rest[count:]
+        return frames
+
+    def _check(self, size: int, start: int) -> None:
+        if size > self._size_bytes_max or size < _FRAME_BYTES_MIN:
+            raise RemoteProtocolError(
+                f"frame of {size} bytes, allowed are {_FRAME_BYTES_MIN} to {self._size_bytes_max} (socket.request.max.bytes)"
+            )
+        if self._limit_of is not None and self._end - start >= 6:
+            api_key = _LENGTH_AND_API_KEY.unpack_from(self._buffer, start)[1]
+            limit = self._limit_of(api_key)
+            if size > limit:
+                raise RemoteProtocolError(f"frame of {size} bytes for API key {api_key}, allowed are {limit}")
+
+    def _replace(self) -> None:
+        """Goes on in a new buffer, large enough for the frame that is under way as far as its bytes can be believed."""
+        pending = self._end - self._start
+        wanted = self._wanted
+        if pending < 6 and self._limit_of is not None:
+            wanted = 0  # the API key is not there yet, so the length is not believed yet
+        capacity = max(_BUFFER_BYTES, min(wanted, max(_ALLOCATE_AT_ONCE_BYTES, 2 * pending)))
+        buffer = bytearray(capacity)
+        buffer[:pending] = self._view[self._start : self._end]
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._capacity = capacity
+        self._start = 0
+        self._end = pending
+
+
+class Slot:
+    """The place of one answer in its connection's order."""
+
+    __slots__ = ("_parts", "_queue", "correlation_id")
+
+    def __init__(self, queue: AnswerQueue, correlation_id: int) -> None:
+        self._queue = queue
+        self._parts: Sequence[Buffer] | None = None
+        self.correlation_id = correlation_id
+
+    @property
+    def filled(self) -> bool:
+        return self._parts is not None
+
+    def fill(self, parts: Sequence[Buffer]) -> bool:
+        """Sets the answer, its length prefix included; no parts for a request that has no answer (acks=0).
+
+        Returns:
+            Whether the queue has something to write now: every earlier answer is there.
+
+        Raises:
+            LocalProtocolError: the slot has been filled before.
+        """
+        if self._parts is not None:
+            raise LocalProtocolError(f"request {self.correlation_id} is answered twice")
+        self._parts = parts
+        waiting = self._queue._slots
+        return bool(waiting) and waiting[0] is self
+
+
+class AnswerQueue:
+    """Puts answers back into the order of their requests."""
+
+    __slots__ = ("_slots",)
+
+    def __init__(self) -> None:
+        self._slots: deque[Slot] = deque()
+
+    def __len__(self) -> int:
+        """Requests whose answers have not left yet."""
+        return len(self._slots)
+
+    def open(self, correlation_id: int) -> Slot:
+        """Takes the next place in the order."""
+        slot = Slot(self, correlation_id)
+        self._slots.append(slot)
+        return slot
+
+    def take(self) -> list[Buffer]:
+        """Everything that may leave now, in order; empty while the oldest request waits."""
+        slots = self._slots
+        out: list[Buffer] = []
+        while slots:
+            parts = slots[0]._parts
+            if parts is None:
+                break
+            slots.popleft()
+            out += parts
+        return out
+
+    def discard(self) -> None:
+        """Forgets every place: the connection is closed. Slots may still be filled, to no effect."""
+        self._slots.clear()
+
+
+def frame(header: bytes, body: Buffer | Sequence[Buffer]) -> list[Buffer]:
+    """A frame ready to write: length and header, then the body; one buffer where the body is one, else its parts by reference."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return [b"".join((_LENGTH.pack(len(header) + len(body)), header, body))]
+    size = len(header)
+    for part in body:
+        size += len(part)
+    return [_LENGTH.pack(size) + header, *body]
