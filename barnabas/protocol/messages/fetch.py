@@ -1,0 +1,182 @@
+"""Fetch 4-18, of consumers, followers and Raft voters.
+
+Version 7 has sessions (KIP-227), 9 leader epochs (KIP-320), 11 racks (KIP-392), 12 divergence (KIP-595), 13 topic ids
+(KIP-516), 15 the replica's state (KIP-903), 16 new leaders (KIP-951), 17 directory ids (KIP-853), 18 the follower's high
+watermark (KIP-1166).
+"""
+
+from __future__ import annotations
+
+from barnabas.ports import Buffer
+from barnabas.protocol.schema import (
+    Array,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Records,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+__all__ = [
+    "AbortedTransaction",
+    "EpochEndOffset",
+    "FetchPartition",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchTopic",
+    "FetchableTopicResponse",
+    "ForgottenTopic",
+    "LeaderIdAndEpoch",
+    "NodeEndpoint",
+    "PartitionData",
+    "ReplicaState",
+    "SnapshotId",
+]
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+@struct
+class ReplicaState:
+    """Which replica is asking, and in which life of its broker (KIP-903)."""
+
+    replica_id: int = field(Int32, default=-1)
+    replica_epoch: int = field(Int64, default=-1)
+
+
+@struct
+class FetchPartition:
+    """What is wanted of one partition."""
+
+    partition: int = field(Int32)
+    current_leader_epoch: int = field(Int32, since=9, default=-1)  # −1: not checked
+    fetch_offset: int = field(Int64)
+    last_fetched_epoch: int = field(Int32, since=12, default=-1)  # −1: no divergence check
+    log_start_offset: int = field(Int64, since=5, default=-1)  # the follower's; −1 from a consumer
+    partition_max_bytes: int = field(Int32)
+    replica_directory_id: bytes = field(Uuid, since=17, tag=0)  # of a Raft voter (KIP-853)
+    high_watermark: int = field(Int64, since=18, default=INT64_MAX, tag=1)  # the follower's (KIP-1166)
+
+
+@struct
+class FetchTopic:
+    """What is wanted of one topic: by name, from version 13 by id."""
+
+    topic: str = field(String, until=12)
+    topic_id: bytes = field(Uuid, since=13)
+    partitions: list[FetchPartition] = field(Array(FetchPartition))
+
+
+@struct
+class ForgottenTopic:
+    """Partitions that leave an incremental fetch session (KIP-227)."""
+
+    topic: str = field(String, until=12)
+    topic_id: bytes = field(Uuid, since=13)
+    partitions: list[int] = field(Array(Int32))
+
+
+@message(api_key=1, versions=(4, 18), flexible_since=12)
+class FetchRequest(Message):
+    """Asks for batches, by topic and partition: from clients, followers and Raft voters."""
+
+    cluster_id: str | None = field(String, since=12, nullable_since=12, default=None, tag=0)  # from Raft voters only
+    replica_id: int = field(Int32, until=14, default=-1)  # −1 from a consumer
+    replica_state: ReplicaState = field(ReplicaState, since=15, tag=1)
+    max_wait_ms: int = field(Int32)
+    min_bytes: int = field(Int32)
+    max_bytes: int = field(Int32, default=INT32_MAX)
+    isolation_level: int = field(Int8)  # 0 read_uncommitted, 1 read_committed
+    session_id: int = field(Int32, since=7)  # 0 asks for a new session
+    session_epoch: int = field(Int32, since=7, default=-1)  # −1 without session, 0 first request of one
+    topics: list[FetchTopic] = field(Array(FetchTopic))
+    forgotten_topics_data: list[ForgottenTopic] = field(Array(ForgottenTopic), since=7)
+    rack_id: str = field(String, since=11)
+
+
+@struct
+class EpochEndOffset:
+    """The largest epoch up to which leader and follower agree, and where it ends (KIP-595)."""
+
+    epoch: int = field(Int32, default=-1)
+    end_offset: int = field(Int64, default=-1)
+
+
+@struct
+class LeaderIdAndEpoch:
+    """The leader that should have been asked (KIP-951); −1 where unknown."""
+
+    leader_id: int = field(Int32, default=-1)
+    leader_epoch: int = field(Int32, default=-1)
+
+
+@struct
+class SnapshotId:
+    """The snapshot to fetch where the log no longer reaches back (KIP-630)."""
+
+    end_offset: int = field(Int64, default=-1)
+    epoch: int = field(Int32, default=-1)
+
+
+@struct
+class AbortedTransaction:
+    """A transaction to skip under read_committed: from its first offset up to its abort marker."""
+
+    producer_id: int = field(Int64)
+    first_offset: int = field(Int64)
+
+
+@struct
+class PartitionData:
+    """Batches of one partition with its offsets."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    high_watermark: int = field(Int64)
+    last_stable_offset: int = field(Int64, default=-1)
+    log_start_offset: int = field(Int64, since=5, default=-1)
+    diverging_epoch: EpochEndOffset = field(EpochEndOffset, since=12, tag=0)
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, since=12, tag=1)
+    snapshot_id: SnapshotId = field(SnapshotId, since=12, tag=2)
+    aborted_transactions: list[AbortedTransaction] | None = field(
+        Array(AbortedTransaction), nullable_since=0
+    )  # null unless read_committed was asked for
+    preferred_read_replica: int = field(Int32, since=11, default=-1)  # −1: go on with the leader
+    records: Buffer | None = field(Records, nullable_since=0)
+
+
+@struct
+class FetchableTopicResponse:
+    """What there is of one topic."""
+
+    topic: str = field(String, until=12)
+    topic_id: bytes = field(Uuid, since=13)
+    partitions: list[PartitionData] = field(Array(PartitionData))
+
+
+@struct
+class NodeEndpoint:
+    """Where a leader named in the response listens (KIP-951)."""
+
+    node_id: int = field(Int32)
+    host: str = field(String)
+    port: int = field(Int32)
+    rack: str | None = field(String, nullable_since=0, default=None)
+
+
+@message(api_key=1, versions=(4, 18), flexible_since=12)
+class FetchResponse(Message):
+    """Batches by topic and partition; an incremental session carries only partitions with news."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16, since=7)
+    session_id: int = field(Int32, since=7)  # 0 without session
+    responses: list[FetchableTopicResponse] = field(Array(FetchableTopicResponse))
+    node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), since=16, tag=0)

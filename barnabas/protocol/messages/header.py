@@ -1,0 +1,37 @@
+"""Headers of requests and responses.
+
+Which version goes with which request: `registry.request_header_version` and `response_header_version`.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import (
+    Int16,
+    Int32,
+    Message,
+    String,
+    field,
+    message,
+)
+
+__all__ = [
+    "RequestHeader",
+    "ResponseHeader",
+]
+
+
+@message(versions=(0, 2), flexible_since=2)
+class RequestHeader(Message):
+    """What stands before every request. Its client id keeps the classic length: any broker must be able to read it."""
+
+    request_api_key: int = field(Int16)
+    request_api_version: int = field(Int16)
+    correlation_id: int = field(Int32)
+    client_id: str | None = field(String, since=1, nullable_since=1, compact=False)  # classic length in every version
+
+
+@message(versions=(0, 1), flexible_since=1)
+class ResponseHeader(Message):
+    """What stands before every response."""
+
+    correlation_id: int = field(Int32)

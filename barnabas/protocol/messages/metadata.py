@@ -1,0 +1,264 @@
+"""What a client learns first: versions and features, brokers, topics and their leaders.
+
+ApiVersions 0-4, Metadata 0-13, DescribeCluster 0-2, DescribeTopicPartitions 0.
+Follows KIP-35 and KIP-511 (ApiVersions), KIP-584 (features), KIP-516 (topic ids), KIP-700 (DescribeCluster), KIP-966
+(DescribeTopicPartitions).
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+__all__ = [
+    "ApiVersion",
+    "ApiVersionsRequest",
+    "ApiVersionsResponse",
+    "Cursor",
+    "DescribeClusterBroker",
+    "DescribeClusterRequest",
+    "DescribeClusterResponse",
+    "DescribeTopicPartitionsRequest",
+    "DescribeTopicPartitionsResponse",
+    "DescribeTopicPartitionsResponsePartition",
+    "DescribeTopicPartitionsResponseTopic",
+    "FinalizedFeatureKey",
+    "MetadataRequest",
+    "MetadataRequestTopic",
+    "MetadataResponse",
+    "MetadataResponseBroker",
+    "MetadataResponsePartition",
+    "MetadataResponseTopic",
+    "SupportedFeatureKey",
+    "TopicRequest",
+]
+
+INT32_MIN = -(2**31)
+
+
+@message(api_key=18, versions=(0, 4), flexible_since=3)
+class ApiVersionsRequest(Message):
+    """Asks what a broker speaks; the first request of nearly every client."""
+
+    client_software_name: str = field(String, since=3)
+    client_software_version: str = field(String, since=3)
+
+
+@struct
+class ApiVersion:
+    """The versions served of one RPC."""
+
+    api_key: int = field(Int16)
+    min_version: int = field(Int16)
+    max_version: int = field(Int16)
+
+
+@struct
+class SupportedFeatureKey:
+    """The levels of one feature that this broker could run."""
+
+    name: str = field(String)
+    min_version: int = field(Int16)
+    max_version: int = field(Int16)
+
+
+@struct
+class FinalizedFeatureKey:
+    """The level of one feature that the cluster runs."""
+
+    name: str = field(String)
+    max_version_level: int = field(Int16)
+    min_version_level: int = field(Int16)
+
+
+@message(api_key=18, versions=(0, 4), flexible_since=3)
+class ApiVersionsResponse(Message):
+    """Version ranges by RPC, and the features of the cluster."""
+
+    error_code: int = field(Int16)
+    api_keys: list[ApiVersion] = field(Array(ApiVersion))
+    throttle_time_ms: int = field(Int32, since=1)
+    supported_features: list[SupportedFeatureKey] = field(
+        Array(SupportedFeatureKey), since=3, tag=0
+    )  # before version 4 without features whose minimum is 0 (KAFKA-17011)
+    finalized_features_epoch: int = field(
+        Int64, since=3, default=-1, tag=1
+    )  # offset of the metadata record; −1 unknown
+    finalized_features: list[FinalizedFeatureKey] = field(Array(FinalizedFeatureKey), since=3, tag=2)
+    zk_migration_ready: bool = field(Bool, since=3, tag=3)
+
+
+@struct
+class MetadataRequestTopic:
+    """A topic asked for, by name or by id."""
+
+    topic_id: bytes = field(Uuid, since=10)
+    name: str | None = field(String, nullable_since=10)  # null where the topic is asked for by id
+
+
+@message(api_key=3, versions=(0, 13), flexible_since=9)
+class MetadataRequest(Message):
+    """Asks for brokers and topics; null topics means all, as an empty list does in version 0."""
+
+    topics: list[MetadataRequestTopic] | None = field(Array(MetadataRequestTopic), nullable_since=1)
+    allow_auto_topic_creation: bool = field(Bool, since=4, default=True)
+    include_cluster_authorized_operations: bool = field(Bool, since=8, until=10)
+    include_topic_authorized_operations: bool = field(Bool, since=8)
+
+
+@struct
+class MetadataResponseBroker:
+    """A live broker and where it listens."""
+
+    node_id: int = field(Int32)
+    host: str = field(String)
+    port: int = field(Int32)
+    rack: str | None = field(String, since=1, nullable_since=1, default=None)
+
+
+@struct
+class MetadataResponsePartition:
+    """Leader and replicas of one partition."""
+
+    error_code: int = field(Int16)
+    partition_index: int = field(Int32)
+    leader_id: int = field(Int32)  # −1 without leader
+    leader_epoch: int = field(Int32, since=7, default=-1)
+    replica_nodes: list[int] = field(Array(Int32))
+    isr_nodes: list[int] = field(Array(Int32))
+    offline_replicas: list[int] = field(Array(Int32), since=5)
+
+
+@struct
+class MetadataResponseTopic:
+    """A topic with its partitions, or why it has none."""
+
+    error_code: int = field(Int16)
+    name: str | None = field(String, nullable_since=12)  # null where an unknown id was asked for
+    topic_id: bytes = field(Uuid, since=10)
+    is_internal: bool = field(Bool, since=1)
+    partitions: list[MetadataResponsePartition] = field(Array(MetadataResponsePartition))
+    topic_authorized_operations: int = field(
+        Int32, since=8, default=INT32_MIN
+    )  # bit field; lowest int32 where not asked for
+
+
+@message(api_key=3, versions=(0, 13), flexible_since=9)
+class MetadataResponse(Message):
+    """Brokers, controller and the leaders of partitions."""
+
+    throttle_time_ms: int = field(Int32, since=3)
+    brokers: list[MetadataResponseBroker] = field(Array(MetadataResponseBroker))
+    cluster_id: str | None = field(String, since=2, nullable_since=2, default=None)
+    controller_id: int = field(Int32, since=1, default=-1)
+    topics: list[MetadataResponseTopic] = field(Array(MetadataResponseTopic))
+    cluster_authorized_operations: int = field(
+        Int32, since=8, until=10, default=INT32_MIN
+    )  # bit field; lowest int32 where not asked for
+    error_code: int = field(Int16, since=13)
+
+
+@message(api_key=60, versions=(0, 2), flexible_since=0)
+class DescribeClusterRequest(Message):
+    """Asks for the brokers or the controllers, without topics (KIP-700)."""
+
+    include_cluster_authorized_operations: bool = field(Bool)
+    endpoint_type: int = field(Int8, since=1, default=1)  # 1 brokers, 2 controllers
+    include_fenced_brokers: bool = field(Bool, since=2)
+
+
+@struct
+class DescribeClusterBroker:
+    """One node and where it listens."""
+
+    broker_id: int = field(Int32)
+    host: str = field(String)
+    port: int = field(Int32)
+    rack: str | None = field(String, nullable_since=0, default=None)
+    is_fenced: bool = field(Bool, since=2)
+
+
+@message(api_key=60, versions=(0, 2), flexible_since=0)
+class DescribeClusterResponse(Message):
+    """Cluster id, controller and nodes."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0, default=None)
+    endpoint_type: int = field(Int8, since=1, default=1)  # 1 brokers, 2 controllers
+    cluster_id: str = field(String)
+    controller_id: int = field(Int32, default=-1)
+    brokers: list[DescribeClusterBroker] = field(Array(DescribeClusterBroker))
+    cluster_authorized_operations: int = field(Int32, default=INT32_MIN)  # bit field; lowest int32 where not asked for
+
+
+@struct
+class TopicRequest:
+    """A topic asked for."""
+
+    name: str = field(String)
+
+
+@struct
+class Cursor:
+    """Where a page begins: the first topic and partition on it."""
+
+    topic_name: str = field(String)
+    partition_index: int = field(Int32)
+
+
+@message(api_key=75, versions=(0, 0), flexible_since=0)
+class DescribeTopicPartitionsRequest(Message):
+    """Asks for topics page by page (KIP-966)."""
+
+    topics: list[TopicRequest] = field(Array(TopicRequest))
+    response_partition_limit: int = field(Int32, default=2000)
+    cursor: Cursor | None = field(Cursor, nullable_since=0, default=None)
+
+
+@struct
+class DescribeTopicPartitionsResponsePartition:
+    """Leader and replicas of one partition, with those that may lead without being in sync."""
+
+    error_code: int = field(Int16)
+    partition_index: int = field(Int32)
+    leader_id: int = field(Int32)
+    leader_epoch: int = field(Int32, default=-1)
+    replica_nodes: list[int] = field(Array(Int32))
+    isr_nodes: list[int] = field(Array(Int32))
+    eligible_leader_replicas: list[int] | None = field(Array(Int32), nullable_since=0, default=None)
+    last_known_elr: list[int] | None = field(Array(Int32), nullable_since=0, default=None)
+    offline_replicas: list[int] = field(Array(Int32))
+
+
+@struct
+class DescribeTopicPartitionsResponseTopic:
+    """A topic with those of its partitions that the page holds."""
+
+    error_code: int = field(Int16)
+    name: str | None = field(String, nullable_since=0)
+    topic_id: bytes = field(Uuid)
+    is_internal: bool = field(Bool)
+    partitions: list[DescribeTopicPartitionsResponsePartition] = field(Array(DescribeTopicPartitionsResponsePartition))
+    topic_authorized_operations: int = field(Int32, default=INT32_MIN)
+
+
+@message(api_key=75, versions=(0, 0), flexible_since=0)
+class DescribeTopicPartitionsResponse(Message):
+    """One page of topics; `next_cursor` is null on the last."""
+
+    throttle_time_ms: int = field(Int32)
+    topics: list[DescribeTopicPartitionsResponseTopic] = field(Array(DescribeTopicPartitionsResponseTopic))
+    next_cursor: Cursor | None = field(Cursor, nullable_since=0, default=None)

@@ -1,0 +1,119 @@
+"""Produce 3-13.
+
+Version 8 tells which records were refused (KIP-467), 10 names the new leader (KIP-951), 12 adds the partitions to the
+transaction (KIP-890), 13 goes by topic id (KIP-516). Versions 0-2 are advertised (KAFKA-18659) but not served.
+"""
+
+from __future__ import annotations
+
+from barnabas.ports import Buffer
+from barnabas.protocol.schema import (
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Records,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+__all__ = [
+    "BatchIndexAndErrorMessage",
+    "LeaderIdAndEpoch",
+    "NodeEndpoint",
+    "PartitionProduceData",
+    "PartitionProduceResponse",
+    "ProduceRequest",
+    "ProduceResponse",
+    "TopicProduceData",
+    "TopicProduceResponse",
+]
+
+
+@struct
+class PartitionProduceData:
+    """The batches of one partition. Since magic 2 exactly one is allowed."""
+
+    index: int = field(Int32)
+    records: Buffer | None = field(Records, nullable_since=0)
+
+
+@struct
+class TopicProduceData:
+    """What goes to one topic: by name, from version 13 by id."""
+
+    name: str = field(String, until=12)
+    topic_id: bytes = field(Uuid, since=13)
+    partition_data: list[PartitionProduceData] = field(Array(PartitionProduceData))
+
+
+@message(api_key=0, versions=(3, 13), flexible_since=9)
+class ProduceRequest(Message):
+    """Batches to append, by topic and partition."""
+
+    transactional_id: str | None = field(String, nullable_since=0, default=None)
+    acks: int = field(Int16)  # 0 no answer, 1 leader, −1 all in-sync replicas
+    timeout_ms: int = field(Int32)
+    topic_data: list[TopicProduceData] = field(Array(TopicProduceData))
+
+
+@struct
+class BatchIndexAndErrorMessage:
+    """A record that made the broker refuse its batch (KIP-467)."""
+
+    batch_index: int = field(Int32)
+    batch_index_error_message: str | None = field(String, nullable_since=0, default=None)
+
+
+@struct
+class LeaderIdAndEpoch:
+    """The leader that should have been asked (KIP-951); −1 where unknown."""
+
+    leader_id: int = field(Int32, default=-1)
+    leader_epoch: int = field(Int32, default=-1)
+
+
+@struct
+class PartitionProduceResponse:
+    """The outcome for one partition."""
+
+    index: int = field(Int32)
+    error_code: int = field(Int16)
+    base_offset: int = field(Int64)
+    log_append_time_ms: int = field(Int64, default=-1)  # −1 under CreateTime
+    log_start_offset: int = field(Int64, since=5, default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = field(Array(BatchIndexAndErrorMessage), since=8)
+    error_message: str | None = field(String, since=8, nullable_since=8, default=None)
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, since=10, tag=0)
+
+
+@struct
+class TopicProduceResponse:
+    """The outcome for one topic."""
+
+    name: str = field(String, until=12)
+    topic_id: bytes = field(Uuid, since=13)
+    partition_responses: list[PartitionProduceResponse] = field(Array(PartitionProduceResponse))
+
+
+@struct
+class NodeEndpoint:
+    """Where a leader named in the response listens (KIP-951)."""
+
+    node_id: int = field(Int32)
+    host: str = field(String)
+    port: int = field(Int32)
+    rack: str | None = field(String, nullable_since=0, default=None)
+
+
+@message(api_key=0, versions=(3, 13), flexible_since=9)
+class ProduceResponse(Message):
+    """Where the batches went, or why not."""
+
+    responses: list[TopicProduceResponse] = field(Array(TopicProduceResponse))
+    throttle_time_ms: int = field(Int32)
+    node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), since=10, tag=0)

@@ -1,0 +1,130 @@
+"""Variable-length integers of Kafka's protocol, on bytes and positions.
+
+Two forms: *unsigned* varints (lengths, counts and tags of flexible messages, KIP-482) and *zigzag* varints and varlongs
+(fields inside a record of batch v2). Readers take a buffer and a position and return the value with the position after it.
+They raise RemoteProtocolError for a number that is cut off or longer than its type allows. A position beyond the buffer,
+which a hostile length can produce, counts as cut off.
+
+Kept apart from generated codecs and free of package types other than errors, so that it can be compiled.
+"""
+
+from __future__ import annotations
+
+from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Buffer
+
+__all__ = [
+    "UVARINT_BYTES_MAX",
+    "VARLONG_BYTES_MAX",
+    "encode_uvarint",
+    "encode_varint",
+    "read_uvarint",
+    "read_uvarint_rest",
+    "read_varint",
+    "read_varlong",
+    "uvarint_size",
+    "varint_size",
+]
+
+UVARINT_BYTES_MAX = 5  # a 32-bit number, seven bits a byte
+VARLONG_BYTES_MAX = 10  # a 64-bit number
+
+_ONE_BYTE = tuple(bytes((value,)) for value in range(128))
+
+
+def encode_uvarint(value: int) -> bytes:
+    """Unsigned varint of 0 ≤ value < 2**32."""
+    if value < 128:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_varint(value: int) -> bytes:
+    """Zigzag varint or varlong of a signed number of at most 64 bits."""
+    value = (value << 1) ^ (value >> 63)
+    if value < 128:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def uvarint_size(value: int) -> int:
+    """Bytes that `encode_uvarint(value)` takes."""
+    return (value.bit_length() + 6) // 7 or 1
+
+
+def varint_size(value: int) -> int:
+    """Bytes that `encode_varint(value)` takes."""
+    return uvarint_size((value << 1) ^ (value >> 63))
+
+
+def read_uvarint(buffer: Buffer, pos: int) -> tuple[int, int]:
+    """Reads an unsigned varint of at most 32 bits at `pos`: (value, position after it)."""
+    return _read(buffer, pos, UVARINT_BYTES_MAX)
+
+
+def read_uvarint_rest(buffer: Buffer, pos: int, first: int) -> tuple[int, int]:
+    """Goes on with an unsigned varint whose first byte, `first` > 127, has been read already and stands before `pos`.
+
+    Generated codecs read the first byte together with the fixed-width fields before it and call this only when it is not
+    the whole number.
+    """
+    value = first & 127
+    shift = 7
+    try:
+        while True:
+            byte = buffer[pos]
+            pos += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift > 28:
+                raise RemoteProtocolError("a varint is longer than 5 bytes")
+    except IndexError:
+        raise RemoteProtocolError("a varint is cut off by the end of the message") from None
+    if value >> 32:
+        raise RemoteProtocolError(f"the varint {value} does not fit 32 bits")
+    return value, pos
+
+
+def read_varint(buffer: Buffer, pos: int) -> tuple[int, int]:
+    """Reads a zigzag varint of at most 32 bits at `pos`: (value, position after it)."""
+    value, pos = _read(buffer, pos, UVARINT_BYTES_MAX)
+    return (value >> 1) ^ -(value & 1), pos
+
+
+def read_varlong(buffer: Buffer, pos: int) -> tuple[int, int]:
+    """Reads a zigzag varint of at most 64 bits at `pos`: (value, position after it)."""
+    value, pos = _read(buffer, pos, VARLONG_BYTES_MAX)
+    return (value >> 1) ^ -(value & 1), pos
+
+
+def _read(buffer: Buffer, pos: int, bytes_max: int) -> tuple[int, int]:
+    value = 0
+    shift = 0
+    try:
+        while True:
+            byte = buffer[pos]
+            pos += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift >= 7 * bytes_max:
+                raise RemoteProtocolError(f"a varint is longer than {bytes_max} bytes")
+    except IndexError:
+        raise RemoteProtocolError("a varint is cut off by the end of the message") from None
+    bits_max = 32 if bytes_max == UVARINT_BYTES_MAX else 64
+    if value >> bits_max:
+        raise RemoteProtocolError(f"the varint {value} does not fit {bits_max} bits")
+    return value, pos

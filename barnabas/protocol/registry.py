@@ -1,0 +1,148 @@
+"""Which RPCs there are: keys, versions served and advertised, header versions, and the classes, imported when first asked for.
+
+`API` is the one table; ApiVersions answers, routing and the coverage document are drawn from it. It imports no message
+family: `Api.request` and `Api.response` do, on first use, so that a broker pays only for what it serves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import cast
+
+from barnabas.errors import LocalProtocolError
+from barnabas.protocol.schema import Message
+
+__all__ = [
+    "API",
+    "API_VERSIONS_KEY",
+    "PRODUCE_KEY",
+    "Api",
+    "api_of",
+    "request_header_version",
+    "response_header_version",
+]
+
+PRODUCE_KEY = 0
+API_VERSIONS_KEY = 18
+
+
+@dataclass(frozen=True)
+class Api:
+    """One RPC.
+
+    Attributes:
+        key: its number on the wire.
+        name: its name in Kafka, without Request or Response.
+        family: module of `protocol.messages` and of `broker.handlers`.
+        versions: versions served, inclusive.
+        advertised: versions that ApiVersions names, inclusive; they differ where clients misread a true answer, or where
+            the highest version is not yet a stable one in Kafka.
+        flexible_since: first flexible version, None where there is none.
+    """
+
+    key: int
+    name: str
+    family: str
+    versions: tuple[int, int]
+    flexible_since: int | None
+    advertised: tuple[int, int] = field(default=(-1, -1))
+
+    def __post_init__(self) -> None:
+        if self.advertised == (-1, -1):
+            object.__setattr__(self, "advertised", self.versions)
+
+    @property
+    def stable(self) -> bool:
+        """Whether every version served is advertised."""
+        return self.advertised[1] >= self.versions[1]
+
+    @cached_property
+    def request(self) -> type[Message]:
+        return self._load("Request")
+
+    @cached_property
+    def response(self) -> type[Message]:
+        return self._load("Response")
+
+    def _load(self, suffix: str) -> type[Message]:
+        family = import_module(f"barnabas.protocol.messages.{self.family}")
+        return cast("type[Message]", getattr(family, self.name + suffix))
+
+    def serves(self, version: int) -> bool:
+        """Whether requests of `version` are decoded at all."""
+        return self.versions[0] <= version <= self.versions[1]
+
+    def is_flexible(self, version: int) -> bool:
+        return self.flexible_since is not None and version >= self.flexible_since
+
+
+API: dict[int, Api] = {
+    api.key: api
+    for api in (
+        # librdkafka before 2.11.1 stops compressing unless it sees Produce 0 (KAFKA-18659)
+        Api(0, "Produce", "produce", (3, 13), 9, advertised=(0, 13)),
+        Api(1, "Fetch", "fetch", (4, 18), 12),
+        Api(2, "ListOffsets", "offsets", (1, 11), 6),
+        Api(3, "Metadata", "metadata", (0, 13), 9),
+        Api(8, "OffsetCommit", "groups", (2, 10), 8),
+        Api(9, "OffsetFetch", "groups", (1, 10), 6),
+        Api(10, "FindCoordinator", "groups", (0, 6), 3),
+        Api(11, "JoinGroup", "groups", (0, 9), 6),
+        Api(12, "Heartbeat", "groups", (0, 4), 4),
+        Api(13, "LeaveGroup", "groups", (0, 5), 4),
+        Api(14, "SyncGroup", "groups", (0, 5), 4),
+        Api(15, "DescribeGroups", "groups", (0, 6), 5),
+        Api(16, "ListGroups", "groups", (0, 5), 3),
+        Api(18, "ApiVersions", "metadata", (0, 4), 3),
+        Api(19, "CreateTopics", "admin", (2, 7), 5),
+        Api(20, "DeleteTopics", "admin", (1, 6), 4),
+        Api(21, "DeleteRecords", "admin", (0, 2), 2),
+        # version 6 (KIP-939) is still unstable in Kafka 4.3, so clients that do not know it must not be offered it
+        Api(22, "InitProducerId", "transactions", (0, 6), 2, advertised=(0, 5)),
+        Api(23, "OffsetForLeaderEpoch", "offsets", (2, 4), 4),
+        Api(24, "AddPartitionsToTxn", "transactions", (0, 5), 3),
+        Api(25, "AddOffsetsToTxn", "transactions", (0, 4), 3),
+        Api(26, "EndTxn", "transactions", (0, 5), 3),
+        Api(27, "WriteTxnMarkers", "transactions", (1, 2), 1),
+        Api(28, "TxnOffsetCommit", "transactions", (0, 5), 3),
+        Api(32, "DescribeConfigs", "admin", (1, 4), 4),
+        Api(37, "CreatePartitions", "admin", (0, 3), 2),
+        Api(42, "DeleteGroups", "groups", (0, 2), 2),
+        Api(44, "IncrementalAlterConfigs", "admin", (0, 1), 1),
+        Api(47, "OffsetDelete", "groups", (0, 0), None),
+        Api(60, "DescribeCluster", "metadata", (0, 2), 0),
+        Api(65, "DescribeTransactions", "transactions", (0, 0), 0),
+        Api(66, "ListTransactions", "transactions", (0, 2), 0),
+        Api(75, "DescribeTopicPartitions", "metadata", (0, 0), 0),
+    )
+}
+
+
+def api_of(api_key: int) -> Api:
+    """The RPC of a key.
+
+    Raises:
+        LocalProtocolError: there is none; a peer's key is looked up with `API.get`.
+    """
+    api = API.get(api_key)
+    if api is None:
+        raise LocalProtocolError(f"no RPC has the key {api_key}")
+    return api
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    """Version of the header before a request: 2 before flexible ones, else 1.
+
+    Versions that are not served count as well: an ApiVersions request of a version yet unknown has a header 2.
+    """
+    return 2 if api_of(api_key).is_flexible(version) else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    """Version of the header before a response: 1 before flexible ones, else 0.
+
+    ApiVersions is always answered with 0, for the client does not know yet what the broker speaks (KIP-511).
+    """
+    return 1 if api_key != API_VERSIONS_KEY and api_of(api_key).is_flexible(version) else 0

@@ -1,0 +1,378 @@
+"""The declaration engine: one typed class per message, for all its versions, and its codecs.
+
+    @message(api_key=12, versions=(0, 4), flexible_since=4)
+    class HeartbeatRequest(Message):
+        group_id: str = field(String)
+        generation_id: int = field(Int32)
+        member_id: str = field(String)
+        group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
+
+Classes have slots, keyword construction, equality by value, and a default for every field, so `HeartbeatRequest()` works. From
+a declaration come the plain `construct` struct (`construct_of`) and straight-line Python for each (message, version) and
+direction, made on first use (`codegen`). Declaring is cheap: no code is generated and `construct` is not imported for it.
+
+What a version does not have is not sent, whatever the attribute holds, and holds its default after decoding. Unknown tagged
+fields are skipped. Bytes after the last field are left alone, as in Kafka.
+
+Follows KIP-482 (flexible versions, tagged fields) and KIP-893 (nullable structs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct as Layout
+from typing import Any, ClassVar, Protocol, TypeVar, cast, dataclass_transform, overload
+
+from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol import codegen
+from barnabas.protocol.wire import (
+    Array,
+    Bool,
+    Bytes,
+    Field,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Records,
+    String,
+    UInt16,
+    UInt32,
+    Uuid,
+    Wire,
+)
+
+__all__ = [
+    "Array",
+    "Bool",
+    "Bytes",
+    "Codec",
+    "Float64",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Message",
+    "Record",
+    "Records",
+    "String",
+    "Struct",
+    "UInt16",
+    "UInt32",
+    "Uuid",
+    "codec",
+    "construct_of",
+    "decode",
+    "decode_versioned",
+    "encode",
+    "encode_parts",
+    "encode_versioned",
+    "field",
+    "message",
+    "record",
+    "struct",
+]
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+_MISSING: Any = object()
+_PREFIX = Layout(">h")
+
+
+class Struct:
+    """Base of every declared class: keyword construction, equality and representation from its fields."""
+
+    __slots__ = ()
+
+    FIELDS: ClassVar[tuple[Field, ...]] = ()
+
+    def __init__(self, **values: Any) -> None:
+        # The first construction of a class writes its real __init__ and puts it in this one's place.
+        cls = type(self)
+        cls.__init__ = codegen.make_init(cls)  # type: ignore[method-assign]  # that is the point
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in self.FIELDS)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS)
+        return f"{type(self).__name__}({values})"
+
+
+class Message(Struct):
+    """Base of requests, responses and headers.
+
+    Attributes:
+        API_KEY: number of the RPC; -1 for headers.
+        VERSIONS: first and last version declared, inclusive.
+        FLEXIBLE_SINCE: first flexible version, None where there is none.
+    """
+
+    __slots__ = ()
+
+    API_KEY: ClassVar[int] = -1
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_SINCE: ClassVar[int | None] = None
+
+
+class Record(Struct):
+    """Base of keys and values of internal topics, which carry a two-byte prefix before their fields.
+
+    Attributes:
+        PREFIX: None where the prefix is the version; else the number of the record type, as in keys of coordinator topics.
+        API_KEY: number of the record type in `__cluster_metadata`, -1 elsewhere.
+    """
+
+    __slots__ = ()
+
+    API_KEY: ClassVar[int] = -1
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_SINCE: ClassVar[int | None] = None
+    PREFIX: ClassVar[int | None] = None
+
+
+@overload
+def field(
+    wire: Wire[T],
+    *,
+    since: int = ...,
+    until: int | None = ...,
+    default: T = ...,
+    tag: int | None = ...,
+    tag_since: int | None = ...,
+    compact: bool = ...,
+) -> T: ...
+@overload
+def field(
+    wire: Wire[T],
+    *,
+    since: int = ...,
+    until: int | None = ...,
+    nullable_since: int,
+    default: T | None = ...,
+    tag: int | None = ...,
+    tag_since: int | None = ...,
+    compact: bool = ...,
+) -> T | None: ...
+@overload
+def field(
+    wire: type[S], *, since: int = ..., until: int | None = ..., tag: int | None = ..., tag_since: int | None = ...
+) -> S: ...
+@overload
+def field(
+    wire: type[S],
+    *,
+    since: int = ...,
+    until: int | None = ...,
+    nullable_since: int,
+    default: None = ...,
+    tag: int | None = ...,
+    tag_since: int | None = ...,
+) -> S | None: ...
+def field(
+    wire: Any,
+    *,
+    since: int = 0,
+    until: int | None = None,
+    nullable_since: int | None = None,
+    default: Any = _MISSING,
+    tag: int | None = None,
+    tag_since: int | None = None,
+    compact: bool = True,
+) -> Any:
+    """Declares one field.
+
+    Args:
+        wire: a wire type, or the class of a nested struct.
+        since, until: versions that carry the field, inclusive; until None means to the last.
+        nullable_since: first version in which null is legal.
+        default: Kafka's default; without it 0, False, "", b"", an empty list, an empty struct, or the nil uuid.
+        tag: number of a tagged field, tagged from `tag_since` (its `since`, if not said otherwise).
+        compact: False keeps the classic length in flexible versions.
+    """
+    if default is _MISSING:
+        default = wire if isinstance(wire, type) else wire.default
+    return Field(
+        wire,
+        since=since,
+        until=until,
+        nullable_since=nullable_since,
+        default=default,
+        tag=tag,
+        tag_since=tag_since,
+        compact=compact,
+    )
+
+
+@dataclass_transform(kw_only_default=True)
+def message(
+    *, api_key: int = -1, versions: tuple[int, int], flexible_since: int | None = None
+) -> Callable[[type[T]], type[T]]:
+    """Declares a request, response or header."""
+
+    def declare(cls: type[T]) -> type[T]:
+        return _declare(cls, Message, {"API_KEY": api_key, "VERSIONS": versions, "FLEXIBLE_SINCE": flexible_since})
+
+    return declare
+
+
+@dataclass_transform(kw_only_default=True)
+def record(
+    *,
+    versions: tuple[int, int],
+    flexible_since: int | None = None,
+    prefix: int | None = None,
+    api_key: int = -1,
+) -> Callable[[type[T]], type[T]]:
+    """Declares a key or value of an internal topic. `prefix`: see `Record`."""
+
+    def declare(cls: type[T]) -> type[T]:
+        attributes = {"API_KEY": api_key, "VERSIONS": versions, "FLEXIBLE_SINCE": flexible_since, "PREFIX": prefix}
+        return _declare(cls, Record, attributes)
+
+    return declare
+
+
+@dataclass_transform(kw_only_default=True)
+def struct(cls: type[T]) -> type[T]:
+    """Declares a struct nested in messages; its versions are those of the message around it."""
+    return _declare(cls, Struct, {})
+
+
+def _declare(cls: type[T], base: type[Struct], attributes: dict[str, Any]) -> type[T]:
+    """Makes the class anew with slots (they cannot be added afterwards) and collects its fields in wire order."""
+    namespace = {k: v for k, v in cls.__dict__.items() if k not in ("__dict__", "__weakref__")}
+    fields: list[Field] = []
+    for name, value in list(namespace.items()):
+        if isinstance(value, Field):
+            value.name = name
+            fields.append(value)
+            del namespace[name]
+    bases = cls.__bases__ if issubclass(cls, base) else (base,)
+    namespace |= attributes
+    namespace["FIELDS"] = tuple(fields)
+    namespace["__slots__"] = tuple(f.name for f in fields)
+    made: Any = type(cls.__name__, bases, namespace)
+    if "VERSIONS" in attributes:
+        made._DECODERS = codegen.Decoders(made)
+        made._ENCODERS = codegen.Encoders(made)
+        made._PARTS = codegen.PartsEncoders(made)
+    return cast("type[T]", made)
+
+
+def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
+    """Decodes one message of `version` that starts at `offset`.
+
+    Records fields are views of `buffer`, valid as long as it is.
+
+    Raises:
+        RemoteProtocolError: the bytes are not such a message, or hold more than `limits.DECODED_ELEMENTS_MAX` elements.
+        LocalProtocolError: `cls` has no such version; the caller checks a peer's version before.
+    """
+    return cls._DECODERS[version](buffer, offset)[0]  # type: ignore[attr-defined,no-any-return]
+
+
+def encode(msg: object, version: int) -> bytes:
+    """Encodes a message.
+
+    Raises:
+        LocalProtocolError: no such version, or a value that the version cannot carry (None where null is not allowed, a
+            number or length out of range, a wrong type).
+    """
+    out = bytearray()
+    msg._ENCODERS[version](msg, out)  # type: ignore[attr-defined]
+    return bytes(out)
+
+
+def encode_parts(msg: object, version: int, head: bytearray | None = None) -> list[Buffer]:
+    """Encodes a message as buffers for `writelines`: Records of 4 KiB and more are passed by reference.
+
+    Args:
+        head: what stands before the message (frame length, header); it becomes the beginning of the first part.
+    """
+    parts: list[Buffer] = []
+    parts.append(msg._PARTS[version](msg, bytearray() if head is None else head, parts))  # type: ignore[attr-defined]
+    return parts
+
+
+class Codec(Protocol[T]):
+    """Both directions of one (message, version). All errors as in `encode` and `decode`."""
+
+    def encode(self, msg: T) -> bytes: ...
+
+    def encode_into(self, out: bytearray, msg: T) -> None:
+        """Appends to `out`; what was appended before an error stays."""
+
+    def decode(self, buffer: Buffer, pos: int = 0) -> tuple[T, int]:
+        """The message at `pos` and the position after it."""
+        ...
+
+
+class _Codec:
+    __slots__ = ("_cls", "_version")
+
+    def __init__(self, cls: Any, version: int) -> None:
+        self._cls = cls
+        self._version = version
+
+    def encode(self, msg: Any) -> bytes:
+        return encode(msg, self._version)
+
+    def encode_into(self, out: bytearray, msg: Any) -> None:
+        self._cls._ENCODERS[self._version](msg, out)
+
+    def decode(self, buffer: Buffer, pos: int = 0) -> tuple[Any, int]:
+        return cast("tuple[Any, int]", self._cls._DECODERS[self._version](buffer, pos))
+
+
+def codec(cls: type[T], version: int) -> Codec[T]:
+    """Both directions of one (message, version), each generated on first use.
+
+    Raises:
+        LocalProtocolError: no such version.
+    """
+    codegen.flexible(cls, version)
+    return _Codec(cls, version)
+
+
+def construct_of(cls: type, version: int) -> Any:
+    """The plain `construct` struct of one (message, version): the readable truth that generated code is held against."""
+    from barnabas.protocol import construct_view  # construct takes 0.1 s to import and serves no request
+
+    return construct_view.struct_of(cls, version)
+
+
+def encode_versioned(rec: object, version: int) -> bytes:
+    """Encodes a record of an internal topic behind its two-byte prefix. Errors as in `encode`."""
+    prefix: int | None = rec.PREFIX  # type: ignore[attr-defined]
+    out = bytearray(_PREFIX.pack(version if prefix is None else prefix))
+    rec._ENCODERS[version](rec, out)  # type: ignore[attr-defined]
+    return bytes(out)
+
+
+def decode_versioned(cls: type[T], buffer: Buffer) -> T:
+    """Decodes a record of an internal topic by its two-byte prefix.
+
+    Raises:
+        RemoteProtocolError: cut off, malformed, of another record type or of a version that is not declared.
+    """
+    if len(buffer) < 2:
+        raise RemoteProtocolError(f"{cls.__name__}: {len(buffer)} bytes are too short for the two-byte prefix")
+    (number,) = _PREFIX.unpack_from(buffer, 0)
+    prefix: int | None = cls.PREFIX  # type: ignore[attr-defined]
+    first, last = cls.VERSIONS  # type: ignore[attr-defined]
+    if prefix is None:
+        if not first <= number <= last:
+            raise RemoteProtocolError(f"{cls.__name__}: version {number} is not one of {first}-{last}")
+        return decode(cls, buffer, number, 2)
+    if number != prefix:
+        raise RemoteProtocolError(f"{cls.__name__}: record type {number} instead of {prefix}")
+    return decode(cls, buffer, last, 2)

@@ -1,0 +1,205 @@
+"""Wire types and fields: the vocabulary in which messages are declared.
+
+A `Wire` says how one value lies on the wire. A `Field` adds the versions in which it is there, may be null, or is tagged
+(KIP-482). `Array` holds wire types or declared structs. Whether a length is compact (flexible versions) is decided per
+version by whoever walks the declaration: `codegen` and `construct_view`, both through `present()` and `tagged()`.
+
+Every struct class carries its fields, in wire order, in `FIELDS`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from barnabas.errors import LocalProtocolError
+from barnabas.ports import Buffer
+
+__all__ = [
+    "ZERO_UUID",
+    "Array",
+    "Blob",
+    "Bool",
+    "Bytes",
+    "Field",
+    "Fixed",
+    "Float64",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Records",
+    "RecordsView",
+    "String",
+    "Text",
+    "UInt16",
+    "UInt32",
+    "Uuid",
+    "Wire",
+    "present",
+    "smallest",
+    "tagged",
+]
+
+T = TypeVar("T")
+ZERO_UUID = bytes(16)
+
+
+class Wire(Generic[T]):
+    """How a value of type T lies on the wire. `default` is what a field of it holds unless its declaration says otherwise."""
+
+    __slots__ = ("default", "name")
+
+    def __init__(self, name: str, default: T) -> None:
+        self.name = name
+        self.default = default
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Fixed(Wire[T]):
+    """A value of fixed width: `code` is its big-endian `struct` code, `size` its bytes."""
+
+    __slots__ = ("code", "size")
+
+    def __init__(self, name: str, code: str, default: T) -> None:
+        super().__init__(name, default)
+        self.code = code
+        self.size = struct.calcsize(">" + code)
+
+
+class Text(Wire[str]):
+    """UTF-8 behind its length in bytes: int16, or a compact length."""
+
+    __slots__ = ()
+
+
+class Blob(Wire[bytes]):
+    """Bytes behind their length: int32, or a compact length. Decoded to a copy."""
+
+    __slots__ = ()
+
+
+class RecordsView(Wire[Buffer | None]):
+    """Record batches: laid out as Blob, decoded to a view of the received buffer, encoded from any buffer without a copy."""
+
+    __slots__ = ()
+
+
+class Array(Wire[list[T]]):
+    """Elements behind their count: int32, or a compact count. `element` is a wire type or a declared struct."""
+
+    __slots__ = ("element",)
+
+    def __init__(self, element: Wire[T] | type[T]) -> None:
+        super().__init__("Array", [])
+        self.element = element
+
+    def __repr__(self) -> str:
+        return f"Array({getattr(self.element, '__name__', self.element)})"
+
+
+Bool: Fixed[bool] = Fixed("Bool", "?", False)
+Int8: Fixed[int] = Fixed("Int8", "b", 0)
+Int16: Fixed[int] = Fixed("Int16", "h", 0)
+Int32: Fixed[int] = Fixed("Int32", "i", 0)
+Int64: Fixed[int] = Fixed("Int64", "q", 0)
+UInt16: Fixed[int] = Fixed("UInt16", "H", 0)
+UInt32: Fixed[int] = Fixed("UInt32", "I", 0)
+Float64: Fixed[float] = Fixed("Float64", "d", 0.0)
+Uuid: Fixed[bytes] = Fixed("Uuid", "16s", ZERO_UUID)
+String = Text("String", "")
+Bytes = Blob("Bytes", b"")
+Records = RecordsView("Records", None)
+
+
+class Field:
+    """One field of a struct over all its versions; bounds are inclusive, `None` means without bound.
+
+    Attributes:
+        name: attribute name, snake_case of the name in Kafka's schema.
+        wire: a Wire, or the class of a nested struct.
+        since, until: versions that carry the field.
+        nullable_since: first version in which it may be null, None for never.
+        default: value outside `since..until`; a tagged field equal to it is not sent.
+        tag, tag_since: tag number, and the first version in which the field is tagged rather than in line.
+        compact: False where flexible versions keep the classic length (the client id of request headers only).
+    """
+
+    __slots__ = ("compact", "default", "name", "nullable_since", "since", "tag", "tag_since", "until", "wire")
+
+    def __init__(
+        self,
+        wire: Any,
+        *,
+        since: int,
+        until: int | None,
+        nullable_since: int | None,
+        default: Any,
+        tag: int | None,
+        tag_since: int | None,
+        compact: bool,
+    ) -> None:
+        self.name = ""
+        self.wire = wire
+        self.since = since
+        self.until = until
+        self.nullable_since = nullable_since
+        self.default = default
+        self.tag = tag
+        self.tag_since = since if tag_since is None else tag_since
+        self.compact = compact
+
+    def in_version(self, version: int) -> bool:
+        """Whether the field is on the wire in this version, in line or tagged."""
+        return self.since <= version and (self.until is None or version <= self.until)
+
+    def is_tagged(self, version: int) -> bool:
+        """Whether the field, if present, is a tagged one in this version."""
+        return self.tag is not None and version >= self.tag_since
+
+    def nullable(self, version: int) -> bool:
+        """Whether null is a legal value in this version."""
+        return self.nullable_since is not None and version >= self.nullable_since
+
+    def make_default(self) -> Callable[[], Any] | None:
+        """Where the default is mutable: what makes a new one. None where `default` itself may be shared."""
+        if self.default is not None:
+            if isinstance(self.wire, Array):
+                return list
+            if isinstance(self.wire, type):
+                made: Callable[[], Any] = self.wire
+                return made
+        return None
+
+
+def present(cls: type, version: int) -> list[Field]:
+    """The fields that lie in line in this version, in wire order."""
+    fields: tuple[Field, ...] = cls.FIELDS  # type: ignore[attr-defined]  # every declared struct has it
+    return [f for f in fields if f.in_version(version) and not f.is_tagged(version)]
+
+
+def tagged(cls: type, version: int) -> list[Field]:
+    """The tagged fields of this version, in the order of their tags, which is the order on the wire."""
+    fields: tuple[Field, ...] = cls.FIELDS  # type: ignore[attr-defined]  # every declared struct has it
+    return sorted((f for f in fields if f.in_version(version) and f.is_tagged(version)), key=lambda f: f.tag or 0)
+
+
+def smallest(wire: Any, version: int, flexible: bool) -> int:
+    """The least bytes that one value of `wire` can take: what bounds a count before anything is allocated."""
+    if isinstance(wire, Fixed):
+        return wire.size
+    if isinstance(wire, Text):
+        return 1 if flexible else 2
+    if isinstance(wire, (Blob, RecordsView, Array)):
+        return 1 if flexible else 4
+    if isinstance(wire, type):
+        inline = present(wire, version)
+        size = sum(
+            1 if isinstance(f.wire, type) and f.nullable(version) else smallest(f.wire, version, flexible and f.compact)
+            for f in inline
+        )
+        return size + 1 if flexible else max(size, 1)
+    raise LocalProtocolError(f"{wire!r} is no wire type")
