@@ -145,9 +145,8 @@ class PartitionData:
     diverging_epoch: EpochEndOffset = field(EpochEndOffset, since=12, tag=0)
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, since=12, tag=1)
     snapshot_id: SnapshotId = field(SnapshotId, since=12, tag=2)
-    aborted_transactions: list[AbortedTransaction] | None = field(
-        Array(AbortedTransaction), nullable_since=0
-    )  # null unless read_committed was asked for
+    # null unless read_committed was asked for
+    aborted_transactions: list[AbortedTransaction] | None = field(Array(AbortedTransaction), nullable_since=0)
     preferred_read_replica: int = field(Int32, since=11, default=-1)  # −1: go on with the leader
     records: Buffer | None = field(Records, nullable_since=0)
 

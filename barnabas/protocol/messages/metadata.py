@@ -90,12 +90,10 @@ class ApiVersionsResponse(Message):
     error_code: int = field(Int16)
     api_keys: list[ApiVersion] = field(Array(ApiVersion))
     throttle_time_ms: int = field(Int32, since=1)
-    supported_features: list[SupportedFeatureKey] = field(
-        Array(SupportedFeatureKey), since=3, tag=0
-    )  # before version 4 without features whose minimum is 0 (KAFKA-17011)
-    finalized_features_epoch: int = field(
-        Int64, since=3, default=-1, tag=1
-    )  # offset of the metadata record; −1 unknown
+    # before version 4 without features whose minimum is 0 (KAFKA-17011)
+    supported_features: list[SupportedFeatureKey] = field(Array(SupportedFeatureKey), since=3, tag=0)
+    # offset of the metadata record; −1 unknown
+    finalized_features_epoch: int = field(Int64, since=3, default=-1, tag=1)
     finalized_features: list[FinalizedFeatureKey] = field(Array(FinalizedFeatureKey), since=3, tag=2)
     zk_migration_ready: bool = field(Bool, since=3, tag=3)
 
@@ -150,9 +148,8 @@ class MetadataResponseTopic:
     topic_id: bytes = field(Uuid, since=10)
     is_internal: bool = field(Bool, since=1)
     partitions: list[MetadataResponsePartition] = field(Array(MetadataResponsePartition))
-    topic_authorized_operations: int = field(
-        Int32, since=8, default=INT32_MIN
-    )  # bit field; lowest int32 where not asked for
+    # bit field; lowest int32 where not asked for
+    topic_authorized_operations: int = field(Int32, since=8, default=INT32_MIN)
 
 
 @message(api_key=3, versions=(0, 13), flexible_since=9)
@@ -164,9 +161,8 @@ class MetadataResponse(Message):
     cluster_id: str | None = field(String, since=2, nullable_since=2, default=None)
     controller_id: int = field(Int32, since=1, default=-1)
     topics: list[MetadataResponseTopic] = field(Array(MetadataResponseTopic))
-    cluster_authorized_operations: int = field(
-        Int32, since=8, until=10, default=INT32_MIN
-    )  # bit field; lowest int32 where not asked for
+    # bit field; lowest int32 where not asked for
+    cluster_authorized_operations: int = field(Int32, since=8, until=10, default=INT32_MIN)
     error_code: int = field(Int16, since=13)
 
 

@@ -1,0 +1,357 @@
+"""Topics, records and configurations as administrators change them.
+
+CreateTopics 2-7 (4: defaults by -1, KIP-464; 7: topic id), DeleteTopics 1-6 (6: by id), CreatePartitions 0-3, DeleteRecords
+0-2, DescribeConfigs 1-4, IncrementalAlterConfigs 0-1 (KIP-339).
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+__all__ = [
+    "AlterConfigsResource",
+    "AlterConfigsResourceResponse",
+    "AlterableConfig",
+    "CreatableReplicaAssignment",
+    "CreatableTopic",
+    "CreatableTopicConfig",
+    "CreatableTopicConfigs",
+    "CreatableTopicResult",
+    "CreatePartitionsAssignment",
+    "CreatePartitionsRequest",
+    "CreatePartitionsResponse",
+    "CreatePartitionsTopic",
+    "CreatePartitionsTopicResult",
+    "CreateTopicsRequest",
+    "CreateTopicsResponse",
+    "DeletableTopicResult",
+    "DeleteRecordsPartition",
+    "DeleteRecordsPartitionResult",
+    "DeleteRecordsRequest",
+    "DeleteRecordsResponse",
+    "DeleteRecordsTopic",
+    "DeleteRecordsTopicResult",
+    "DeleteTopicState",
+    "DeleteTopicsRequest",
+    "DeleteTopicsResponse",
+    "DescribeConfigsRequest",
+    "DescribeConfigsResource",
+    "DescribeConfigsResourceResult",
+    "DescribeConfigsResponse",
+    "DescribeConfigsResult",
+    "DescribeConfigsSynonym",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
+]
+
+
+@struct
+class CreatableReplicaAssignment:
+    """The brokers that hold one partition."""
+
+    partition_index: int = field(Int32)
+    broker_ids: list[int] = field(Array(Int32))
+
+
+@struct
+class CreatableTopicConfig:
+    """One configuration of the topic."""
+
+    name: str = field(String)
+    value: str | None = field(String, nullable_since=0)
+
+
+@struct
+class CreatableTopic:
+    """A topic to create, by counts or by assignments."""
+
+    name: str = field(String)
+    num_partitions: int = field(Int32)  # −1: the broker's default, or as assigned
+    replication_factor: int = field(Int16)  # −1: the broker's default, or as assigned
+    assignments: list[CreatableReplicaAssignment] = field(Array(CreatableReplicaAssignment))
+    configs: list[CreatableTopicConfig] = field(Array(CreatableTopicConfig))
+
+
+@message(api_key=19, versions=(2, 7), flexible_since=5)
+class CreateTopicsRequest(Message):
+    """Creates topics."""
+
+    topics: list[CreatableTopic] = field(Array(CreatableTopic))
+    timeout_ms: int = field(Int32, default=60000)
+    validate_only: bool = field(Bool)
+
+
+@struct
+class CreatableTopicConfigs:
+    """One configuration of the topic created, with where it comes from."""
+
+    name: str = field(String)
+    value: str | None = field(String, nullable_since=0)
+    read_only: bool = field(Bool)
+    config_source: int = field(Int8, default=-1)  # as in DescribeConfigs
+    is_sensitive: bool = field(Bool)
+
+
+@struct
+class CreatableTopicResult:
+    """The topic created, or why not."""
+
+    name: str = field(String)
+    topic_id: bytes = field(Uuid, since=7)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    topic_config_error_code: int = field(Int16, since=5, tag=0)
+    num_partitions: int = field(Int32, since=5, default=-1)
+    replication_factor: int = field(Int16, since=5, default=-1)
+    configs: list[CreatableTopicConfigs] | None = field(Array(CreatableTopicConfigs), since=5, nullable_since=5)
+
+
+@message(api_key=19, versions=(2, 7), flexible_since=5)
+class CreateTopicsResponse(Message):
+    """Which topics were created."""
+
+    throttle_time_ms: int = field(Int32)
+    topics: list[CreatableTopicResult] = field(Array(CreatableTopicResult))
+
+
+@struct
+class DeleteTopicState:
+    """A topic to delete, by name or by id."""
+
+    name: str | None = field(String, nullable_since=0, default=None)
+    topic_id: bytes = field(Uuid)
+
+
+@message(api_key=20, versions=(1, 6), flexible_since=4)
+class DeleteTopicsRequest(Message):
+    """Deletes topics."""
+
+    topics: list[DeleteTopicState] = field(Array(DeleteTopicState), since=6)
+    topic_names: list[str] = field(Array(String), until=5)
+    timeout_ms: int = field(Int32)
+
+
+@struct
+class DeletableTopicResult:
+    """Whether one topic was deleted."""
+
+    name: str | None = field(String, nullable_since=6)
+    topic_id: bytes = field(Uuid, since=6)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, since=5, nullable_since=5, default=None)
+
+
+@message(api_key=20, versions=(1, 6), flexible_since=4)
+class DeleteTopicsResponse(Message):
+    """Which topics were deleted."""
+
+    throttle_time_ms: int = field(Int32)
+    responses: list[DeletableTopicResult] = field(Array(DeletableTopicResult))
+
+
+@struct
+class CreatePartitionsAssignment:
+    """The brokers that hold one new partition."""
+
+    broker_ids: list[int] = field(Array(Int32))
+
+
+@struct
+class CreatePartitionsTopic:
+    """A topic and how many partitions it is to have."""
+
+    name: str = field(String)
+    count: int = field(Int32)  # the new total
+    assignments: list[CreatePartitionsAssignment] | None = field(Array(CreatePartitionsAssignment), nullable_since=0)
+
+
+@message(api_key=37, versions=(0, 3), flexible_since=2)
+class CreatePartitionsRequest(Message):
+    """Adds partitions to topics."""
+
+    topics: list[CreatePartitionsTopic] = field(Array(CreatePartitionsTopic))
+    timeout_ms: int = field(Int32)
+    validate_only: bool = field(Bool)
+
+
+@struct
+class CreatePartitionsTopicResult:
+    """Whether one topic was widened."""
+
+    name: str = field(String)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0, default=None)
+
+
+@message(api_key=37, versions=(0, 3), flexible_since=2)
+class CreatePartitionsResponse(Message):
+    """Which topics were widened."""
+
+    throttle_time_ms: int = field(Int32)
+    results: list[CreatePartitionsTopicResult] = field(Array(CreatePartitionsTopicResult))
+
+
+@struct
+class DeleteRecordsPartition:
+    """A partition and the offset before which its records go; −1 for the high watermark."""
+
+    partition_index: int = field(Int32)
+    offset: int = field(Int64)
+
+
+@struct
+class DeleteRecordsTopic:
+    """The partitions of one topic."""
+
+    name: str = field(String)
+    partitions: list[DeleteRecordsPartition] = field(Array(DeleteRecordsPartition))
+
+
+@message(api_key=21, versions=(0, 2), flexible_since=2)
+class DeleteRecordsRequest(Message):
+    """Moves the log start forward."""
+
+    topics: list[DeleteRecordsTopic] = field(Array(DeleteRecordsTopic))
+    timeout_ms: int = field(Int32)
+
+
+@struct
+class DeleteRecordsPartitionResult:
+    """The new log start of one partition; −1 where it failed."""
+
+    partition_index: int = field(Int32)
+    low_watermark: int = field(Int64)
+    error_code: int = field(Int16)
+
+
+@struct
+class DeleteRecordsTopicResult:
+    """The new log starts of one topic."""
+
+    name: str = field(String)
+    partitions: list[DeleteRecordsPartitionResult] = field(Array(DeleteRecordsPartitionResult))
+
+
+@message(api_key=21, versions=(0, 2), flexible_since=2)
+class DeleteRecordsResponse(Message):
+    """The new log starts."""
+
+    throttle_time_ms: int = field(Int32)
+    topics: list[DeleteRecordsTopicResult] = field(Array(DeleteRecordsTopicResult))
+
+
+@struct
+class DescribeConfigsResource:
+    """A resource asked for; null keys means all."""
+
+    resource_type: int = field(Int8)  # 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group
+    resource_name: str = field(String)
+    configuration_keys: list[str] | None = field(Array(String), nullable_since=0)
+
+
+@message(api_key=32, versions=(1, 4), flexible_since=4)
+class DescribeConfigsRequest(Message):
+    """Asks for configurations with their sources."""
+
+    resources: list[DescribeConfigsResource] = field(Array(DescribeConfigsResource))
+    include_synonyms: bool = field(Bool)
+    include_documentation: bool = field(Bool, since=3)
+
+
+@struct
+class DescribeConfigsSynonym:
+    """A configuration that would hold if the one before it were not set."""
+
+    name: str = field(String)
+    value: str | None = field(String, nullable_since=0)
+    source: int = field(Int8)
+
+
+@struct
+class DescribeConfigsResourceResult:
+    """One configuration and where it comes from."""
+
+    name: str = field(String)
+    value: str | None = field(String, nullable_since=0)
+    read_only: bool = field(Bool)
+    config_source: int = field(Int8, default=-1)  # 1 topic, 2 broker, 3 default broker, 4 static, 5 default
+    is_sensitive: bool = field(Bool)
+    synonyms: list[DescribeConfigsSynonym] = field(Array(DescribeConfigsSynonym))
+    config_type: int = field(Int8, since=3)
+    documentation: str | None = field(String, since=3, nullable_since=3)
+
+
+@struct
+class DescribeConfigsResult:
+    """The configurations of one resource."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    configs: list[DescribeConfigsResourceResult] = field(Array(DescribeConfigsResourceResult))
+
+
+@message(api_key=32, versions=(1, 4), flexible_since=4)
+class DescribeConfigsResponse(Message):
+    """The configurations asked for."""
+
+    throttle_time_ms: int = field(Int32)
+    results: list[DescribeConfigsResult] = field(Array(DescribeConfigsResult))
+
+
+@struct
+class AlterableConfig:
+    """One change: set, delete, append or subtract."""
+
+    name: str = field(String)
+    config_operation: int = field(Int8)  # 0 set, 1 delete, 2 append, 3 subtract
+    value: str | None = field(String, nullable_since=0)
+
+
+@struct
+class AlterConfigsResource:
+    """The changes of one resource."""
+
+    resource_type: int = field(Int8)  # as in DescribeConfigs
+    resource_name: str = field(String)
+    configs: list[AlterableConfig] = field(Array(AlterableConfig))
+
+
+@message(api_key=44, versions=(0, 1), flexible_since=1)
+class IncrementalAlterConfigsRequest(Message):
+    """Changes single configurations and leaves the others."""
+
+    resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))
+    validate_only: bool = field(Bool)
+
+
+@struct
+class AlterConfigsResourceResponse:
+    """Whether one resource was changed."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+
+
+@message(api_key=44, versions=(0, 1), flexible_since=1)
+class IncrementalAlterConfigsResponse(Message):
+    """Which resources were changed."""
+
+    throttle_time_ms: int = field(Int32)
+    responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))

@@ -1,0 +1,568 @@
+"""Consumer groups of the classic protocol, their offsets, and the finding of coordinators.
+
+FindCoordinator 0-6 (4: many keys, KIP-699), JoinGroup 0-9 (4: MEMBER_ID_REQUIRED, KIP-394; 5: static members, KIP-345),
+SyncGroup 0-5 (5: protocol checked, KIP-559), Heartbeat 0-4, LeaveGroup 0-5 (3: many members), DescribeGroups 0-6, ListGroups
+0-5, DeleteGroups 0-2, OffsetCommit 2-10 and OffsetFetch 1-10 (10: topic ids, KIP-848), OffsetDelete 0 (KIP-496).
+Also what members tell each other through JoinGroup and SyncGroup: ConsumerProtocolSubscription and -Assignment, behind a
+two-byte version.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import (
+    Array,
+    Bool,
+    Bytes,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Record,
+    String,
+    Uuid,
+    field,
+    message,
+    record,
+    struct,
+)
+
+__all__ = [
+    "ConsumerProtocolAssignment",
+    "ConsumerProtocolSubscription",
+    "Coordinator",
+    "DeletableGroupResult",
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
+    "DescribeGroupsRequest",
+    "DescribeGroupsResponse",
+    "DescribedGroup",
+    "DescribedGroupMember",
+    "FindCoordinatorRequest",
+    "FindCoordinatorResponse",
+    "HeartbeatRequest",
+    "HeartbeatResponse",
+    "JoinGroupRequest",
+    "JoinGroupRequestProtocol",
+    "JoinGroupResponse",
+    "JoinGroupResponseMember",
+    "LeaveGroupRequest",
+    "LeaveGroupResponse",
+    "ListGroupsRequest",
+    "ListGroupsResponse",
+    "ListedGroup",
+    "MemberIdentity",
+    "MemberResponse",
+    "OffsetCommitRequest",
+    "OffsetCommitRequestPartition",
+    "OffsetCommitRequestTopic",
+    "OffsetCommitResponse",
+    "OffsetCommitResponsePartition",
+    "OffsetCommitResponseTopic",
+    "OffsetDeleteRequest",
+    "OffsetDeleteRequestPartition",
+    "OffsetDeleteRequestTopic",
+    "OffsetDeleteResponse",
+    "OffsetDeleteResponsePartition",
+    "OffsetDeleteResponseTopic",
+    "OffsetFetchRequest",
+    "OffsetFetchRequestGroup",
+    "OffsetFetchRequestTopic",
+    "OffsetFetchRequestTopics",
+    "OffsetFetchResponse",
+    "OffsetFetchResponseGroup",
+    "OffsetFetchResponsePartition",
+    "OffsetFetchResponsePartitions",
+    "OffsetFetchResponseTopic",
+    "OffsetFetchResponseTopics",
+    "SyncGroupRequest",
+    "SyncGroupRequestAssignment",
+    "SyncGroupResponse",
+    "TopicPartition",
+]
+
+INT32_MIN = -(2**31)
+
+
+@message(api_key=10, versions=(0, 6), flexible_since=3)
+class FindCoordinatorRequest(Message):
+    """Asks which broker coordinates a group or a transactional id."""
+
+    key: str = field(String, until=3)
+    key_type: int = field(Int8, since=1)  # 0 group, 1 transactional id, 2 share group
+    coordinator_keys: list[str] = field(Array(String), since=4)
+
+
+@struct
+class Coordinator:
+    """The coordinator of one key, or why there is none."""
+
+    key: str = field(String)
+    node_id: int = field(Int32)
+    host: str = field(String)
+    port: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+
+
+@message(api_key=10, versions=(0, 6), flexible_since=3)
+class FindCoordinatorResponse(Message):
+    """The coordinator, from version 4 one for each key."""
+
+    throttle_time_ms: int = field(Int32, since=1)
+    error_code: int = field(Int16, until=3)
+    error_message: str | None = field(String, since=1, until=3, nullable_since=1)
+    node_id: int = field(Int32, until=3)
+    host: str = field(String, until=3)
+    port: int = field(Int32, until=3)
+    coordinators: list[Coordinator] = field(Array(Coordinator), since=4)
+
+
+@struct
+class JoinGroupRequestProtocol:
+    """One assignor that the member supports, with its subscription in that assignor's form."""
+
+    name: str = field(String)
+    metadata: bytes = field(Bytes)
+
+
+@message(api_key=11, versions=(0, 9), flexible_since=6)
+class JoinGroupRequest(Message):
+    """A member enters the group or its next generation."""
+
+    group_id: str = field(String)
+    session_timeout_ms: int = field(Int32)
+    rebalance_timeout_ms: int = field(Int32, since=1, default=-1)  # the session's where −1
+    member_id: str = field(String)
+    group_instance_id: str | None = field(String, since=5, nullable_since=5, default=None)
+    protocol_type: str = field(String)
+    protocols: list[JoinGroupRequestProtocol] = field(Array(JoinGroupRequestProtocol))
+    reason: str | None = field(String, since=8, nullable_since=8, default=None)
+
+
+@struct
+class JoinGroupResponseMember:
+    """A member of the new generation; sent to the leader alone."""
+
+    member_id: str = field(String)
+    group_instance_id: str | None = field(String, since=5, nullable_since=5, default=None)
+    metadata: bytes = field(Bytes)
+
+
+@message(api_key=11, versions=(0, 9), flexible_since=6)
+class JoinGroupResponse(Message):
+    """The new generation, once every member has joined."""
+
+    throttle_time_ms: int = field(Int32, since=2)
+    error_code: int = field(Int16)
+    generation_id: int = field(Int32, default=-1)
+    protocol_type: str | None = field(String, since=7, nullable_since=7, default=None)
+    protocol_name: str | None = field(String, nullable_since=7)
+    leader: str = field(String)
+    skip_assignment: bool = field(Bool, since=9)  # the leader keeps the assignment there is (KIP-814)
+    member_id: str = field(String)
+    members: list[JoinGroupResponseMember] = field(Array(JoinGroupResponseMember))
+
+
+@struct
+class SyncGroupRequestAssignment:
+    """What one member is to have."""
+
+    member_id: str = field(String)
+    assignment: bytes = field(Bytes)
+
+
+@message(api_key=14, versions=(0, 5), flexible_since=4)
+class SyncGroupRequest(Message):
+    """The leader hands over the assignments; the others ask for theirs."""
+
+    group_id: str = field(String)
+    generation_id: int = field(Int32)
+    member_id: str = field(String)
+    group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
+    protocol_type: str | None = field(String, since=5, nullable_since=5, default=None)
+    protocol_name: str | None = field(String, since=5, nullable_since=5, default=None)
+    assignments: list[SyncGroupRequestAssignment] = field(Array(SyncGroupRequestAssignment))
+
+
+@message(api_key=14, versions=(0, 5), flexible_since=4)
+class SyncGroupResponse(Message):
+    """The member's assignment."""
+
+    throttle_time_ms: int = field(Int32, since=1)
+    error_code: int = field(Int16)
+    protocol_type: str | None = field(String, since=5, nullable_since=5, default=None)
+    protocol_name: str | None = field(String, since=5, nullable_since=5, default=None)
+    assignment: bytes = field(Bytes)
+
+
+@message(api_key=12, versions=(0, 4), flexible_since=4)
+class HeartbeatRequest(Message):
+    """A member lives."""
+
+    group_id: str = field(String)
+    generation_id: int = field(Int32)
+    member_id: str = field(String)
+    group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
+
+
+@message(api_key=12, versions=(0, 4), flexible_since=4)
+class HeartbeatResponse(Message):
+    """Whether its generation still stands."""
+
+    throttle_time_ms: int = field(Int32, since=1)
+    error_code: int = field(Int16)
+
+
+@struct
+class MemberIdentity:
+    """A member that leaves."""
+
+    member_id: str = field(String)
+    group_instance_id: str | None = field(String, nullable_since=0, default=None)
+    reason: str | None = field(String, since=5, nullable_since=5, default=None)
+
+
+@message(api_key=13, versions=(0, 5), flexible_since=4)
+class LeaveGroupRequest(Message):
+    """Members leave, or are removed by an administrator."""
+
+    group_id: str = field(String)
+    member_id: str = field(String, until=2)
+    members: list[MemberIdentity] = field(Array(MemberIdentity), since=3)
+
+
+@struct
+class MemberResponse:
+    """Whether one member left."""
+
+    member_id: str = field(String)
+    group_instance_id: str | None = field(String, nullable_since=0)
+    error_code: int = field(Int16)
+
+
+@message(api_key=13, versions=(0, 5), flexible_since=4)
+class LeaveGroupResponse(Message):
+    """Which members left."""
+
+    throttle_time_ms: int = field(Int32, since=1)
+    error_code: int = field(Int16)
+    members: list[MemberResponse] = field(Array(MemberResponse), since=3)
+
+
+@message(api_key=15, versions=(0, 6), flexible_since=5)
+class DescribeGroupsRequest(Message):
+    """Asks for groups with their members."""
+
+    groups: list[str] = field(Array(String))
+    include_authorized_operations: bool = field(Bool, since=3)
+
+
+@struct
+class DescribedGroupMember:
+    """A member with its subscription and assignment."""
+
+    member_id: str = field(String)
+    group_instance_id: str | None = field(String, since=4, nullable_since=4, default=None)
+    client_id: str = field(String)
+    client_host: str = field(String)
+    member_metadata: bytes = field(Bytes)
+    member_assignment: bytes = field(Bytes)
+
+
+@struct
+class DescribedGroup:
+    """A group and its members, or why it cannot be told."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, since=6, nullable_since=6, default=None)
+    group_id: str = field(String)
+    group_state: str = field(String)
+    protocol_type: str = field(String)
+    protocol_data: str = field(String)
+    members: list[DescribedGroupMember] = field(Array(DescribedGroupMember))
+    authorized_operations: int = field(Int32, since=3, default=INT32_MIN)  # bit field; lowest int32 where not asked for
+
+
+@message(api_key=15, versions=(0, 6), flexible_since=5)
+class DescribeGroupsResponse(Message):
+    """The groups asked for."""
+
+    throttle_time_ms: int = field(Int32, since=1)
+    groups: list[DescribedGroup] = field(Array(DescribedGroup))
+
+
+@message(api_key=16, versions=(0, 5), flexible_since=3)
+class ListGroupsRequest(Message):
+    """Asks for the groups of this coordinator, by state and type."""
+
+    states_filter: list[str] = field(Array(String), since=4)
+    types_filter: list[str] = field(Array(String), since=5)
+
+
+@struct
+class ListedGroup:
+    """A group in short."""
+
+    group_id: str = field(String)
+    protocol_type: str = field(String)
+    group_state: str = field(String, since=4)
+    group_type: str = field(String, since=5)
+
+
+@message(api_key=16, versions=(0, 5), flexible_since=3)
+class ListGroupsResponse(Message):
+    """The groups of this coordinator."""
+
+    throttle_time_ms: int = field(Int32, since=1)
+    error_code: int = field(Int16)
+    groups: list[ListedGroup] = field(Array(ListedGroup))
+
+
+@message(api_key=42, versions=(0, 2), flexible_since=2)
+class DeleteGroupsRequest(Message):
+    """Deletes empty groups with their offsets."""
+
+    groups_names: list[str] = field(Array(String))
+
+
+@struct
+class DeletableGroupResult:
+    """Whether one group was deleted."""
+
+    group_id: str = field(String)
+    error_code: int = field(Int16)
+
+
+@message(api_key=42, versions=(0, 2), flexible_since=2)
+class DeleteGroupsResponse(Message):
+    """Which groups were deleted."""
+
+    throttle_time_ms: int = field(Int32)
+    results: list[DeletableGroupResult] = field(Array(DeletableGroupResult))
+
+
+@struct
+class OffsetCommitRequestPartition:
+    """The offset to commit for one partition: the next record to read."""
+
+    partition_index: int = field(Int32)
+    committed_offset: int = field(Int64)
+    committed_leader_epoch: int = field(Int32, since=6, default=-1)  # −1 unknown
+    committed_metadata: str | None = field(String, nullable_since=0)
+
+
+@struct
+class OffsetCommitRequestTopic:
+    """The offsets to commit for one topic."""
+
+    name: str = field(String, until=9)
+    topic_id: bytes = field(Uuid, since=10)
+    partitions: list[OffsetCommitRequestPartition] = field(Array(OffsetCommitRequestPartition))
+
+
+@message(api_key=8, versions=(2, 10), flexible_since=8)
+class OffsetCommitRequest(Message):
+    """Commits offsets, by a member of the generation or by anyone while the group is empty."""
+
+    group_id: str = field(String)
+    generation_id_or_member_epoch: int = field(Int32, default=-1)
+    member_id: str = field(String)
+    group_instance_id: str | None = field(String, since=7, nullable_since=7, default=None)
+    retention_time_ms: int = field(Int64, until=4, default=-1)  # −1: the broker's
+    topics: list[OffsetCommitRequestTopic] = field(Array(OffsetCommitRequestTopic))
+
+
+@struct
+class OffsetCommitResponsePartition:
+    """Whether the offset of one partition was committed."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+
+
+@struct
+class OffsetCommitResponseTopic:
+    """Which offsets of one topic were committed."""
+
+    name: str = field(String, until=9)
+    topic_id: bytes = field(Uuid, since=10)
+    partitions: list[OffsetCommitResponsePartition] = field(Array(OffsetCommitResponsePartition))
+
+
+@message(api_key=8, versions=(2, 10), flexible_since=8)
+class OffsetCommitResponse(Message):
+    """Which offsets were committed."""
+
+    throttle_time_ms: int = field(Int32, since=3)
+    topics: list[OffsetCommitResponseTopic] = field(Array(OffsetCommitResponseTopic))
+
+
+@struct
+class OffsetFetchRequestTopic:
+    """The partitions of one topic, up to version 7."""
+
+    name: str = field(String)
+    partition_indexes: list[int] = field(Array(Int32))
+
+
+@struct
+class OffsetFetchRequestTopics:
+    """The partitions of one topic, from version 8."""
+
+    name: str = field(String, until=9)
+    topic_id: bytes = field(Uuid, since=10)
+    partition_indexes: list[int] = field(Array(Int32))
+
+
+@struct
+class OffsetFetchRequestGroup:
+    """A group whose offsets are asked for; null topics means all."""
+
+    group_id: str = field(String)
+    member_id: str | None = field(String, since=9, nullable_since=9, default=None)
+    member_epoch: int = field(Int32, since=9, default=-1)
+    topics: list[OffsetFetchRequestTopics] | None = field(Array(OffsetFetchRequestTopics), nullable_since=0)
+
+
+@message(api_key=9, versions=(1, 10), flexible_since=6)
+class OffsetFetchRequest(Message):
+    """Asks for committed offsets, up to version 7 of one group; null topics means all."""
+
+    group_id: str = field(String, until=7)
+    topics: list[OffsetFetchRequestTopic] | None = field(Array(OffsetFetchRequestTopic), until=7, nullable_since=2)
+    groups: list[OffsetFetchRequestGroup] = field(Array(OffsetFetchRequestGroup), since=8)
+    require_stable: bool = field(Bool, since=7)  # UNSTABLE_OFFSET_COMMIT while a transaction holds the offset (KIP-447)
+
+
+@struct
+class OffsetFetchResponsePartition:
+    """The committed offset of one partition, up to version 7; −1 where there is none."""
+
+    partition_index: int = field(Int32)
+    committed_offset: int = field(Int64)
+    committed_leader_epoch: int = field(Int32, since=5, default=-1)
+    metadata: str | None = field(String, nullable_since=0)
+    error_code: int = field(Int16)
+
+
+@struct
+class OffsetFetchResponseTopic:
+    """The committed offsets of one topic, up to version 7."""
+
+    name: str = field(String)
+    partitions: list[OffsetFetchResponsePartition] = field(Array(OffsetFetchResponsePartition))
+
+
+@struct
+class OffsetFetchResponsePartitions:
+    """The committed offset of one partition, from version 8; −1 where there is none."""
+
+    partition_index: int = field(Int32)
+    committed_offset: int = field(Int64)
+    committed_leader_epoch: int = field(Int32, default=-1)
+    metadata: str | None = field(String, nullable_since=0)
+    error_code: int = field(Int16)
+
+
+@struct
+class OffsetFetchResponseTopics:
+    """The committed offsets of one topic, from version 8."""
+
+    name: str = field(String, until=9)
+    topic_id: bytes = field(Uuid, since=10)
+    partitions: list[OffsetFetchResponsePartitions] = field(Array(OffsetFetchResponsePartitions))
+
+
+@struct
+class OffsetFetchResponseGroup:
+    """The committed offsets of one group."""
+
+    group_id: str = field(String)
+    topics: list[OffsetFetchResponseTopics] = field(Array(OffsetFetchResponseTopics))
+    error_code: int = field(Int16)
+
+
+@message(api_key=9, versions=(1, 10), flexible_since=6)
+class OffsetFetchResponse(Message):
+    """The committed offsets."""
+
+    throttle_time_ms: int = field(Int32, since=3)
+    topics: list[OffsetFetchResponseTopic] = field(Array(OffsetFetchResponseTopic), until=7)
+    error_code: int = field(Int16, since=2, until=7)
+    groups: list[OffsetFetchResponseGroup] = field(Array(OffsetFetchResponseGroup), since=8)
+
+
+@struct
+class OffsetDeleteRequestPartition:
+    """A partition whose offset goes."""
+
+    partition_index: int = field(Int32)
+
+
+@struct
+class OffsetDeleteRequestTopic:
+    """The partitions of one topic."""
+
+    name: str = field(String)
+    partitions: list[OffsetDeleteRequestPartition] = field(Array(OffsetDeleteRequestPartition))
+
+
+@message(api_key=47, versions=(0, 0))
+class OffsetDeleteRequest(Message):
+    """Deletes committed offsets of topics the group does not subscribe to."""
+
+    group_id: str = field(String)
+    topics: list[OffsetDeleteRequestTopic] = field(Array(OffsetDeleteRequestTopic))
+
+
+@struct
+class OffsetDeleteResponsePartition:
+    """Whether one offset was deleted."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+
+
+@struct
+class OffsetDeleteResponseTopic:
+    """Which offsets of one topic were deleted."""
+
+    name: str = field(String)
+    partitions: list[OffsetDeleteResponsePartition] = field(Array(OffsetDeleteResponsePartition))
+
+
+@message(api_key=47, versions=(0, 0))
+class OffsetDeleteResponse(Message):
+    """Which offsets were deleted."""
+
+    error_code: int = field(Int16)
+    throttle_time_ms: int = field(Int32)
+    topics: list[OffsetDeleteResponseTopic] = field(Array(OffsetDeleteResponseTopic))
+
+
+@struct
+class TopicPartition:
+    """Partitions of one topic."""
+
+    topic: str = field(String)
+    partitions: list[int] = field(Array(Int32))
+
+
+@record(versions=(0, 3))
+class ConsumerProtocolSubscription(Record):
+    """What a consumer wants, as metadata in JoinGroup."""
+
+    topics: list[str] = field(Array(String))
+    user_data: bytes | None = field(Bytes, nullable_since=0, default=None)
+    owned_partitions: list[TopicPartition] = field(Array(TopicPartition), since=1)
+    generation_id: int = field(Int32, since=2, default=-1)
+    rack_id: str | None = field(String, since=3, nullable_since=3, default=None)
+
+
+@record(versions=(0, 3))
+class ConsumerProtocolAssignment(Record):
+    """What a consumer is given, as assignment in SyncGroup."""
+
+    assigned_partitions: list[TopicPartition] = field(Array(TopicPartition))
+    user_data: bytes | None = field(Bytes, nullable_since=0, default=None)

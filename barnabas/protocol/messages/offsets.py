@@ -1,0 +1,140 @@
+"""Offsets of a partition: by time (ListOffsets 1-11) and by leader epoch (OffsetForLeaderEpoch 2-4).
+
+ListOffsets takes a timestamp, or one of: -1 latest, -2 earliest, -3 max timestamp (from 7, KIP-734), -4 earliest local (8),
+-5 last tiered (9), -6 earliest not yet uploaded (11). Version 2 has isolation levels, 4 leader epochs (KIP-320), 10 a time-out.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import (
+    Array,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    field,
+    message,
+    struct,
+)
+
+__all__ = [
+    "EpochEndOffset",
+    "ListOffsetsPartition",
+    "ListOffsetsPartitionResponse",
+    "ListOffsetsRequest",
+    "ListOffsetsResponse",
+    "ListOffsetsTopic",
+    "ListOffsetsTopicResponse",
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponse",
+    "OffsetForLeaderPartition",
+    "OffsetForLeaderTopic",
+    "OffsetForLeaderTopicResult",
+]
+
+
+@struct
+class ListOffsetsPartition:
+    """A timestamp to look up in one partition."""
+
+    partition_index: int = field(Int32)
+    current_leader_epoch: int = field(Int32, since=4, default=-1)  # −1: not checked
+    timestamp: int = field(Int64)
+
+
+@struct
+class ListOffsetsTopic:
+    """The partitions asked for of one topic."""
+
+    name: str = field(String)
+    partitions: list[ListOffsetsPartition] = field(Array(ListOffsetsPartition))
+
+
+@message(api_key=2, versions=(1, 11), flexible_since=6)
+class ListOffsetsRequest(Message):
+    """Asks for offsets by timestamp."""
+
+    replica_id: int = field(Int32)  # −1 from a consumer
+    isolation_level: int = field(Int8, since=2)  # 0 read_uncommitted, 1 read_committed
+    topics: list[ListOffsetsTopic] = field(Array(ListOffsetsTopic))
+    timeout_ms: int = field(Int32, since=10)
+
+
+@struct
+class ListOffsetsPartitionResponse:
+    """The first record at or after the timestamp; −1 where there is none."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    timestamp: int = field(Int64, default=-1)
+    offset: int = field(Int64, default=-1)
+    leader_epoch: int = field(Int32, since=4, default=-1)
+
+
+@struct
+class ListOffsetsTopicResponse:
+    """The offsets found in one topic."""
+
+    name: str = field(String)
+    partitions: list[ListOffsetsPartitionResponse] = field(Array(ListOffsetsPartitionResponse))
+
+
+@message(api_key=2, versions=(1, 11), flexible_since=6)
+class ListOffsetsResponse(Message):
+    """Offsets found."""
+
+    throttle_time_ms: int = field(Int32, since=2)
+    topics: list[ListOffsetsTopicResponse] = field(Array(ListOffsetsTopicResponse))
+
+
+@struct
+class OffsetForLeaderPartition:
+    """An epoch to look up in one partition."""
+
+    partition: int = field(Int32)
+    current_leader_epoch: int = field(Int32, default=-1)  # −1: not checked
+    leader_epoch: int = field(Int32)
+
+
+@struct
+class OffsetForLeaderTopic:
+    """The partitions asked for of one topic."""
+
+    topic: str = field(String)
+    partitions: list[OffsetForLeaderPartition] = field(Array(OffsetForLeaderPartition))
+
+
+@message(api_key=23, versions=(2, 4), flexible_since=4)
+class OffsetForLeaderEpochRequest(Message):
+    """Asks where leader epochs end, to find out whether a log diverged."""
+
+    replica_id: int = field(Int32, since=3, default=-2)  # −1 from a consumer, −2 from a debugging one
+    topics: list[OffsetForLeaderTopic] = field(Array(OffsetForLeaderTopic))
+
+
+@struct
+class EpochEndOffset:
+    """The largest epoch up to which leader and follower agree, and where it ends (KIP-595)."""
+
+    error_code: int = field(Int16)
+    partition: int = field(Int32)
+    leader_epoch: int = field(Int32, default=-1)
+    end_offset: int = field(Int64, default=-1)
+
+
+@struct
+class OffsetForLeaderTopicResult:
+    """Where the epochs of one topic end."""
+
+    topic: str = field(String)
+    partitions: list[EpochEndOffset] = field(Array(EpochEndOffset))
+
+
+@message(api_key=23, versions=(2, 4), flexible_since=4)
+class OffsetForLeaderEpochResponse(Message):
+    """Where the epochs end."""
+
+    throttle_time_ms: int = field(Int32)
+    topics: list[OffsetForLeaderTopicResult] = field(Array(OffsetForLeaderTopicResult))

@@ -1,0 +1,368 @@
+"""Transactions: producers to coordinator, coordinator to partition leaders, and tools.
+
+InitProducerId 0-6 (3: KIP-360; 6: KIP-939), AddPartitionsToTxn 0-5 (4-5: between brokers, many transactions), AddOffsetsToTxn
+0-4, EndTxn 0-5 (5: new epoch in the answer, KIP-890), WriteTxnMarkers 1-2 (2: transaction version, KIP-1228), TxnOffsetCommit
+0-5 (3: group metadata, KIP-447; 5: adds the group to the transaction, KIP-890), DescribeTransactions 0 and ListTransactions
+0-2 (KIP-664; 1: duration, KIP-994; 2: pattern, KIP-1152).
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    field,
+    message,
+    struct,
+)
+
+__all__ = [
+    "AddOffsetsToTxnRequest",
+    "AddOffsetsToTxnResponse",
+    "AddPartitionsToTxnPartitionResult",
+    "AddPartitionsToTxnRequest",
+    "AddPartitionsToTxnResponse",
+    "AddPartitionsToTxnResult",
+    "AddPartitionsToTxnTopic",
+    "AddPartitionsToTxnTopicResult",
+    "AddPartitionsToTxnTransaction",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
+    "DescribeTransactionsTransactionState",
+    "EndTxnRequest",
+    "EndTxnResponse",
+    "InitProducerIdRequest",
+    "InitProducerIdResponse",
+    "ListTransactionsRequest",
+    "ListTransactionsResponse",
+    "ListTransactionsTransactionState",
+    "TopicData",
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitRequestPartition",
+    "TxnOffsetCommitRequestTopic",
+    "TxnOffsetCommitResponse",
+    "TxnOffsetCommitResponsePartition",
+    "TxnOffsetCommitResponseTopic",
+    "WritableTxnMarker",
+    "WritableTxnMarkerPartitionResult",
+    "WritableTxnMarkerResult",
+    "WritableTxnMarkerTopic",
+    "WritableTxnMarkerTopicResult",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
+]
+
+
+@message(api_key=22, versions=(0, 6), flexible_since=2)
+class InitProducerIdRequest(Message):
+    """Asks for a producer id; with a transactional id it fences the earlier producer and ends its transaction."""
+
+    transactional_id: str | None = field(String, nullable_since=0)  # null from a merely idempotent producer
+    transaction_timeout_ms: int = field(Int32)
+    producer_id: int = field(Int64, since=3, default=-1)  # −1 from a new producer
+    producer_epoch: int = field(Int16, since=3, default=-1)
+    enable_2pc: bool = field(Bool, since=6)  # no time-out for its transactions (KIP-939)
+    keep_prepared_txn: bool = field(Bool, since=6)  # do not end the one that is there (KIP-939)
+
+
+@message(api_key=22, versions=(0, 6), flexible_since=2)
+class InitProducerIdResponse(Message):
+    """Producer id and epoch, and with version 6 the transaction kept prepared."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    producer_id: int = field(Int64, default=-1)
+    producer_epoch: int = field(Int16)
+    ongoing_txn_producer_id: int = field(Int64, since=6, default=-1)  # −1 without prepared transaction
+    ongoing_txn_producer_epoch: int = field(Int16, since=6, default=-1)
+
+
+@struct
+class AddPartitionsToTxnTopic:
+    """Partitions of one topic."""
+
+    name: str = field(String)
+    partitions: list[int] = field(Array(Int32))
+
+
+@struct
+class AddPartitionsToTxnTransaction:
+    """One transaction of a broker's request."""
+
+    transactional_id: str = field(String)
+    producer_id: int = field(Int64)
+    producer_epoch: int = field(Int16)
+    verify_only: bool = field(Bool)  # ask without adding
+    topics: list[AddPartitionsToTxnTopic] = field(Array(AddPartitionsToTxnTopic))
+
+
+@message(api_key=24, versions=(0, 5), flexible_since=3)
+class AddPartitionsToTxnRequest(Message):
+    """Adds partitions to a transaction, or verifies that they are in it."""
+
+    transactions: list[AddPartitionsToTxnTransaction] = field(Array(AddPartitionsToTxnTransaction), since=4)
+    v3_and_below_transactional_id: str = field(String, until=3)
+    v3_and_below_producer_id: int = field(Int64, until=3)
+    v3_and_below_producer_epoch: int = field(Int16, until=3)
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = field(Array(AddPartitionsToTxnTopic), until=3)
+
+
+@struct
+class AddPartitionsToTxnPartitionResult:
+    """Whether one partition is in the transaction."""
+
+    partition_index: int = field(Int32)
+    partition_error_code: int = field(Int16)
+
+
+@struct
+class AddPartitionsToTxnTopicResult:
+    """Which partitions of one topic are in the transaction."""
+
+    name: str = field(String)
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(Array(AddPartitionsToTxnPartitionResult))
+
+
+@struct
+class AddPartitionsToTxnResult:
+    """The outcome for one transaction of a broker's request."""
+
+    transactional_id: str = field(String)
+    topic_results: list[AddPartitionsToTxnTopicResult] = field(Array(AddPartitionsToTxnTopicResult))
+
+
+@message(api_key=24, versions=(0, 5), flexible_since=3)
+class AddPartitionsToTxnResponse(Message):
+    """Which partitions are in the transactions."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16, since=4)
+    results_by_transaction: list[AddPartitionsToTxnResult] = field(Array(AddPartitionsToTxnResult), since=4)
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(
+        Array(AddPartitionsToTxnTopicResult), until=3
+    )
+
+
+@message(api_key=25, versions=(0, 4), flexible_since=3)
+class AddOffsetsToTxnRequest(Message):
+    """Adds a group's partition of `__consumer_offsets` to a transaction."""
+
+    transactional_id: str = field(String)
+    producer_id: int = field(Int64)
+    producer_epoch: int = field(Int16)
+    group_id: str = field(String)
+
+
+@message(api_key=25, versions=(0, 4), flexible_since=3)
+class AddOffsetsToTxnResponse(Message):
+    """Whether the group was added."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+
+
+@message(api_key=26, versions=(0, 5), flexible_since=3)
+class EndTxnRequest(Message):
+    """Commits or aborts."""
+
+    transactional_id: str = field(String)
+    producer_id: int = field(Int64)
+    producer_epoch: int = field(Int16)
+    committed: bool = field(Bool)
+
+
+@message(api_key=26, versions=(0, 5), flexible_since=3)
+class EndTxnResponse(Message):
+    """The outcome, and from version 5 the producer id and epoch for the next transaction."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    producer_id: int = field(Int64, since=5, default=-1)
+    producer_epoch: int = field(Int16, since=5, default=-1)
+
+
+@struct
+class WritableTxnMarkerTopic:
+    """Partitions of one topic to write the marker to."""
+
+    name: str = field(String)
+    partition_indexes: list[int] = field(Array(Int32))
+
+
+@struct
+class WritableTxnMarker:
+    """The marker that ends one transaction."""
+
+    producer_id: int = field(Int64)
+    producer_epoch: int = field(Int16)
+    transaction_result: bool = field(Bool)  # true for commit
+    topics: list[WritableTxnMarkerTopic] = field(Array(WritableTxnMarkerTopic))
+    coordinator_epoch: int = field(Int32)
+    transaction_version: int = field(Int8, since=2)  # 2 asks for a strictly greater epoch (KIP-1228)
+
+
+@message(api_key=27, versions=(1, 2), flexible_since=1)
+class WriteTxnMarkersRequest(Message):
+    """Markers to append, from the coordinator to a partition leader or from an administrator."""
+
+    markers: list[WritableTxnMarker] = field(Array(WritableTxnMarker))
+
+
+@struct
+class WritableTxnMarkerPartitionResult:
+    """Whether the marker is in one partition."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+
+
+@struct
+class WritableTxnMarkerTopicResult:
+    """Which partitions of one topic have the marker."""
+
+    name: str = field(String)
+    partitions: list[WritableTxnMarkerPartitionResult] = field(Array(WritableTxnMarkerPartitionResult))
+
+
+@struct
+class WritableTxnMarkerResult:
+    """Which partitions have one producer's marker."""
+
+    producer_id: int = field(Int64)
+    topics: list[WritableTxnMarkerTopicResult] = field(Array(WritableTxnMarkerTopicResult))
+
+
+@message(api_key=27, versions=(1, 2), flexible_since=1)
+class WriteTxnMarkersResponse(Message):
+    """Which partitions have their markers."""
+
+    markers: list[WritableTxnMarkerResult] = field(Array(WritableTxnMarkerResult))
+
+
+@struct
+class TxnOffsetCommitRequestPartition:
+    """The offset to commit for one partition: the next record to read."""
+
+    partition_index: int = field(Int32)
+    committed_offset: int = field(Int64)
+    committed_leader_epoch: int = field(Int32, since=2, default=-1)
+    committed_metadata: str | None = field(String, nullable_since=0)
+
+
+@struct
+class TxnOffsetCommitRequestTopic:
+    """The offsets to commit for one topic."""
+
+    name: str = field(String)
+    partitions: list[TxnOffsetCommitRequestPartition] = field(Array(TxnOffsetCommitRequestPartition))
+
+
+@message(api_key=28, versions=(0, 5), flexible_since=3)
+class TxnOffsetCommitRequest(Message):
+    """Commits offsets that count once the transaction commits."""
+
+    transactional_id: str = field(String)
+    group_id: str = field(String)
+    producer_id: int = field(Int64)
+    producer_epoch: int = field(Int16)
+    generation_id: int = field(Int32, since=3, default=-1)  # −1 without group metadata
+    member_id: str = field(String, since=3)
+    group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = field(Array(TxnOffsetCommitRequestTopic))
+
+
+@struct
+class TxnOffsetCommitResponsePartition:
+    """Whether the offset of one partition is pending in the transaction."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+
+
+@struct
+class TxnOffsetCommitResponseTopic:
+    """Which offsets of one topic are pending in the transaction."""
+
+    name: str = field(String)
+    partitions: list[TxnOffsetCommitResponsePartition] = field(Array(TxnOffsetCommitResponsePartition))
+
+
+@message(api_key=28, versions=(0, 5), flexible_since=3)
+class TxnOffsetCommitResponse(Message):
+    """Which offsets are pending in the transaction."""
+
+    throttle_time_ms: int = field(Int32)
+    topics: list[TxnOffsetCommitResponseTopic] = field(Array(TxnOffsetCommitResponseTopic))
+
+
+@message(api_key=65, versions=(0, 0), flexible_since=0)
+class DescribeTransactionsRequest(Message):
+    """Asks for transactional ids in full."""
+
+    transactional_ids: list[str] = field(Array(String))
+
+
+@struct
+class TopicData:
+    """Partitions of one topic that are in the transaction."""
+
+    topic: str = field(String)
+    partitions: list[int] = field(Array(Int32))
+
+
+@struct
+class DescribeTransactionsTransactionState:
+    """One transactional id with its producer and partitions."""
+
+    error_code: int = field(Int16)
+    transactional_id: str = field(String)
+    transaction_state: str = field(String)
+    transaction_timeout_ms: int = field(Int32)
+    transaction_start_time_ms: int = field(Int64)  # −1 without transaction
+    producer_id: int = field(Int64)
+    producer_epoch: int = field(Int16)
+    topics: list[TopicData] = field(Array(TopicData))
+
+
+@message(api_key=65, versions=(0, 0), flexible_since=0)
+class DescribeTransactionsResponse(Message):
+    """The transactional ids asked for."""
+
+    throttle_time_ms: int = field(Int32)
+    transaction_states: list[DescribeTransactionsTransactionState] = field(Array(DescribeTransactionsTransactionState))
+
+
+@message(api_key=66, versions=(0, 2), flexible_since=0)
+class ListTransactionsRequest(Message):
+    """Asks for transactional ids by state, producer, age and name."""
+
+    state_filters: list[str] = field(Array(String))
+    producer_id_filters: list[int] = field(Array(Int64))
+    duration_filter: int = field(Int64, since=1, default=-1)  # ms; −1 for all
+    # a regular expression of RE2
+    transactional_id_pattern: str | None = field(String, since=2, nullable_since=2, default=None)
+
+
+@struct
+class ListTransactionsTransactionState:
+    """One transactional id in short."""
+
+    transactional_id: str = field(String)
+    producer_id: int = field(Int64)
+    transaction_state: str = field(String)
+
+
+@message(api_key=66, versions=(0, 2), flexible_since=0)
+class ListTransactionsResponse(Message):
+    """The transactional ids of this coordinator."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    unknown_state_filters: list[str] = field(Array(String))
+    transaction_states: list[ListTransactionsTransactionState] = field(Array(ListTransactionsTransactionState))
