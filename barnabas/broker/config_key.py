@@ -1,0 +1,175 @@
+"""One configuration key: its type, default, bounds and meaning; parsing and printing of values as Kafka does.
+
+Used by the tables `server_keys` and `topic_config`; emits parsed values or BrokerError(INVALID_CONFIG) whose text names the
+key, the value and what would be right.
+
+Invariants: `parse(render(value)) == value`; `render` gives the text that DescribeConfigs shows (booleans in lower case, lists
+joined by commas, doubles as Java prints them); a parsed list is a tuple, so that configurations stay hashable and immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from barnabas.errors import BrokerError, ErrorCode
+
+__all__ = [
+    "INT32_MAX",
+    "INT64_MAX",
+    "ConfigKey",
+    "ConfigSource",
+    "ConfigType",
+    "ConfigValue",
+    "at_least",
+    "between",
+    "one_of",
+]
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
+
+ConfigValue = bool | str | int | float | tuple[str, ...] | None
+Check = Callable[[ConfigValue], str | None]  # None where the value is fine, else what would be right
+
+
+class ConfigType(IntEnum):
+    """Types of configuration values, numbered as in DescribeConfigsResponse."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigSource(IntEnum):
+    """Where an effective value comes from, numbered as in DescribeConfigsResponse; the lower wins."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+_INTEGER_BOUNDS = {
+    ConfigType.INT: (-(2**31), INT32_MAX),
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.LONG: (-(2**63), INT64_MAX),
+}
+
+
+def at_least(low: float) -> Check:
+    """A check that a number is not below `low`."""
+
+    def check(value: ConfigValue) -> str | None:
+        return None if isinstance(value, (int, float)) and value >= low else f"Value must be at least {low}"
+
+    return check
+
+
+def between(low: float, high: float) -> Check:
+    """A check that a number lies in [low, high]."""
+
+    def check(value: ConfigValue) -> str | None:
+        if isinstance(value, (int, float)) and low <= value <= high:
+            return None
+        is_low = isinstance(value, (int, float)) and value < low
+        return f"Value must be at least {low}" if is_low else f"Value must be no more than {high}"
+
+    return check
+
+
+def one_of(*choices: str) -> Check:
+    """A check that a string, or every member of a list, is one of `choices`."""
+
+    def check(value: ConfigValue) -> str | None:
+        members = value if isinstance(value, tuple) else (value,)
+        return None if all(member in choices for member in members) else f"String must be one of: {', '.join(choices)}"
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """A key with all that is known of it. `default` is a parsed value; None means "not set".
+
+    `dynamic` keys may be altered on a running broker (IncrementalAlterConfigs); the others only in server.properties.
+    """
+
+    name: str
+    type: ConfigType
+    default: ConfigValue
+    doc: str
+    check: Check | None = None
+    dynamic: bool = False
+
+    def parse(self, text: str) -> ConfigValue:
+        """The typed value of `text`.
+
+        Raises:
+            BrokerError: INVALID_CONFIG where the text is not of the key's type or outside its bounds.
+        """
+        value = self._typed(text.strip())
+        if self.check is not None:
+            wrong = self.check(value)
+            if wrong is not None:
+                members = value if isinstance(value, tuple) else ()
+                shown = next((member for member in members if self.check((member,)) is not None), text.strip())
+                raise self._invalid(shown, wrong)
+        return value
+
+    def _typed(self, text: str) -> ConfigValue:
+        kind = self.type
+        if kind is ConfigType.BOOLEAN:
+            lowered = text.lower()
+            if lowered not in ("true", "false"):
+                raise self._invalid(text, "Expected value to be either true or false")
+            return lowered == "true"
+        if kind in _INTEGER_BOUNDS:
+            low, high = _INTEGER_BOUNDS[kind]
+            try:
+                number = int(text) if text.lstrip("+-").isdigit() and text.isascii() else None
+            except ValueError:
+                number = None
+            if number is None or not low <= number <= high:
+                raise self._invalid(text, f"Not a number of type {kind.name}")
+            return number
+        if kind is ConfigType.DOUBLE:
+            try:
+                return float(text)
+            except ValueError:
+                raise self._invalid(text, "Not a number of type DOUBLE") from None
+        if kind is ConfigType.LIST:
+            return tuple(part.strip() for part in text.split(",")) if text else ()
+        return text
+
+    def _invalid(self, text: str, wrong: str) -> BrokerError:
+        return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {self.name}: {wrong}")
+
+    def render(self, value: ConfigValue) -> str | None:
+        """The text of a parsed value; None for "not set"."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        if isinstance(value, float):
+            return "1.7976931348623157E308" if value == DOUBLE_MAX else repr(value)
+        return str(value)
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value must never be shown."""
+        return self.type is ConfigType.PASSWORD
