@@ -57,7 +57,7 @@ def compress(codec: int, data: Buffer) -> bytes:
         return _compress_xerial(data)
     if codec == Compression.LZ4:
         frame = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
-        frame.compress(data)
+        frame.compress(bytes(data))
         return bytes(frame.finish())
     if codec == Compression.ZSTD:
         return bytes(cramjam.zstd.compress(data))

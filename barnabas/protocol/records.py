@@ -1,6 +1,7 @@
 """Record batches, format v2: header view, reader and builder, control batches.
 
-Pure functions over bytes and offsets; the loops over records are in `record_codec`. Brokers keep batches opaque and touch only the 61-byte header; records are decoded by clients, coordinators and tools.
+Pure functions over bytes and offsets; the loops over records are in `record_codec`. Brokers keep batches opaque and touch
+only the 61-byte header; records are decoded by clients, coordinators and tools.
 
 Layout: base_offset int64, batch_length int32 (of what follows it), leader_epoch int32, magic int8, crc uint32 (crc32c of
 what follows it), attributes int16, last_offset_delta int32, base_timestamp int64, max_timestamp int64, producer_id int64,
