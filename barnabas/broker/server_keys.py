@@ -5,7 +5,7 @@ a thread pool or a purgatory of the JVM broker are accepted, shown, and say "No 
 (tiered storage, share groups, TLS and SASL) are not listed: they are kept as unknown keys with a warning.
 
 Invariants: every default passes its own check; names are sorted within a group and unique.
-Defaults are those of Kafka 4.3.1, with one deviation: transaction.two.phase.commit.enable is true. The replication factors and
+Defaults are those of Kafka 4.3.1, with one deviation: transaction.two.phase.commit.enable is true. One key is ours: record.validation. The replication factors and
 the min ISR of the internal topics are lowered by `BrokerConfig` where the quorum has fewer than three brokers.
 """
 
@@ -256,6 +256,12 @@ _LOG = [
         "No effect here: logs are recovered one by one.",
         at_least(1),
         dynamic=True,
+    ),
+    _string(
+        "record.validation",
+        "header",
+        "Ours: full also decodes every record of an append and holds it against the batch header.",
+        one_of("header", "full"),
     ),
     _int(
         "producer.id.expiration.ms",

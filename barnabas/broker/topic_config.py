@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config_key import (
     INT64_MAX,
@@ -26,11 +26,12 @@ from barnabas.broker.config_key import (
 )
 from barnabas.broker.server_keys import COMPRESSION_TYPES, SEGMENT_BYTES_MIN, TIMESTAMP_TYPES, gzip_level
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.storage.log_config import LogConfig
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
 
-__all__ = ["TOPIC_KEYS", "Synonym", "TopicKey", "topic_value", "validate_topic_config"]
+__all__ = ["TOPIC_KEYS", "Synonym", "TopicKey", "log_config", "topic_value", "validate_topic_config"]
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
@@ -174,3 +175,24 @@ def topic_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -
                 return value * synonym.unit_ms if value >= 0 else -1
             return value
     return entry.key.default
+
+
+# Topic keys that LogConfig carries under the same name, dots as underscores.
+_LOG_KEYS: Final = tuple(
+    name
+    for name in TOPIC_KEYS
+    if name.replace(".", "_") in {field.name for field in fields(LogConfig)} and name != "cleanup.policy"
+)
+
+
+def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """What a partition's log is told, from the topic's own settings over the broker's."""
+    values: dict[str, Any] = {name.replace(".", "_"): topic_value(config, overrides, name) for name in _LOG_KEYS}
+    policy = topic_value(config, overrides, "cleanup.policy")
+    return LogConfig(
+        **values,
+        cleanup_policy=frozenset(policy if isinstance(policy, tuple) else ()),
+        producer_id_expiration_ms=config.get_int("producer.id.expiration.ms"),
+        transaction_partition_verification_enable=config.get_bool("transaction.partition.verification.enable"),
+        record_validation=config.get_str("record.validation") or "header",
+    )
