@@ -1,0 +1,357 @@
+"""Records of `__cluster_metadata`: Kafka's types, and the frame they stand in.
+
+A value is unsigned varints frame version (1), record type and record version, then the body. `encode_record` writes the version
+Kafka 4.3 writes; `decode_record` reads any version declared here. Types that this broker does not serve (ACLs, quotas, SCRAM,
+delegation tokens, and whatever a newer Kafka adds) come back as `ForeignRecord` with their bytes: the image keeps these in
+order and every snapshot writes them again, so that Kafka finds them where it left them.
+
+Invariants: `encode_record(decode_record(value)) == value` for every value of a version that is written here, and for every
+foreign one. Field tables after Kafka 4.3.1; PartitionRecord 2 is KIP-966, directories are KIP-858.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol.primitives import encode_uvarint, read_uvarint
+from barnabas.protocol.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Record,
+    String,
+    UInt16,
+    Uuid,
+    codec,
+    encode,
+    field,
+    record,
+    struct,
+)
+
+__all__ = [
+    "NO_LEADER_CHANGE",
+    "AbortTransactionRecord",
+    "BeginTransactionRecord",
+    "BrokerRegistrationChangeRecord",
+    "ClearElrRecord",
+    "ConfigRecord",
+    "EndTransactionRecord",
+    "FeatureLevelRecord",
+    "FenceBrokerRecord",
+    "ForeignRecord",
+    "MetadataRecord",
+    "NoOpRecord",
+    "PartitionChangeRecord",
+    "PartitionRecord",
+    "ProducerIdsRecord",
+    "RegisterBrokerRecord",
+    "RegisterControllerRecord",
+    "RegisteredEndpoint",
+    "RegisteredFeature",
+    "RemoveTopicRecord",
+    "TopicRecord",
+    "UnfenceBrokerRecord",
+    "UnregisterBrokerRecord",
+    "decode_record",
+    "encode_record",
+]
+
+FRAME_VERSION = 1
+NO_LEADER_CHANGE = -2  # PartitionChangeRecord.leader where it stays
+
+
+@struct
+class RegisteredEndpoint:
+    """A listener of a registered node."""
+
+    name: str = field(String)
+    host: str = field(String)
+    port: int = field(UInt16)
+    security_protocol: int = field(Int16)
+
+
+@struct
+class RegisteredFeature:
+    """A feature that a registered node supports, with its range of levels."""
+
+    name: str = field(String)
+    min_supported_version: int = field(Int16)
+    max_supported_version: int = field(Int16)
+
+
+@record(api_key=0, versions=(0, 4), flexible_since=0)
+class RegisterBrokerRecord(Record):
+    """A broker process has started. `broker_epoch` is the offset of this record."""
+
+    broker_id: int = field(Int32)
+    is_migrating_zk_broker: bool = field(Bool, since=2)
+    incarnation_id: bytes = field(Uuid)
+    broker_epoch: int = field(Int64)
+    end_points: list[RegisteredEndpoint] = field(Array(RegisteredEndpoint))
+    features: list[RegisteredFeature] = field(Array(RegisteredFeature))
+    rack: str | None = field(String, nullable_since=0)
+    fenced: bool = field(Bool, default=True)
+    in_controlled_shutdown: bool = field(Bool, since=1)
+    log_dirs: list[bytes] = field(Array(Uuid), since=3, tag=0)
+    cordoned_log_dirs: list[bytes] | None = field(Array(Uuid), since=4, nullable_since=4, default=None, tag=1)
+
+
+@record(api_key=1, versions=(0, 0), flexible_since=0)
+class UnregisterBrokerRecord(Record):
+    """A broker is gone for good."""
+
+    broker_id: int = field(Int32)
+    broker_epoch: int = field(Int64)
+
+
+@record(api_key=2, versions=(0, 0), flexible_since=0)
+class TopicRecord(Record):
+    """A topic, without partitions yet."""
+
+    name: str = field(String)
+    topic_id: bytes = field(Uuid)
+
+
+@record(api_key=3, versions=(0, 2), flexible_since=0)
+class PartitionRecord(Record):
+    """A partition in full."""
+
+    partition_id: int = field(Int32, default=-1)
+    topic_id: bytes = field(Uuid)
+    replicas: list[int] = field(Array(Int32))
+    isr: list[int] = field(Array(Int32))
+    removing_replicas: list[int] = field(Array(Int32))
+    adding_replicas: list[int] = field(Array(Int32))
+    leader: int = field(Int32, default=-1)
+    leader_recovery_state: int = field(Int8, tag=0)
+    leader_epoch: int = field(Int32, default=-1)
+    partition_epoch: int = field(Int32, default=-1)
+    directories: list[bytes] = field(Array(Uuid), since=1)
+    eligible_leader_replicas: list[int] | None = field(Array(Int32), since=2, nullable_since=2, default=None, tag=1)
+    last_known_elr: list[int] | None = field(Array(Int32), since=2, nullable_since=2, default=None, tag=2)
+
+
+@record(api_key=4, versions=(0, 0), flexible_since=0)
+class ConfigRecord(Record):
+    """One configuration value of a topic (2), broker (4) or other resource; None deletes it."""
+
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    name: str = field(String)
+    value: str | None = field(String, nullable_since=0)
+
+
+@record(api_key=5, versions=(0, 2), flexible_since=0)
+class PartitionChangeRecord(Record):
+    """What changed in a partition; its partition epoch goes up by one, its leader epoch where `leader` is set."""
+
+    partition_id: int = field(Int32, default=-1)
+    topic_id: bytes = field(Uuid)
+    isr: list[int] | None = field(Array(Int32), nullable_since=0, default=None, tag=0)
+    leader: int = field(Int32, default=NO_LEADER_CHANGE, tag=1)
+    replicas: list[int] | None = field(Array(Int32), nullable_since=0, default=None, tag=2)
+    removing_replicas: list[int] | None = field(Array(Int32), nullable_since=0, default=None, tag=3)
+    adding_replicas: list[int] | None = field(Array(Int32), nullable_since=0, default=None, tag=4)
+    leader_recovery_state: int = field(Int8, default=-1, tag=5)
+    eligible_leader_replicas: list[int] | None = field(Array(Int32), since=2, nullable_since=2, default=None, tag=6)
+    last_known_elr: list[int] | None = field(Array(Int32), since=2, nullable_since=2, default=None, tag=7)
+    directories: list[bytes] | None = field(Array(Uuid), since=1, nullable_since=1, default=None, tag=8)
+
+
+@record(api_key=7, versions=(0, 0), flexible_since=0)
+class FenceBrokerRecord(Record):
+    """The broker may lead nothing until it is unfenced."""
+
+    id: int = field(Int32)
+    epoch: int = field(Int64)
+
+
+@record(api_key=8, versions=(0, 0), flexible_since=0)
+class UnfenceBrokerRecord(Record):
+    """The broker may lead."""
+
+    id: int = field(Int32)
+    epoch: int = field(Int64)
+
+
+@record(api_key=9, versions=(0, 0), flexible_since=0)
+class RemoveTopicRecord(Record):
+    """A topic is deleted with its partitions and configuration."""
+
+    topic_id: bytes = field(Uuid)
+
+
+@record(api_key=12, versions=(0, 0), flexible_since=0)
+class FeatureLevelRecord(Record):
+    """A feature is finalized at a level; 0 removes it."""
+
+    name: str = field(String)
+    feature_level: int = field(Int16)
+
+
+@record(api_key=15, versions=(0, 0), flexible_since=0)
+class ProducerIdsRecord(Record):
+    """A broker has taken the block of producer ids that ends before `next_producer_id`."""
+
+    broker_id: int = field(Int32)
+    broker_epoch: int = field(Int64, default=-1)
+    next_producer_id: int = field(Int64)
+
+
+@record(api_key=17, versions=(0, 3), flexible_since=0)
+class BrokerRegistrationChangeRecord(Record):
+    """What changed of a registration. `fenced`: -1 unfenced, 0 no change, 1 fenced."""
+
+    broker_id: int = field(Int32)
+    broker_epoch: int = field(Int64)
+    fenced: int = field(Int8, tag=0)
+    in_controlled_shutdown: int = field(Int8, since=1, tag=1)
+    log_dirs: list[bytes] = field(Array(Uuid), since=2, tag=2)
+    cordoned_log_dirs: list[bytes] | None = field(Array(Uuid), since=3, nullable_since=3, default=None, tag=3)
+
+
+@record(api_key=20, versions=(0, 0), flexible_since=0)
+class NoOpRecord(Record):
+    """Nothing, but an offset: shows followers that the leader is alive."""
+
+
+@record(api_key=23, versions=(0, 0), flexible_since=0)
+class BeginTransactionRecord(Record):
+    """What follows counts only once it is ended."""
+
+    name: str | None = field(String, nullable_since=0, default=None, tag=0)
+
+
+@record(api_key=24, versions=(0, 0), flexible_since=0)
+class EndTransactionRecord(Record):
+    """What was begun counts."""
+
+
+@record(api_key=25, versions=(0, 0), flexible_since=0)
+class AbortTransactionRecord(Record):
+    """What was begun never was."""
+
+    reason: str | None = field(String, nullable_since=0, default=None, tag=0)
+
+
+@record(api_key=27, versions=(0, 0), flexible_since=0)
+class RegisterControllerRecord(Record):
+    """A controller process has started."""
+
+    controller_id: int = field(Int32)
+    incarnation_id: bytes = field(Uuid)
+    zk_migration_ready: bool = field(Bool)
+    end_points: list[RegisteredEndpoint] = field(Array(RegisteredEndpoint))
+    features: list[RegisteredFeature] = field(Array(RegisteredFeature))
+
+
+@record(api_key=28, versions=(0, 0), flexible_since=0)
+class ClearElrRecord(Record):
+    """The eligible leaders of a topic are forgotten; of all topics where the name is empty."""
+
+    topic_name: str = field(String)
+
+
+class ForeignRecord(NamedTuple):
+    """A record of a type or version that is not declared here.
+
+    Attributes:
+        value: the whole value with its frame, as it was read.
+    """
+
+    api_key: int
+    version: int
+    value: bytes
+
+
+MetadataRecord = (
+    RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | PartitionChangeRecord
+    | FenceBrokerRecord
+    | UnfenceBrokerRecord
+    | RemoveTopicRecord
+    | FeatureLevelRecord
+    | ProducerIdsRecord
+    | BrokerRegistrationChangeRecord
+    | NoOpRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+    | RegisterControllerRecord
+    | ClearElrRecord
+    | ForeignRecord
+)
+
+_TYPES: Final[dict[int, type[Record]]] = {
+    cls.API_KEY: cls
+    for cls in (
+        RegisterBrokerRecord,
+        UnregisterBrokerRecord,
+        TopicRecord,
+        PartitionRecord,
+        ConfigRecord,
+        PartitionChangeRecord,
+        FenceBrokerRecord,
+        UnfenceBrokerRecord,
+        RemoveTopicRecord,
+        FeatureLevelRecord,
+        ProducerIdsRecord,
+        BrokerRegistrationChangeRecord,
+        NoOpRecord,
+        BeginTransactionRecord,
+        EndTransactionRecord,
+        AbortTransactionRecord,
+        RegisterControllerRecord,
+        ClearElrRecord,
+    )
+}
+
+
+def _version_of(rec: MetadataRecord) -> int:
+    """The version to write: the newest, but of a registration change the oldest that can say it, as Kafka does."""
+    if isinstance(rec, BrokerRegistrationChangeRecord):
+        if rec.cordoned_log_dirs is not None:
+            return 3
+        return 2 if rec.log_dirs else 1 if rec.in_controlled_shutdown else 0
+    return 0 if isinstance(rec, ForeignRecord) else rec.VERSIONS[1]
+
+
+def encode_record(rec: MetadataRecord) -> bytes:
+    """The value of a record in the log: frame and body.
+
+    Raises:
+        LocalProtocolError: a field holds what the wire cannot carry.
+    """
+    if isinstance(rec, ForeignRecord):
+        return rec.value
+    version = _version_of(rec)
+    frame = encode_uvarint(FRAME_VERSION) + encode_uvarint(rec.API_KEY) + encode_uvarint(version)
+    return frame + encode(rec, version)
+
+
+def decode_record(value: Buffer) -> MetadataRecord:
+    """The record of a value.
+
+    Raises:
+        RemoteProtocolError: an unknown frame version, or a body of a declared type and version that is malformed.
+    """
+    frame_version, at = read_uvarint(value, 0)
+    if frame_version != FRAME_VERSION:
+        raise RemoteProtocolError(f"metadata record with frame version {frame_version}, only {FRAME_VERSION} is known")
+    api_key, at = read_uvarint(value, at)
+    version, at = read_uvarint(value, at)
+    cls = _TYPES.get(api_key)
+    if cls is None or not cls.VERSIONS[0] <= version <= cls.VERSIONS[1]:
+        return ForeignRecord(api_key, version, bytes(value))
+    decoded, _end = codec(cls, version).decode(value, at)
+    return decoded  # type: ignore[return-value]  # _TYPES holds only members of MetadataRecord
