@@ -1,0 +1,206 @@
+"""MetadataImage: the state of the cluster as of one offset of the metadata log. Immutable; shared by every reader.
+
+Topics, partitions, brokers, features, configurations and the next producer id, replayed from records by `replay.ImageBuilder`.
+A new image is published with a `MetadataDelta` that says what changed, so that a listener's work is of the size of the change.
+
+Invariants: nothing in an image is changed once it is published (mappings are read-only by contract); `topics_by_name` and
+`topics_by_id` hold the same TopicImage objects; a partition's replicas, directories and ISR are those of its last record.
+Order of every mapping is that of the records, so that walking one is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.broker.metadata.records import RegisteredEndpoint, RegisteredFeature
+
+__all__ = [
+    "BROKER_RESOURCE",
+    "EMPTY_IMAGE",
+    "GROUP_RESOURCE",
+    "NO_LEADER",
+    "TOPIC_RESOURCE",
+    "BrokerImage",
+    "ControllerImage",
+    "MetadataDelta",
+    "MetadataImage",
+    "PartitionImage",
+    "TopicImage",
+]
+
+NO_LEADER = -1
+TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = (
+    2,
+    4,
+    32,
+)  # of ConfigRecord, DescribeConfigs and IncrementalAlterConfigs
+
+_NOTHING: Mapping[str, str] = {}
+
+
+class PartitionImage(NamedTuple):
+    """One partition. Directories stand beside the replicas, in the same order."""
+
+    leader: int  # NO_LEADER where there is none
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    directories: tuple[bytes, ...]
+    eligible_leader_replicas: tuple[int, ...] = ()  # KIP-966: may be elected when the ISR is empty
+    last_known_elr: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0  # 1 while recovering from an unclean election
+
+
+class TopicImage(NamedTuple):
+    """One topic. The index in `partitions` is the partition's number; numbers are dense from 0."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...]
+
+
+class BrokerImage(NamedTuple):
+    """One registered broker."""
+
+    broker_id: int
+    epoch: int  # offset of its registration
+    incarnation_id: bytes
+    end_points: tuple[RegisteredEndpoint, ...]
+    features: tuple[RegisteredFeature, ...]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    directories: tuple[bytes, ...]
+    cordoned_directories: tuple[bytes, ...] | None = None
+
+    def endpoint(self, listener: str) -> RegisteredEndpoint | None:
+        """The address under a listener's name, None where the broker has no such listener."""
+        return next((point for point in self.end_points if point.name == listener), None)
+
+
+class ControllerImage(NamedTuple):
+    """One registered controller."""
+
+    controller_id: int
+    incarnation_id: bytes
+    end_points: tuple[RegisteredEndpoint, ...]
+    features: tuple[RegisteredFeature, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """See the module. Attributes:
+
+    offset: of the last record in it, -1 where there is none; DescribeFeatures' epoch.
+    epoch: Raft leader epoch of that record.
+    timestamp_ms: append time of that record, for snapshots.
+    features: finalized level by name.
+    configs: settings by (resource type, resource name).
+    next_producer_id: first id of the next block.
+    foreign: values of records that this broker does not serve, in order.
+    """
+
+    offset: int = -1
+    epoch: int = 0
+    timestamp_ms: int = 0
+    features: Mapping[str, int] = field(default_factory=dict)
+    topics_by_name: Mapping[str, TopicImage] = field(default_factory=dict)
+    topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+    foreign: tuple[bytes, ...] = ()
+
+    # --- topics -------------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicImage | None:
+        """The topic of that name, else None."""
+        return self.topics_by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        """The topic of that id, else None."""
+        return self.topics_by_id.get(topic_id)
+
+    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        """One partition, else None."""
+        found = self.topics_by_name.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return None
+        return found.partitions[partition]
+
+    def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        """Every partition of the cluster, topic by topic."""
+        for topic in self.topics_by_name.values():
+            for number, partition in enumerate(topic.partitions):
+                yield topic, number, partition
+
+    # --- configuration ------------------------------------------------------------------------------------------
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """The settings of one resource; empty where it has none."""
+        return self.configs.get((resource_type, name), _NOTHING)
+
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """The topic's own settings."""
+        return self.config(TOPIC_RESOURCE, topic)
+
+    @property
+    def cluster_config(self) -> Mapping[str, str]:
+        """The dynamic defaults of all brokers."""
+        return self.config(BROKER_RESOURCE, "")
+
+    def broker_config(self, broker_id: int) -> Mapping[str, str]:
+        """The dynamic settings of one broker."""
+        return self.config(BROKER_RESOURCE, str(broker_id))
+
+    def min_insync_replicas(self, topic: str) -> int:
+        """How many in-sync replicas acks=all needs: the topic's own, else the cluster's, at most as many as it has (KIP-966)."""
+        text = (
+            self.topic_config(topic).get("min.insync.replicas") or self.cluster_config.get("min.insync.replicas") or "1"
+        )
+        found = self.topics_by_name.get(topic)
+        replicas = len(found.partitions[0].replicas) if found is not None and found.partitions else 1
+        return min(int(text), replicas)
+
+    # --- brokers ------------------------------------------------------------------------------------------------
+
+    def alive_brokers(self) -> list[BrokerImage]:
+        """Brokers that are neither fenced nor shutting down."""
+        return [broker for broker in self.brokers.values() if not broker.fenced and not broker.in_controlled_shutdown]
+
+    def feature(self, name: str) -> int:
+        """The finalized level, 0 where the feature is not finalized."""
+        return self.features.get(name, 0)
+
+
+EMPTY_IMAGE = MetadataImage()
+
+
+@dataclass(slots=True)
+class MetadataDelta:
+    """What changed between two images. Names and ids in the order of the records.
+
+    created: topics that were not there before.
+    deleted: topics that are gone, as they were.
+    partitions: numbers of new and changed partitions, by topic id (of topics that are there).
+    configs: resources whose settings changed.
+    brokers: ids whose registration changed or went.
+    """
+
+    created: dict[bytes, None] = field(default_factory=dict)
+    deleted: dict[bytes, TopicImage] = field(default_factory=dict)
+    partitions: dict[bytes, dict[int, None]] = field(default_factory=dict)
+    configs: dict[tuple[int, str], None] = field(default_factory=dict)
+    brokers: dict[int, None] = field(default_factory=dict)
+    features: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing changed that a listener could want to know."""
+        return not (self.created or self.deleted or self.partitions or self.configs or self.brokers or self.features)

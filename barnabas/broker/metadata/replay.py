@@ -1,0 +1,362 @@
+"""ImageBuilder: from one MetadataImage and records to the next one, with what changed on the way.
+
+Driven by: the loader at start-up (snapshot, then log) and the controller after each append, record by record.
+Emits: a new image and a MetadataDelta; InvariantViolated for records that contradict the image (a partition of no topic, a
+change of no partition), which means that the log is damaged.
+
+Invariants: the base image is never changed; what stands between BeginTransactionRecord and its EndTransactionRecord counts
+as a whole or, after AbortTransactionRecord, not at all; a builder may be asked for an image between any two records.
+Follows KIP-868 (metadata transactions), KIP-966 (eligible leaders), KIP-858 (directories).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from barnabas.broker.metadata.image import (
+    TOPIC_RESOURCE,
+    BrokerImage,
+    ControllerImage,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from barnabas.broker.metadata.records import (
+    NO_LEADER_CHANGE,
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    ForeignRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from barnabas.errors import InvariantViolated
+
+__all__ = ["ImageBuilder", "changed_partition"]
+
+
+def changed_partition(partition: PartitionImage, change: PartitionChangeRecord) -> PartitionImage:
+    """`partition` after `change`. The leader epoch goes up where a leader (or none) is named."""
+    new = partition._replace(partition_epoch=partition.partition_epoch + 1)
+    if change.leader != NO_LEADER_CHANGE:
+        new = new._replace(leader=change.leader, leader_epoch=partition.leader_epoch + 1)
+    lists: dict[str, Any] = {
+        "isr": change.isr,
+        "replicas": change.replicas,
+        "removing_replicas": change.removing_replicas,
+        "adding_replicas": change.adding_replicas,
+        "eligible_leader_replicas": change.eligible_leader_replicas,
+        "last_known_elr": change.last_known_elr,
+        "directories": change.directories,
+    }
+    set_lists: dict[str, Any] = {name: tuple(values) for name, values in lists.items() if values is not None}
+    new = new._replace(**set_lists)
+    if change.leader_recovery_state >= 0:
+        new = new._replace(leader_recovery_state=change.leader_recovery_state)
+    return new
+
+
+class ImageBuilder:
+    """Builds the image that follows `base`. Maps are copied when they are first changed."""
+
+    def __init__(self, base: MetadataImage) -> None:
+        self._base = base
+        self._features: dict[str, int] | None = None
+        self._topics: dict[str, TopicImage] | None = None  # with the partitions as of the last `image()`
+        self._names: dict[bytes, str] | None = None
+        self._partitions: dict[bytes, list[PartitionImage]] = {}  # of topics touched since
+        self._brokers: dict[int, BrokerImage] | None = None
+        self._controllers: dict[int, ControllerImage] | None = None
+        self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
+        self._next_producer_id = base.next_producer_id
+        self._foreign: list[bytes] | None = None
+        self._transaction: list[MetadataRecord] | None = None
+        self._offset, self._epoch, self._timestamp_ms = base.offset, base.epoch, base.timestamp_ms
+        self.delta = MetadataDelta()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a metadata transaction is open, so that `image` does not hold its records yet."""
+        return self._transaction is not None
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Takes in one record. Raises InvariantViolated for one that contradicts what came before it."""
+        if self._transaction is not None:
+            if isinstance(record, EndTransactionRecord):
+                pending, self._transaction = self._transaction, None
+                for each in pending:
+                    self.replay(each)
+            elif isinstance(record, AbortTransactionRecord):
+                self._transaction = None
+            else:
+                self._transaction.append(record)
+            return
+        replay = _REPLAY.get(type(record))
+        if replay is None:
+            raise InvariantViolated(f"{type(record).__name__} outside a metadata transaction")
+        replay(self, record)
+
+    def advance(self, offset: int, epoch: int, timestamp_ms: int) -> None:
+        """Says how far the log is replayed: offset of its last record, that record's epoch and append time."""
+        self._offset, self._epoch, self._timestamp_ms = offset, epoch, timestamp_ms
+
+    def image(self) -> MetadataImage:
+        """The image as of now."""
+        base = self._base
+        topics_by_name, topics_by_id = base.topics_by_name, base.topics_by_id
+        if self._topics is not None:
+            for topic_id, partitions in self._partitions.items():
+                name = self._names_now()[topic_id]
+                self._topics[name] = self._topics[name]._replace(partitions=tuple(partitions))
+            self._partitions.clear()
+            topics_by_name = dict(self._topics)
+            topics_by_id = {topic.topic_id: topic for topic in topics_by_name.values()}
+        return MetadataImage(
+            offset=self._offset,
+            epoch=self._epoch,
+            timestamp_ms=self._timestamp_ms,
+            features=base.features if self._features is None else dict(self._features),
+            topics_by_name=topics_by_name,
+            topics_by_id=topics_by_id,
+            brokers=base.brokers if self._brokers is None else dict(self._brokers),
+            controllers=base.controllers if self._controllers is None else dict(self._controllers),
+            configs=base.configs if self._configs is None else dict(self._configs),
+            next_producer_id=self._next_producer_id,
+            foreign=base.foreign if self._foreign is None else tuple(self._foreign),
+        )
+
+    # --- copies on the first change -------------------------------------------------------------------------------
+
+    def _topics_now(self) -> dict[str, TopicImage]:
+        if self._topics is None:
+            self._topics = dict(self._base.topics_by_name)
+        return self._topics
+
+    def _names_now(self) -> dict[bytes, str]:
+        if self._names is None:
+            self._names = {topic.topic_id: topic.name for topic in self._topics_now().values()}
+        return self._names
+
+    def _partitions_of(self, topic_id: bytes) -> list[PartitionImage]:
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            name = self._names_now().get(topic_id)
+            if name is None:
+                raise InvariantViolated(f"metadata record for topic id {topic_id.hex()}, which does not exist")
+            partitions = self._partitions[topic_id] = list(self._topics_now()[name].partitions)
+        return partitions
+
+    def _brokers_now(self) -> dict[int, BrokerImage]:
+        if self._brokers is None:
+            self._brokers = dict(self._base.brokers)
+        return self._brokers
+
+    def _configs_now(self) -> dict[tuple[int, str], Mapping[str, str]]:
+        if self._configs is None:
+            self._configs = dict(self._base.configs)
+        return self._configs
+
+    def _touch(self, topic_id: bytes, partition: int) -> None:
+        self.delta.partitions.setdefault(topic_id, {})[partition] = None
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def _topic(self, record: TopicRecord) -> None:
+        topics = self._topics_now()
+        if record.name in topics:
+            raise InvariantViolated(f"TopicRecord for topic {record.name!r}, which exists")
+        self._names_now()[record.topic_id] = record.name
+        topics[record.name] = TopicImage(record.name, record.topic_id, ())
+        self._partitions[record.topic_id] = []
+        self.delta.created[record.topic_id] = None
+
+    def _partition(self, record: PartitionRecord) -> None:
+        partitions = self._partitions_of(record.topic_id)
+        image = PartitionImage(
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            replicas=tuple(record.replicas),
+            isr=tuple(record.isr),
+            directories=tuple(record.directories),
+            eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
+            last_known_elr=tuple(record.last_known_elr or ()),
+            adding_replicas=tuple(record.adding_replicas),
+            removing_replicas=tuple(record.removing_replicas),
+            leader_recovery_state=record.leader_recovery_state,
+        )
+        if record.partition_id < len(partitions):
+            partitions[record.partition_id] = image
+        elif record.partition_id == len(partitions):
+            partitions.append(image)
+        else:
+            raise InvariantViolated(f"PartitionRecord {record.partition_id} where {len(partitions)} is next")
+        self._touch(record.topic_id, record.partition_id)
+
+    def _partition_change(self, record: PartitionChangeRecord) -> None:
+        partitions = self._partitions_of(record.topic_id)
+        if not 0 <= record.partition_id < len(partitions):
+            raise InvariantViolated(f"PartitionChangeRecord for partition {record.partition_id} of {len(partitions)}")
+        partitions[record.partition_id] = changed_partition(partitions[record.partition_id], record)
+        self._touch(record.topic_id, record.partition_id)
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        partitions = tuple(self._partitions_of(record.topic_id))
+        name = self._names_now().pop(record.topic_id)
+        topic = self._topics_now().pop(name)._replace(partitions=partitions)
+        del self._partitions[record.topic_id]
+        if (TOPIC_RESOURCE, name) in self._configs_now():
+            del self._configs_now()[TOPIC_RESOURCE, name]
+        self.delta.partitions.pop(record.topic_id, None)
+        if record.topic_id in self.delta.created:
+            del self.delta.created[record.topic_id]  # came and went between two images: nobody has seen it
+        else:
+            self.delta.deleted[record.topic_id] = topic
+
+    def _clear_elr(self, record: ClearElrRecord) -> None:
+        for name, topic in list(self._topics_now().items()):
+            if record.topic_name not in ("", name):
+                continue
+            partitions = self._partitions_of(topic.topic_id)
+            for number, partition in enumerate(partitions):
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    partitions[number] = partition._replace(eligible_leader_replicas=(), last_known_elr=())
+                    self._touch(topic.topic_id, number)
+
+    # --- brokers and controllers ----------------------------------------------------------------------------------
+
+    def _register_broker(self, record: RegisterBrokerRecord) -> None:
+        cordoned = record.cordoned_log_dirs
+        brokers = self._brokers_now()
+        brokers[record.broker_id] = BrokerImage(
+            broker_id=record.broker_id,
+            epoch=record.broker_epoch,
+            incarnation_id=record.incarnation_id,
+            end_points=tuple(record.end_points),
+            features=tuple(record.features),
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            directories=tuple(record.log_dirs),
+            cordoned_directories=None if cordoned is None else tuple(cordoned),
+        )
+        self.delta.brokers[record.broker_id] = None
+
+    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
+        self._registered(record.broker_id, record.broker_epoch)
+        del self._brokers_now()[record.broker_id]
+        self.delta.brokers[record.broker_id] = None
+
+    def _registered(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        broker = self._brokers_now().get(broker_id)
+        if broker is None or broker.epoch != broker_epoch:
+            raise InvariantViolated(
+                f"metadata record for broker {broker_id} epoch {broker_epoch}, registered is {broker}"
+            )
+        return broker
+
+    def _change_broker(self, broker_id: int, broker_epoch: int, **changes: Any) -> None:
+        broker = self._registered(broker_id, broker_epoch)
+        self._brokers_now()[broker_id] = broker._replace(**changes)
+        self.delta.brokers[broker_id] = None
+
+    def _fence(self, record: FenceBrokerRecord) -> None:
+        self._change_broker(record.id, record.epoch, fenced=True)
+
+    def _unfence(self, record: UnfenceBrokerRecord) -> None:
+        self._change_broker(record.id, record.epoch, fenced=False)
+
+    def _registration_change(self, record: BrokerRegistrationChangeRecord) -> None:
+        changes: dict[str, Any] = {}
+        if record.fenced:
+            changes["fenced"] = record.fenced > 0
+        if record.in_controlled_shutdown:
+            changes["in_controlled_shutdown"] = record.in_controlled_shutdown > 0
+        if record.log_dirs:
+            changes["directories"] = tuple(record.log_dirs)
+        if record.cordoned_log_dirs is not None:
+            changes["cordoned_directories"] = tuple(record.cordoned_log_dirs)
+        self._change_broker(record.broker_id, record.broker_epoch, **changes)
+
+    def _register_controller(self, record: RegisterControllerRecord) -> None:
+        if self._controllers is None:
+            self._controllers = dict(self._base.controllers)
+        self._controllers[record.controller_id] = ControllerImage(
+            record.controller_id, record.incarnation_id, tuple(record.end_points), tuple(record.features)
+        )
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    def _config(self, record: ConfigRecord) -> None:
+        resource = (record.resource_type, record.resource_name)
+        configs = self._configs_now()
+        settings = dict(configs.get(resource, {}))
+        if record.value is None:
+            settings.pop(record.name, None)
+        else:
+            settings[record.name] = record.value
+        if settings:
+            configs[resource] = settings
+        else:
+            configs.pop(resource, None)
+        self.delta.configs[resource] = None
+
+    def _feature(self, record: FeatureLevelRecord) -> None:
+        if self._features is None:
+            self._features = dict(self._base.features)
+        if record.feature_level:
+            self._features[record.name] = record.feature_level
+        else:
+            self._features.pop(record.name, None)
+        self.delta.features = True
+
+    def _producer_ids(self, record: ProducerIdsRecord) -> None:
+        self._next_producer_id = record.next_producer_id
+
+    def _begin(self, _record: BeginTransactionRecord) -> None:
+        self._transaction = []
+
+    def _nothing(self, _record: NoOpRecord) -> None:
+        pass
+
+    def _keep(self, record: ForeignRecord) -> None:
+        if self._foreign is None:
+            self._foreign = list(self._base.foreign)
+        self._foreign.append(record.value)
+
+
+_REPLAY: Final[dict[type, Callable[[ImageBuilder, Any], None]]] = {
+    TopicRecord: ImageBuilder._topic,
+    PartitionRecord: ImageBuilder._partition,
+    PartitionChangeRecord: ImageBuilder._partition_change,
+    RemoveTopicRecord: ImageBuilder._remove_topic,
+    ClearElrRecord: ImageBuilder._clear_elr,
+    RegisterBrokerRecord: ImageBuilder._register_broker,
+    UnregisterBrokerRecord: ImageBuilder._unregister_broker,
+    FenceBrokerRecord: ImageBuilder._fence,
+    UnfenceBrokerRecord: ImageBuilder._unfence,
+    BrokerRegistrationChangeRecord: ImageBuilder._registration_change,
+    RegisterControllerRecord: ImageBuilder._register_controller,
+    ConfigRecord: ImageBuilder._config,
+    FeatureLevelRecord: ImageBuilder._feature,
+    ProducerIdsRecord: ImageBuilder._producer_ids,
+    BeginTransactionRecord: ImageBuilder._begin,
+    NoOpRecord: ImageBuilder._nothing,
+    ForeignRecord: ImageBuilder._keep,
+}
