@@ -2,7 +2,7 @@
 
 Driven by: the decisions of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, completed markers, deadlines and expiry;
 committed records through `settle`, loaded ones through `replay`.
-Emits: Decisions (answer and record); its owner learns of transitions through `on_settled`, loading and resignation.
+Emits: Decisions (answer and record); its owner learns of transitions through `on_shard_settled`, loading and resignation.
 
 Invariants: settle() and replay() alone mutate; one pending transition per transactional id at most, kept apart from what is;
 a decision over a pending one is refused with CONCURRENT_TRANSACTIONS; an effect is never on another transaction than the one
@@ -60,11 +60,11 @@ class Ended(NamedTuple):
 class ShardOwner(Protocol):
     """Who acts on what a shard went through."""
 
-    def on_active(self, shard: TransactionShard) -> None: ...
+    def on_shard_active(self, shard: TransactionShard) -> None: ...
 
-    def on_settled(self, shard: TransactionShard, metadata: TransactionMetadata) -> None: ...
+    def on_shard_settled(self, shard: TransactionShard, metadata: TransactionMetadata) -> None: ...
 
-    def on_resigned(self, shard: TransactionShard) -> None: ...
+    def on_shard_resigned(self, shard: TransactionShard) -> None: ...
 
 
 class TransactionShard:
@@ -124,7 +124,7 @@ class TransactionShard:
                 self.deadlines[record.transactional_id] = metadata.started_monotonic_ms + metadata.timeout_ms
         else:
             self.deadlines.pop(record.transactional_id, None)
-        self._owner.on_settled(self, metadata)
+        self._owner.on_shard_settled(self, metadata)
 
     def replay(self, record: TransactionRecord, producer_id: int, producer_epoch: int) -> None:
         if record.metadata is None:
@@ -136,10 +136,10 @@ class TransactionShard:
         """No transactional batch is ever written here."""
 
     def on_active(self) -> None:
-        self._owner.on_active(self)
+        self._owner.on_shard_active(self)
 
     def on_resigned(self) -> None:
-        self._owner.on_resigned(self)
+        self._owner.on_shard_resigned(self)
 
     def restart_deadlines(self, now_ms: int, monotonic_ms: int) -> None:
         """After a load: what had run of a timeout by the wall clock then, clamped to [0, timeout], by the monotonic one since."""

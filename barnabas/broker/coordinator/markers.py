@@ -1,0 +1,221 @@
+"""Marker channel: brings the outcome of prepared transactions to the leaders of their partitions, however long that takes.
+
+Driven by: prepared transactions (`add`), resignations (`drop`), answers of brokers, a retry timer.
+Emits: one WriteTxnMarkers request a broker and wake-up, and `on_written` once a transaction has all its markers.
+
+Leaders are looked up anew at every attempt, so a moved partition is followed; a partition whose topic was deleted needs no
+marker. The local broker is served by the same request as any other, without the wire.
+
+Invariants: a marker is asked for only after its PREPARE_* record is committed; a transaction is in the channel once at most;
+nothing is given up while this node coordinates, except where a partition has seen a newer coordinator.
+Follows KIP-98 and KIP-890; which errors are tried again is Kafka's list.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from barnabas.broker.coordinator.transaction_state import TopicPartition, TransactionMetadata, TransactionState
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+__all__ = ["Courier", "MarkerChannel"]
+
+log = logging.getLogger(__name__)
+
+RETRY_MS = 100  # between attempts for a partition: a failover takes longer, a lost request should not
+NO_LEADER = -1
+
+# Nobody but a newer coordinator can have written what these tell of; it has taken over the transaction.
+_SUPERSEDED = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
+_NEEDLESS = frozenset((ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
+
+
+class Courier(Protocol):
+    """Knows the leaders and reaches them."""
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """Broker id of the leader, -1 where there is none now, None where the partition does not exist (any more)."""
+        ...
+
+    def send(
+        self,
+        broker_id: int,
+        request: WriteTxnMarkersRequest,
+        done: Callable[[WriteTxnMarkersResponse | BrokerError], None],
+    ) -> None:
+        """Delivers to a broker, this one included; `done` may be called within."""
+        ...
+
+    def soon(self, callback: Callable[[], None]) -> None: ...
+
+    def retry_later(self, delay_ms: int, callback: Callable[[], None]) -> None: ...
+
+
+class _Delivery:
+    """A prepared transaction with the partitions that still lack its marker."""
+
+    __slots__ = ("coordinator_epoch", "dropped", "prepared", "remaining", "state_partition")
+
+    def __init__(self, state_partition: int, coordinator_epoch: int, prepared: TransactionMetadata) -> None:
+        self.state_partition = state_partition
+        self.coordinator_epoch = coordinator_epoch
+        self.prepared = prepared
+        self.remaining: dict[TopicPartition, None] = dict.fromkeys(sorted(prepared.partitions))
+        self.dropped = False
+
+
+class MarkerChannel:
+    """The markers that are on their way from this node.
+
+    Args:
+        on_written: (partition of the state topic, prepared transaction): all its markers are committed.
+    """
+
+    def __init__(self, courier: Courier, on_written: Callable[[int, TransactionMetadata], None]) -> None:
+        self._courier = courier
+        self._on_written = on_written
+        self._deliveries: dict[str, _Delivery] = {}
+        self._due: list[tuple[_Delivery, list[TopicPartition]]] = []
+        self._flush_due = False
+        self._failed: list[tuple[_Delivery, list[TopicPartition]]] = []
+        self._retry_due = False
+
+    def __len__(self) -> int:
+        """Transactions without all their markers."""
+        return len(self._deliveries)
+
+    def add(self, state_partition: int, coordinator_epoch: int, prepared: TransactionMetadata) -> None:
+        """Begins to deliver the outcome of a transaction whose PREPARE_* record is committed."""
+        delivery = _Delivery(state_partition, coordinator_epoch, prepared)
+        self._deliveries[prepared.transactional_id] = delivery
+        self._due.append((delivery, list(delivery.remaining)))
+        if not self._flush_due:
+            self._flush_due = True
+            self._courier.soon(self._flush)
+
+    def drop(self, state_partition: int) -> None:
+        """Leadership of a state partition is lost: its new leader delivers."""
+        for transactional_id, delivery in list(self._deliveries.items()):
+            if delivery.state_partition == state_partition:
+                delivery.dropped = True
+                del self._deliveries[transactional_id]
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        due, self._due = self._due, []
+        by_broker: dict[int, list[tuple[_Delivery, list[TopicPartition]]]] = {}
+        for delivery, partitions in due:
+            if delivery.dropped:
+                continue
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for topic, partition in partitions:
+                leader = self._courier.leader_of(topic, partition)
+                if leader is None:
+                    delivery.remaining.pop((topic, partition), None)
+                else:
+                    by_leader.setdefault(leader, []).append((topic, partition))
+            for leader, led in by_leader.items():
+                if leader == NO_LEADER:
+                    self._try_again(delivery, led)
+                else:
+                    by_broker.setdefault(leader, []).append((delivery, led))
+            self._finish(delivery)
+        for broker_id, sent in by_broker.items():
+            request = WriteTxnMarkersRequest(markers=[_marker(delivery, led) for delivery, led in sent])
+            self._courier.send(broker_id, request, partial(self._on_answer, broker_id, sent))
+
+    def _on_answer(
+        self,
+        broker_id: int,
+        sent: list[tuple[_Delivery, list[TopicPartition]]],
+        answer: WriteTxnMarkersResponse | BrokerError,
+    ) -> None:
+        codes: dict[tuple[int, str, int], int] = {}
+        if not isinstance(answer, BrokerError):
+            codes = {
+                (marker.producer_id, topic.name, result.partition_index): result.error_code
+                for marker in answer.markers
+                for topic in marker.topics
+                for result in topic.partitions
+            }
+        for delivery, led in sent:
+            if delivery.dropped:
+                continue
+            producer_id = delivery.prepared.producer_id
+            again = []
+            for topic, partition in led:
+                code = codes.get((producer_id, topic, partition), int(ErrorCode.NETWORK_EXCEPTION))
+                if code in _NEEDLESS:
+                    delivery.remaining.pop((topic, partition), None)
+                elif code in _SUPERSEDED:
+                    self._give_up(delivery, code, topic, partition)
+                    break
+                else:
+                    log.debug(
+                        "marker of %s for %s-%d: broker %d answers error %d, trying again",
+                        delivery.prepared.transactional_id,
+                        topic,
+                        partition,
+                        broker_id,
+                        code,
+                    )
+                    again.append((topic, partition))
+            if again:
+                self._try_again(delivery, again)
+            self._finish(delivery)
+
+    def _finish(self, delivery: _Delivery) -> None:
+        if not delivery.remaining and not delivery.dropped:
+            delivery.dropped = True
+            del self._deliveries[delivery.prepared.transactional_id]
+            self._on_written(delivery.state_partition, delivery.prepared)
+
+    def _give_up(self, delivery: _Delivery, code: int, topic: str, partition: int) -> None:
+        log.warning(
+            "markers of %s are left to another coordinator: %s-%d answers error %d to epoch %d",
+            delivery.prepared.transactional_id,
+            topic,
+            partition,
+            code,
+            delivery.coordinator_epoch,
+        )
+        delivery.dropped = True
+        del self._deliveries[delivery.prepared.transactional_id]
+
+    def _try_again(self, delivery: _Delivery, partitions: list[TopicPartition]) -> None:
+        self._failed.append((delivery, partitions))
+        if not self._retry_due:
+            self._retry_due = True
+            self._courier.retry_later(RETRY_MS, self._on_retry)
+
+    def _on_retry(self) -> None:
+        self._retry_due = False
+        failed, self._failed = self._failed, []
+        self._due.extend(failed)
+        self._flush()
+
+
+def _marker(delivery: _Delivery, partitions: list[TopicPartition]) -> WritableTxnMarker:
+    prepared = delivery.prepared
+    topics: dict[str, WritableTxnMarkerTopic] = {}
+    for topic, partition in partitions:
+        if topic not in topics:
+            topics[topic] = WritableTxnMarkerTopic(name=topic)
+        topics[topic].partition_indexes.append(partition)
+    return WritableTxnMarker(
+        producer_id=prepared.producer_id,
+        producer_epoch=prepared.producer_epoch,
+        transaction_result=prepared.state is TransactionState.PREPARE_COMMIT,
+        topics=list(topics.values()),
+        coordinator_epoch=delivery.coordinator_epoch,
+        transaction_version=prepared.client_transaction_version,
+    )

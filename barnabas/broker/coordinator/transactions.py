@@ -1,0 +1,460 @@
+"""Transaction coordinator of a node: its shards of `__transaction_state`, their time, and the markers they owe.
+
+Driven by: handlers/transactions.py, Produce and TxnOffsetCommit (`verify_or_add`), elections and resignations, one timer for
+timeouts and one for expiry, the marker channel.
+Emits: writes to the ShardHost, prepared transactions to the marker channel, completions, answers once they are committed.
+
+A shell: no rule of the protocol is here but which errors older clients are told. The way of a commit is PREPARE → markers →
+COMPLETE, each step within the wake-up of the one before where nothing has to be waited for, so that the client's next request
+finds the transaction complete; all three are grouped over the transactions of a wake-up.
+
+Invariants: markers leave only for what is committed; a prepared transaction is completed by whoever coordinates it, for ever.
+Timeouts are measured by the monotonic clock within one coordinator's life.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from barnabas.broker.coordinator.marker_writer import write_markers
+from barnabas.broker.coordinator.markers import MarkerChannel
+from barnabas.broker.coordinator.producer_ids import ProducerIds
+from barnabas.broker.coordinator.shard import Decision, ShardHost
+from barnabas.broker.coordinator.transaction_records import TransactionRecord
+from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity, TransactionShard
+from barnabas.broker.coordinator.transaction_state import (
+    NO_TIMEOUT_MS,
+    TopicPartition,
+    TransactionMetadata,
+    TransactionState,
+)
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import PRODUCER_EPOCH_MAX
+from barnabas.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["TRANSACTION_TOPIC", "TransactionCoordinator"]
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_TOPIC = "__transaction_state"
+RETRY_MS = 100  # before a completion is tried again that could not be appended
+ABORT_RETRY_MS = 1_000  # before a timeout is looked at again that could not be aborted
+
+A = TypeVar("A")
+Done = Callable[[A | BrokerError], None]
+
+
+class TransactionCoordinator:
+    """`node.transactions`.
+
+    Attributes:
+        concurrent_answers: requests answered CONCURRENT_TRANSACTIONS since the start; clients sleep 20–100 ms on each.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.host: ShardHost[TransactionShard] = ShardHost(
+            TRANSACTION_TOPIC, node, self._make_shard, lambda: node.image.partition_count(TRANSACTION_TOPIC)
+        )
+        self.markers = MarkerChannel(_NodeCourier(node), self._complete)
+        self.producer_ids = ProducerIds(lambda done: node.controller.allocate_producer_ids(done))
+        self.concurrent_answers = 0
+        self._timeout_timer: Any = None
+        self._timeout_due_ms = 0
+        self._expiry_timer: Any = None
+        self._stopped = False
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to look for idle transactional ids."""
+        self._arm_expiry()
+
+    def stop(self) -> None:
+        """Drops the shards; what is prepared is resumed by the next coordinator."""
+        self._stopped = True
+        for timer in (self._timeout_timer, self._expiry_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timeout_timer = self._expiry_timer = None
+        self.host.close()
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This node leads a partition of `__transaction_state`."""
+        self.host.on_elected(partition, leader_epoch)
+
+    def on_resigned(self, partition: int) -> None:
+        """It leads it no more."""
+        self.host.on_resigned(partition)
+
+    def _make_shard(self, partition: int, leader_epoch: int) -> TransactionShard:
+        return TransactionShard(partition, leader_epoch, self, self._record_version)
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized level of the feature transaction.version."""
+        return self.node.image.features.get("transaction.version", 0)
+
+    def _record_version(self) -> int:
+        return 1 if self.transaction_version >= 1 else 0
+
+    # --- what shards go through (ShardOwner) ------------------------------------------------------------------------------
+
+    def on_shard_active(self, shard: TransactionShard) -> None:
+        clock = self.node.clock
+        shard.restart_deadlines(clock.now_ms(), clock.monotonic_ms())
+        for prepared in shard.prepared():
+            self.markers.add(shard.partition, shard.coordinator_epoch, prepared)
+        deadline_ms = shard.next_deadline_ms()
+        if deadline_ms is not None:
+            self._arm_timeout(deadline_ms)
+
+    def on_shard_settled(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
+        state = metadata.state
+        if state is TransactionState.PREPARE_COMMIT or state is TransactionState.PREPARE_ABORT:
+            self.markers.add(shard.partition, shard.coordinator_epoch, metadata)
+        elif state is TransactionState.ONGOING and not metadata.is_two_phase:
+            self._arm_timeout(metadata.started_monotonic_ms + metadata.timeout_ms)
+
+    def on_shard_resigned(self, shard: TransactionShard) -> None:
+        self.markers.drop(shard.partition)
+
+    # --- requests ---------------------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        expected: ProducerIdentity | None,
+        done: Done[ProducerIdentity],
+        *,
+        two_phase: bool = False,
+    ) -> None:
+        """InitProducerId: a new id for a merely idempotent producer, or the next epoch of a transactional one.
+
+        Answers INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (a transaction is being ended),
+        PRODUCER_FENCED, and where the coordinator is not here or not ready.
+        """
+        if transactional_id is None:
+            self.producer_ids.when_available(lambda error: done(error or ProducerIdentity(self.producer_ids.take(), 0)))
+            return
+        config = self.node.config
+        if not transactional_id:
+            done(BrokerError(ErrorCode.INVALID_REQUEST))
+            return
+        if two_phase:
+            if not config.get_bool("transaction.two.phase.commit.enable"):
+                done(BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+                return
+            timeout_ms = NO_TIMEOUT_MS
+        elif not 0 < timeout_ms <= config.get_int("transaction.max.timeout.ms"):
+            done(BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+            return
+
+        def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
+            return shard.init_producer_id(
+                transactional_id, timeout_ms, expected, self.producer_ids.take, self.transaction_version, now_ms
+            )
+
+        def decided(outcome: Ended | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                self._refuse(outcome, done)
+            elif outcome.prepared is not None:  # an ongoing transaction is being aborted first
+                self._refuse(BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS), done)
+            else:
+                done(outcome.identity)
+
+        def with_ids(error: BrokerError | None) -> None:
+            if error is not None:
+                done(error)
+            else:
+                self._write(transactional_id, decide, decided)
+
+        self.producer_ids.when_available(with_ids)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
+        transaction_version: int,
+        done: Callable[[BrokerError | None], None],
+    ) -> None:
+        """AddPartitionsToTxn and AddOffsetsToTxn: all of them or none.
+
+        Answers INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and where the
+        coordinator is not here or not ready.
+        """
+        if not transactional_id:
+            done(BrokerError(ErrorCode.INVALID_REQUEST))
+            return
+        monotonic_ms = self.node.clock.monotonic_ms()
+
+        def decide(shard: TransactionShard, now_ms: int) -> Decision[None, TransactionRecord]:
+            return shard.add_partitions(
+                transactional_id, producer, partitions, transaction_version, now_ms, monotonic_ms
+            )
+
+        def decided(outcome: BrokerError | None) -> None:
+            if outcome is None:
+                done(None)
+            else:
+                self._refuse(outcome, done)
+
+        self._write(transactional_id, decide, decided)
+
+    def verify_or_add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        add: bool,
+        done: Callable[[dict[TopicPartition, ErrorCode]], None],
+    ) -> None:
+        """Whether partitions belong to a producer's transaction, for an append that is about to begin one there (KIP-890).
+
+        Args:
+            add: adds them, as clients of TV2 expect of Produce 12 and TxnOffsetCommit 5; else only verifies.
+            done: gets a code for each partition; INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED, which appends do not know.
+        """
+        producer = ProducerIdentity(producer_id, producer_epoch)
+
+        def refused(error: BrokerError) -> None:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH if error.code is ErrorCode.PRODUCER_FENCED else error.code
+            done(dict.fromkeys(partitions, code))
+
+        def added(error: BrokerError | None) -> None:
+            if error is None:
+                done(dict.fromkeys(partitions, ErrorCode.NONE))
+            else:
+                refused(error)
+
+        if add:
+            self.add_partitions(transactional_id, producer, partitions, 2, added)
+            return
+        try:
+            errors = self.verify_partitions(transactional_id, producer, partitions)
+        except BrokerError as error:
+            refused(error)
+            return
+        done(errors)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """A code for each partition: NONE or TRANSACTION_ABORTABLE.
+
+        Raises:
+            BrokerError: the same codes as `add_partitions` answers.
+        """
+        if not transactional_id:
+            raise BrokerError(ErrorCode.INVALID_REQUEST)
+        _, shard = self.host.shard_for(transactional_id)
+        try:
+            return shard.verify_partitions(transactional_id, producer, partitions)
+        except BrokerError as error:
+            self._count(error)
+            raise
+
+    def end_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        *,
+        commit: bool,
+        transaction_version: int,
+        done: Done[ProducerIdentity],
+    ) -> None:
+        """EndTxn: answered when the decision is committed, with the identity for the next transaction under TV2.
+
+        Answers INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, and
+        where the coordinator is not here or not ready.
+        """
+        if not transactional_id:
+            done(BrokerError(ErrorCode.INVALID_REQUEST))
+            return
+
+        def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
+            return shard.end_transaction(
+                transactional_id,
+                producer,
+                commit=commit,
+                transaction_version=transaction_version,
+                new_producer_id=self.producer_ids.take,
+                now_ms=now_ms,
+            )
+
+        def decided(outcome: Ended | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                self._refuse(outcome, done)
+            else:
+                done(outcome.identity)
+
+        def with_ids(error: BrokerError | None) -> None:
+            if error is not None:
+                done(error)
+            else:
+                self._write(transactional_id, decide, decided)
+
+        if transaction_version >= 2 and producer.producer_epoch >= PRODUCER_EPOCH_MAX:
+            self.producer_ids.when_available(with_ids)  # its last epoch: the next transaction needs a new id
+        else:
+            with_ids(None)
+
+    def describe(self, transactional_id: str) -> TransactionMetadata:
+        """What is committed of a transactional id.
+
+        Raises:
+            BrokerError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and where the coordinator is not here or not ready.
+        """
+        if not transactional_id:
+            raise BrokerError(ErrorCode.INVALID_REQUEST)
+        _, shard = self.host.shard_for(transactional_id)
+        metadata = shard.transactions.get(transactional_id)
+        if metadata is None or _is_dying(shard, transactional_id):
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return metadata
+
+    def all_transactions(self) -> list[TransactionMetadata]:
+        """Every transactional id coordinated here, by partition and age.
+
+        Raises:
+            BrokerError: COORDINATOR_LOAD_IN_PROGRESS while any partition loads.
+        """
+        if self.host.is_loading:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return [
+            metadata
+            for _, shard in self.host.active_shards()
+            for transactional_id, metadata in shard.transactions.items()
+            if not _is_dying(shard, transactional_id)
+        ]
+
+    def _write(
+        self,
+        transactional_id: str,
+        decide: Callable[[TransactionShard, int], Decision[A, TransactionRecord]],
+        done: Done[A],
+    ) -> None:
+        try:
+            partition = self.host.partition_of(transactional_id)
+        except BrokerError:
+            # Kafka answers so while its count of partitions is known from the configuration but the topic is not there.
+            done(BrokerError(ErrorCode.NOT_COORDINATOR))
+            return
+        self.host.write(partition, decide, done)
+
+    def _refuse(self, error: BrokerError, done: Callable[[BrokerError], None]) -> None:
+        self._count(error)
+        done(error)
+
+    def _count(self, error: BrokerError) -> None:
+        if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            self.concurrent_answers += 1
+
+    # --- completion -----------------------------------------------------------------------------------------------------
+
+    def _complete(self, partition: int, prepared: TransactionMetadata) -> None:
+        """Every marker is written: COMPLETE_* follows."""
+
+        def done(outcome: bool | BrokerError) -> None:
+            if not isinstance(outcome, BrokerError):
+                return
+            if outcome.code is ErrorCode.NOT_COORDINATOR or self._stopped:
+                return  # its next coordinator writes the markers once more and completes it
+            log.warning("%s could not be completed, trying again: %s", prepared.transactional_id, outcome)
+            self.node.call_later(RETRY_MS, lambda: self._complete(partition, prepared))
+
+        self.host.write(partition, lambda shard, now_ms: shard.complete(prepared, now_ms), done)
+
+    # --- time -------------------------------------------------------------------------------------------------------------
+
+    def _arm_timeout(self, deadline_ms: int) -> None:
+        if self._stopped or (self._timeout_timer is not None and self._timeout_due_ms <= deadline_ms):
+            return
+        if self._timeout_timer is not None:
+            self._timeout_timer.cancel()
+        self._timeout_due_ms = deadline_ms
+        delay_ms = max(deadline_ms - self.node.clock.monotonic_ms(), 0)
+        self._timeout_timer = self.node.call_later(delay_ms, self._on_timeout)
+
+    def _on_timeout(self) -> None:
+        """Aborts what is past its deadline; transactions that ended meanwhile have no deadline any more."""
+        self._timeout_timer = None
+        now_ms = self.node.clock.monotonic_ms()
+        next_ms: int | None = None
+        for partition, shard in self.host.active_shards():
+            for timed_out in shard.timed_out(now_ms):
+                self._abort(partition, timed_out)
+            deadline_ms = shard.next_deadline_ms()
+            if deadline_ms is not None:
+                deadline_ms = deadline_ms if deadline_ms > now_ms else now_ms + ABORT_RETRY_MS
+                next_ms = deadline_ms if next_ms is None else min(next_ms, deadline_ms)
+        if next_ms is not None:
+            self._arm_timeout(next_ms)
+
+    def _abort(self, partition: int, timed_out: TransactionMetadata) -> None:
+        def done(outcome: Ended | BrokerError) -> None:
+            if not isinstance(outcome, BrokerError):
+                log.info("%s timed out after %d ms, aborting", timed_out.transactional_id, timed_out.timeout_ms)
+
+        version = self.transaction_version
+        self.host.write(partition, lambda shard, now_ms: shard.abort_timed_out(timed_out, version, now_ms), done)
+
+    def _arm_expiry(self) -> None:
+        interval_ms = self.node.config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms")
+        self._expiry_timer = self.node.call_later(interval_ms, self._on_expiry)
+
+    def _on_expiry(self) -> None:
+        before_ms = self.node.clock.now_ms() - self.node.config.get_int("transactional.id.expiration.ms")
+        for partition, shard in self.host.active_shards():
+            for transactional_id in shard.expirable(before_ms):
+                self._expire(partition, transactional_id, before_ms)
+        self._arm_expiry()
+
+    def _expire(self, partition: int, transactional_id: str, before_ms: int) -> None:
+        self.host.write(partition, lambda shard, _now_ms: shard.expire(transactional_id, before_ms), _ignore)
+
+
+class _NodeCourier:
+    """The node as the marker channel sees it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        image = self._node.image.partition(topic, partition)
+        return None if image is None else image.leader
+
+    def send(
+        self,
+        broker_id: int,
+        request: WriteTxnMarkersRequest,
+        done: Callable[[WriteTxnMarkersResponse | BrokerError], None],
+    ) -> None:
+        if broker_id == self._node.node_id:
+            write_markers(self._node, request, done)
+        else:
+            done(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE))
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._node.soon(callback)
+
+    def retry_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        self._node.call_later(delay_ms, callback)
+
+
+def _is_dying(shard: TransactionShard, transactional_id: str) -> bool:
+    pending = shard.pending.get(transactional_id)
+    return pending is not None and pending.state is TransactionState.DEAD
+
+
+def _ignore(_outcome: BrokerError | None) -> None:
+    """An id that could not be expired is looked at again in an hour."""
