@@ -1,0 +1,278 @@
+"""Group coordinator of a node: the shards of `__consumer_offsets` that it leads, their time and their answers.
+
+Driven by: handlers/groups.py, elections and resignations, markers of transactions, deleted topics, one timer a shard.
+Emits: writes to the ShardHost; answers to `ParkedReply`, once what they tell is committed.
+
+A shell: no rule of the protocol is here. After each decision it looks at the shard's next deadline and moves that shard's one
+timer to it if it is earlier; heartbeats only move deadlines on, so an idle group costs nothing but them.
+
+Invariants: every ParkedReply is answered once: by a decision, by its refusal, or by the shard's resignation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from barnabas.broker.coordinator.group_records import GroupRecord
+from barnabas.broker.coordinator.group_shard import AnyRecord, GroupShard
+from barnabas.broker.coordinator.group_state import Reply
+from barnabas.broker.coordinator.rebalance import Answer, At, GroupSettings, JoinCall
+from barnabas.broker.coordinator.shard import Decision, ShardHost
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["OFFSETS_TOPIC", "GroupCoordinator", "ParkedReply"]
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every sensible max.message.bytes
+
+A = TypeVar("A")
+Done = Callable[[A | BrokerError], None]
+
+
+class ParkedReply(Protocol):
+    """Where the answer to a JoinGroup or SyncGroup goes. Both methods do nothing when it was answered before."""
+
+    def send(self, response: Any) -> None:
+        """Answers."""
+        ...
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Answers with nothing but an error."""
+        ...
+
+
+def settings_of(node: Node) -> GroupSettings:
+    """The shards' part of the broker's configuration."""
+    number = node.config.get_int
+    return GroupSettings(
+        session_timeout_min_ms=number("group.min.session.timeout.ms"),
+        session_timeout_max_ms=number("group.max.session.timeout.ms"),
+        size_max=number("group.max.size"),
+        initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
+        offset_metadata_bytes_max=number("offset.metadata.max.bytes"),
+        offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
+    )
+
+
+class GroupCoordinator:
+    """`node.groups`."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.settings = settings_of(node)
+        self.host: ShardHost[GroupShard] = ShardHost(
+            OFFSETS_TOPIC, node, self._make_shard, lambda: node.image.partition_count(OFFSETS_TOPIC)
+        )
+        self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
+        self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # that came while the partition was loading
+        self._retention_timer: Any = None
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to look for expired offsets every `offsets.retention.check.interval.ms`."""
+        self._arm_retention()
+
+    def stop(self) -> None:
+        """Drops the shards and answers what is parked."""
+        if self._retention_timer is not None:
+            self._retention_timer.cancel()
+            self._retention_timer = None
+        self.host.close()
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This node leads a partition of `__consumer_offsets`: loads it."""
+        self._late_markers[partition] = []
+        self.host.on_elected(partition, leader_epoch)
+
+    def on_resigned(self, partition: int) -> None:
+        """It leads it no more."""
+        self._late_markers.pop(partition, None)
+        self.host.on_resigned(partition)
+
+    def on_marker(self, partition: int, producer_id: int, commit: bool) -> None:
+        """A transaction marker was appended to a partition: pending offsets are committed or dropped."""
+        try:
+            shard = self.host.shard(partition)
+        except BrokerError as error:
+            # Loading reads what stood in the log at the election; a later marker is kept for its end.
+            if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                self._late_markers.setdefault(partition, []).append((producer_id, commit))
+            return
+        shard.replay_marker(producer_id, -1, commit=commit)
+
+    def on_topics_deleted(self, names: Sequence[str]) -> None:
+        """Topics are gone, and so are the offsets committed for them."""
+        topics = frozenset(names)
+        for partition, shard in self.host.active_shards():
+            self._write_tombstones(partition, shard.offsets_of_topics(topics))
+
+    def _make_shard(self, partition: int, leader_epoch: int) -> GroupShard:
+        return GroupShard(partition, self.settings, self)
+
+    def on_shard_active(self, partition: int, shard: GroupShard) -> None:
+        """A shard is loaded (ShardOwner)."""
+        for producer_id, commit in self._late_markers.pop(partition, ()):
+            shard.replay_marker(producer_id, -1, commit=commit)
+        self._decide(partition, lambda shard, at: shard.arm(at))
+
+    def on_shard_resigned(self, partition: int, replies: list[Reply]) -> None:
+        """A shard is dropped (ShardOwner)."""
+        _, timer = self._timers.pop(partition, (0, None))
+        if timer is not None:
+            timer.cancel()
+        for reply in replies:
+            _parked(reply).refuse(ErrorCode.NOT_COORDINATOR)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def now(self) -> At:
+        """The time of a decision."""
+        return At(self.node.clock.now_ms(), self.node.clock.monotonic_ms())
+
+    def shard_for(self, group_id: str) -> GroupShard:
+        """The group's shard.
+
+        Raises:
+            BrokerError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        return self.host.shard_for(group_id)[1]
+
+    def join(self, call: JoinCall) -> None:
+        """Decides a JoinGroup; its reply is parked or answered. Raises as `shard_for`."""
+        partition, _ = self.host.shard_for(call.request.group_id)
+        self._decide(partition, lambda shard, at: shard.join(call, at), call.reply)
+
+    def sync(self, request: SyncGroupRequest, reply: ParkedReply) -> None:
+        """Decides a SyncGroup; its reply is parked or answered. Raises as `shard_for`."""
+        partition, _ = self.host.shard_for(request.group_id)
+        self._decide(partition, lambda shard, at: shard.sync(request, reply, at), reply)
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
+        """Answers a Heartbeat at once: nothing is written for it. Raises BrokerError with codes other than the two good ones."""
+        shard = self.shard_for(group_id)
+        return shard.heartbeat(group_id, member_id, group_instance_id, generation, self.now())
+
+    def leave(self, request: LeaveGroupRequest, done: Done[LeaveGroupResponse]) -> None:
+        """Decides a LeaveGroup. Raises as `shard_for`."""
+        partition, _ = self.host.shard_for(request.group_id)
+        released: list[Answer] = []
+        response: list[LeaveGroupResponse] = []
+
+        def decide(shard: GroupShard, at: At) -> Decision[list[Answer], AnyRecord]:
+            decision = shard.leave(request, at)
+            response.append(decision.answer[0])
+            released.extend(decision.answer[1])
+            return Decision(released, decision.records)
+
+        def answered(outcome: BrokerError | None) -> None:
+            done(response[0] if outcome is None else outcome)
+
+        self._decide(partition, decide, None, answered)
+
+    def write(self, group_id: str, decide: Callable[[GroupShard, At], Decision[A, AnyRecord]], done: Done[A]) -> None:
+        """A decision about offsets or deletion, or a read that waits for what was written before it. Raises as `shard_for`."""
+        partition, _ = self.host.shard_for(group_id)
+        self.host.write(partition, lambda shard, _now_ms: decide(shard, self.now()), done)
+
+    # -- decisions of the classic protocol -----------------------------------------------------------------------------
+
+    def _decide(
+        self,
+        partition: int,
+        decide: Callable[[GroupShard, At], Decision[list[Answer], AnyRecord]],
+        reply: Reply | None = None,
+        then: Callable[[BrokerError | None], None] | None = None,
+    ) -> None:
+        """Writes a decision that gives answers to parked replies; `reply` is that of the request itself, refused if all fails."""
+        decisions: list[Decision[list[Answer], AnyRecord]] = []
+
+        def deciding(shard: GroupShard, _now_ms: int) -> Decision[list[Answer], AnyRecord]:
+            decision = decide(shard, self.now())
+            decisions.append(decision)
+            self._rearm(partition, shard)
+            return decision
+
+        def done(outcome: list[Answer] | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                self._refuse(partition, decisions, reply, outcome)
+            else:
+                for answer in outcome:
+                    _parked(answer.reply).send(answer.response)
+            if then is not None:
+                then(outcome if isinstance(outcome, BrokerError) else None)
+
+        self.host.write(partition, deciding, done)
+
+    def _refuse(
+        self,
+        partition: int,
+        decisions: list[Decision[list[Answer], AnyRecord]],
+        reply: Reply | None,
+        error: BrokerError,
+    ) -> None:
+        if reply is not None:
+            _parked(reply).refuse(error.code)
+        for decision in decisions:
+            for answer in decision.answer:
+                _parked(answer.reply).refuse(error.code)
+            # An assignment could not be stored: its group has to try once more.
+            unstable = [
+                r.group_id for r in decision.records if isinstance(r, GroupRecord) and r.value and r.value.members
+            ]
+            if unstable:
+                log.warning("the assignment of group %s could not be stored: %s", ", ".join(unstable), error)
+                self._reform(partition, unstable)
+
+    def _reform(self, partition: int, group_ids: list[str]) -> None:
+        self._decide(partition, lambda shard, at: shard.reform(group_ids, at))
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _rearm(self, partition: int, shard: GroupShard) -> None:
+        deadline_ms = shard.next_deadline_ms()
+        armed = self._timers.get(partition)
+        if deadline_ms is None or (armed is not None and armed[0] <= deadline_ms):
+            return
+        if armed is not None:
+            armed[1].cancel()
+        delay_ms = deadline_ms - self.node.clock.monotonic_ms()
+        timer = self.node.call_later(max(delay_ms, 0), partial(self._on_timer, partition))
+        self._timers[partition] = (deadline_ms, timer)
+
+    def _on_timer(self, partition: int) -> None:
+        self._timers.pop(partition, None)
+        self._decide(partition, lambda shard, at: shard.on_time(at))
+
+    def _arm_retention(self) -> None:
+        interval_ms = self.node.config.get_int("offsets.retention.check.interval.ms")
+        self._retention_timer = self.node.call_later(interval_ms, self._on_retention)
+
+    def _on_retention(self) -> None:
+        for partition, shard in self.host.active_shards():
+            self._write_tombstones(partition, shard.expired(self.now()))
+        self._arm_retention()
+
+    def _write_tombstones(self, partition: int, records: list[AnyRecord]) -> None:
+        for start in range(0, len(records), TOMBSTONES_PER_BATCH):
+            chunk: Decision[None, AnyRecord] = Decision(None, records[start : start + TOMBSTONES_PER_BATCH])
+            self.host.write(partition, lambda _shard, _now_ms, chunk=chunk: chunk, partial(_log_refused, partition))  # type: ignore[misc]
+
+
+def _log_refused(partition: int, outcome: BrokerError | None) -> None:
+    if outcome is not None:
+        log.info("offsets of %s-%d are not removed yet: %s", OFFSETS_TOPIC, partition, outcome)
+
+
+def _parked(reply: Reply) -> ParkedReply:
+    """Replies are opaque to the cores; here they are what the handlers made."""
+    return reply  # type: ignore[return-value]  # only ParkedReply is ever handed to a shard

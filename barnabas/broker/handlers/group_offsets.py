@@ -1,0 +1,479 @@
+"""Offsets of consumer groups.
+
+OffsetCommit 2–10, OffsetFetch 1–10, OffsetDelete 0, TxnOffsetCommit 0–5.
+
+Behaviour: topics are looked up here, members and generations in the group's shard; an answer leaves when what it tells is
+committed. A commit of a topic or partition that is not there is refused alone; whatever concerns the group refuses the rest.
+TxnOffsetCommit is first verified against the transaction (v5: added to it), which waits before its effect (KIP-890); its offsets
+are pending until the marker.
+
+Version notes: OffsetCommit v5 drops the retention, v6 leader epochs, v7 static members, v9 GROUP_ID_NOT_FOUND, v10 topic ids;
+OffsetFetch v2 all topics and an error of its own, v5 leader epochs, v7 require_stable, v8 several groups, v10 topic ids;
+TxnOffsetCommit v3 names the member (KIP-447).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.coordinator.group_records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
+from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
+from barnabas.broker.coordinator.rebalance import At
+from barnabas.broker.coordinator.shard import Decision, ProducerStamp
+from barnabas.broker.router import Call, Pending, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.groups import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from barnabas.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["offset_commit", "offset_delete", "offset_fetch", "refuse_offset_request", "txn_offset_commit"]
+
+NO_OFFSET = -1
+UNKNOWN_SEQUENCE = -1
+
+# What the log or the coordinator of the transaction said, as those who commit offsets understand it.
+COMMIT_CODES = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # old clients retry that one rightly
+}
+
+
+# -- OffsetCommit ------------------------------------------------------------------------------------------------------
+
+
+@handles(OffsetCommitRequest)
+def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse | Pending:
+    """Commits offsets of a member, or of nobody in particular while the group is empty."""
+    request = call.request
+    now_ms = node.clock.now_ms()
+    expire_ms = NO_EXPIRY if request.retention_time_ms < 0 else now_ms + request.retention_time_ms
+    metadata_max = node.groups.settings.offset_metadata_bytes_max
+    response = OffsetCommitResponse()
+    accepted: list[OffsetCommitResponsePartition] = []
+    records: list[AnyRecord] = []
+    for topic in request.topics:
+        name, topic_id, unknown = _lookup(node, topic.name, topic.topic_id, by_id=call.version >= 10)
+        partition_count = node.image.partition_count(name)
+        answers: list[OffsetCommitResponsePartition] = []
+        response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+        for partition in topic.partitions:
+            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answers.append(answer)
+            metadata = partition.committed_metadata or ""
+            if not 0 <= partition.partition_index < partition_count:
+                answer.error_code = unknown
+                continue
+            accepted.append(answer)
+            if len(metadata) > metadata_max:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            committed = CommittedOffset(
+                partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
+            )
+            records.append(OffsetRecord(request.group_id, name, partition.partition_index, committed))
+    if not accepted:
+        return response
+    committer = Committer(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+    )
+    pending = Pending()
+
+    def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
+        shard.check_commit(committer, call.version, at)
+        return Decision(None, records)
+
+    def done(outcome: BrokerError | None) -> None:
+        if outcome is not None:
+            _refuse_all(accepted, outcome)
+        pending.resolve(response)
+
+    _write(node, request.group_id, decide, done)
+    return pending
+
+
+def _lookup(node: Node, name: str, topic_id: bytes, *, by_id: bool) -> tuple[str, bytes, ErrorCode]:
+    """Name and id of a topic, and the code for what is not there; the name is "" where there is no such topic."""
+    if by_id:
+        return node.image.topic_name(topic_id) or "", topic_id, ErrorCode.UNKNOWN_TOPIC_ID
+    return name, node.image.topic_id(name) or NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _refuse_all(answers: list[Any], error: BrokerError) -> None:
+    code = COMMIT_CODES.get(error.code, error.code)
+    for answer in answers:
+        answer.error_code = code
+
+
+def _write(
+    node: Node,
+    group_id: str,
+    decide: Callable[[GroupShard, At], Decision[Any, AnyRecord]],
+    done: Callable[[Any], None],
+) -> None:
+    """Where the shard is not here or not loaded, that too comes through `done`."""
+    try:
+        node.groups.write(group_id, decide, done)
+    except BrokerError as error:
+        done(error)
+
+
+# -- TxnOffsetCommit ---------------------------------------------------------------------------------------------------
+
+
+@handles(TxnOffsetCommitRequest)
+def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse | Pending:
+    """Commits offsets with a transaction: pending until its marker."""
+    request = call.request
+    now_ms = node.clock.now_ms()
+    metadata_max = node.groups.settings.offset_metadata_bytes_max
+    response = TxnOffsetCommitResponse()
+    accepted: list[TxnOffsetCommitResponsePartition] = []
+    records: list[AnyRecord] = []
+    for topic in request.topics:
+        partition_count = node.image.partition_count(topic.name)
+        answers: list[TxnOffsetCommitResponsePartition] = []
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+        for partition in topic.partitions:
+            answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answers.append(answer)
+            metadata = partition.committed_metadata or ""
+            if not 0 <= partition.partition_index < partition_count:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            accepted.append(answer)
+            if len(metadata) > metadata_max:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            committed = CommittedOffset(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms)
+            records.append(OffsetRecord(request.group_id, topic.name, partition.partition_index, committed))
+    if not accepted:
+        return response
+    pending = Pending(blocks=True)
+
+    def done(outcome: BrokerError | None) -> None:
+        if outcome is not None:
+            _refuse_all(accepted, outcome)
+        pending.resolve(response)
+
+    try:
+        _verify(node, call, records, pending, done)
+    except BrokerError as error:
+        done(error)
+    return pending
+
+
+def _verify(
+    node: Node,
+    call: Call[TxnOffsetCommitRequest],
+    records: list[AnyRecord],
+    pending: Pending,
+    done: Callable[[BrokerError | None], None],
+) -> None:
+    """Asks the transaction's coordinator, unless the log knows that the transaction is open here; then commits.
+
+    Raises:
+        BrokerError: the group's coordinator is not here or not loaded, or the log refuses the producer.
+    """
+    request = call.request
+    partition, _ = node.groups.host.shard_for(request.group_id)
+    replica = node.replicas.leader(OFFSETS_TOPIC, partition)
+    guard = replica.log.verification_guard(request.producer_id, request.producer_epoch, UNKNOWN_SEQUENCE)
+
+    def verified(errors: dict[tuple[str, int], ErrorCode]) -> None:
+        if pending.resolved:
+            return  # the connection closed while it waited: no effect
+        code = errors.get((OFFSETS_TOPIC, partition), ErrorCode.NONE)
+        if code:
+            done(BrokerError(_verification_code(code, call.version)))
+        else:
+            _commit_in_transaction(node, call, records, guard, done)
+            pending.effected()
+
+    if guard is None or not node.config.transaction_partition_verification_enable:
+        guard = None
+        verified({})
+        return
+    node.transactions.verify_or_add(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [(OFFSETS_TOPIC, partition)],
+        add=call.version >= 5,
+        done=verified,
+    )
+
+
+def _verification_code(code: ErrorCode, version: int) -> ErrorCode:
+    """TRANSACTION_ABORTABLE is known from v4 on; before, the same refusal has another name."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < 4:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def _commit_in_transaction(
+    node: Node,
+    call: Call[TxnOffsetCommitRequest],
+    records: list[AnyRecord],
+    guard: object | None,
+    done: Callable[[BrokerError | None], None],
+) -> None:
+    request = call.request
+    committer = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
+    producer = ProducerStamp(request.producer_id, request.producer_epoch, guard)
+
+    def decide(shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
+        shard.check_transactional_commit(committer)
+        return Decision(None, records, producer)
+
+    _write(node, request.group_id, decide, done)
+
+
+# -- OffsetFetch -------------------------------------------------------------------------------------------------------
+
+
+@handles(OffsetFetchRequest)
+def offset_fetch(node: Node, call: Call[OffsetFetchRequest]) -> Pending:
+    """Committed offsets, of one group or (v8) of several."""
+    request = call.request
+    wanted = request.groups if call.version >= 8 else [_as_group(request)]
+    found: list[OffsetFetchResponseGroup | None] = [None] * len(wanted)
+    pending = Pending()
+    open_groups = len(wanted)
+
+    def done(index: int, outcome: OffsetFetchResponseGroup | BrokerError) -> None:
+        nonlocal open_groups
+        if isinstance(outcome, BrokerError):
+            outcome = _no_offsets(wanted[index], outcome.code, call.version)
+        found[index] = outcome
+        open_groups -= 1
+        if not open_groups:
+            pending.resolve(_fetched([group for group in found if group is not None], call.version))
+
+    for index, group in enumerate(wanted):
+        _write(node, group.group_id, partial(_decide_fetch, node, call, group), partial(done, index))
+    if not wanted:
+        pending.resolve(OffsetFetchResponse())
+    return pending
+
+
+def _decide_fetch(
+    node: Node, call: Call[OffsetFetchRequest], group: OffsetFetchRequestGroup, shard: GroupShard, _at: At
+) -> Decision[OffsetFetchResponseGroup, AnyRecord]:
+    return Decision(_fetch(node, shard, group, call))
+
+
+def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """A request before v8 in the form of those after it."""
+    topics = None
+    if request.topics is not None:
+        topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _fetch(
+    node: Node, shard: GroupShard, group: OffsetFetchRequestGroup, call: Call[OffsetFetchRequest]
+) -> OffsetFetchResponseGroup:
+    by_id = call.version >= 10
+    stable = call.request.require_stable
+    topics = group.topics
+    if topics is None:
+        topics = [
+            OffsetFetchRequestTopics(
+                name=name, topic_id=node.image.topic_id(name) or NO_TOPIC_ID, partition_indexes=list(partitions)
+            )
+            for name, partitions in shard.offsets.topics(group.group_id).items()
+        ]
+        if by_id:
+            topics = [topic for topic in topics if topic.topic_id != NO_TOPIC_ID]
+    response = OffsetFetchResponseGroup(group_id=group.group_id)
+    for topic in topics:
+        name: str | None = topic.name
+        if by_id:
+            name = node.image.topic_name(topic.topic_id)
+        answers = [
+            _position(shard, group.group_id, name, topic.topic_id, partition, stable=stable)
+            for partition in topic.partition_indexes
+        ]
+        response.topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+    return response
+
+
+def _position(
+    shard: GroupShard, group_id: str, topic: str | None, topic_id: bytes, partition: int, *, stable: bool
+) -> OffsetFetchResponsePartitions:
+    if topic is None:
+        return _no_position(partition, ErrorCode.UNKNOWN_TOPIC_ID)
+    if stable and shard.offsets.is_pending(group_id, topic, partition):
+        return _no_position(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    committed = shard.offsets.get(group_id, topic, partition)
+    if committed is None:
+        return _no_position(partition, ErrorCode.NONE)
+    if topic_id != NO_TOPIC_ID and committed.topic_id not in (NO_TOPIC_ID, topic_id):
+        return _no_position(partition, ErrorCode.NONE)  # of a topic that had this name before
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
+
+
+def _no_position(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=NO_OFFSET,
+        committed_leader_epoch=-1,
+        metadata="",
+        error_code=code,
+    )
+
+
+def _no_offsets(group: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
+    """A refusal: the group's own code, except in v1, which has none."""
+    response = OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+    if version < 2:
+        response.topics = [
+            OffsetFetchResponseTopics(
+                name=topic.name, partitions=[_no_position(partition, code) for partition in topic.partition_indexes]
+            )
+            for topic in group.topics or ()
+        ]
+    return response
+
+
+def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetchResponse:
+    if version >= 8:
+        return OffsetFetchResponse(groups=groups)
+    group = groups[0]
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error_code,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+# -- OffsetDelete ------------------------------------------------------------------------------------------------------
+
+
+@handles(OffsetDeleteRequest)
+def offset_delete(node: Node, call: Call[OffsetDeleteRequest]) -> Pending:
+    """Deletes offsets of topics that the group does not read."""
+    request = call.request
+    if not request.group_id:
+        raise BrokerError(ErrorCode.INVALID_GROUP_ID)
+    pending = Pending()
+
+    def decide(shard: GroupShard, _at: At) -> Decision[OffsetDeleteResponse, AnyRecord]:
+        group = shard.check_offset_delete(request.group_id)
+        response = OffsetDeleteResponse()
+        records: list[AnyRecord] = []
+        for topic in request.topics:
+            count = node.image.partition_count(topic.name)
+            answers: list[OffsetDeleteResponsePartition] = []
+            response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+            for partition in topic.partitions:
+                answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
+                answers.append(answer)
+                if not 0 <= partition.partition_index < count:
+                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    continue
+                try:
+                    tombstone = shard.delete_offset(group, topic.name, partition.partition_index)
+                except BrokerError as error:
+                    answer.error_code = error.code
+                    continue
+                if tombstone is not None:
+                    records.append(tombstone)
+        return Decision(response, records)
+
+    def done(outcome: OffsetDeleteResponse | BrokerError) -> None:
+        pending.resolve(OffsetDeleteResponse(error_code=outcome.code) if isinstance(outcome, BrokerError) else outcome)
+
+    _write(node, request.group_id, decide, done)
+    return pending
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def refuse_offset_request(call: Call[Any], error: BrokerError) -> Any:
+    """The answer that carries one error for the whole request."""
+    request = call.request
+    if isinstance(request, OffsetFetchRequest):
+        wanted = request.groups if call.version >= 8 else [_as_group(request)]
+        return _fetched([_no_offsets(group, error.code, call.version) for group in wanted], call.version)
+    if isinstance(request, OffsetDeleteRequest):
+        return OffsetDeleteResponse(error_code=error.code)
+    if isinstance(request, TxnOffsetCommitRequest):
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

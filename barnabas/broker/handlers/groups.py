@@ -1,0 +1,362 @@
+"""Consumer groups of the classic protocol, and where their coordinator is.
+
+FindCoordinator 0–6, JoinGroup 0–9, SyncGroup 0–5, Heartbeat 0–4, LeaveGroup 0–5, DescribeGroups 0–6, ListGroups 0–5,
+DeleteGroups 0–2; the offset requests of the same family are in `group_offsets`.
+
+Behaviour: requests are checked here and decided by the shard of the group (`coordinator/groups.py`). JoinGroup and SyncGroup are
+parked there until the group moves; a parked answer holds up only the answers behind it. FindCoordinator makes the state topic
+that is missing and answers when it is there, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
+
+Version notes: FindCoordinator v4 batches; JoinGroup v4 asks new members to come back with the id they are given, v5 static members,
+v7 protocol type, v9 skip_assignment; LeaveGroup v3 batches; DescribeGroups v6 GROUP_ID_NOT_FOUND; ListGroups v4 states, v5 types.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
+from barnabas.broker.coordinator.rebalance import JoinCall
+from barnabas.broker.coordinator.shard import partition_for
+from barnabas.broker.handlers.group_offsets import (
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    refuse_offset_request,
+    txn_offset_commit,
+)
+from barnabas.broker.router import Call, Pending, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.groups import (
+    Coordinator,
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = [
+    "delete_groups",
+    "describe_groups",
+    "find_coordinator",
+    "heartbeat",
+    "join_group",
+    "leave_group",
+    "list_groups",
+    "offset_commit",
+    "offset_delete",
+    "offset_fetch",
+    "refuse",
+    "sync_group",
+    "txn_offset_commit",
+]
+
+TRANSACTION_TOPIC = "__transaction_state"
+STATE_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTION_TOPIC}  # by key type; 2, share groups, is not served
+# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: everything one may do to a group where nothing is forbidden.
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+
+# -- FindCoordinator ---------------------------------------------------------------------------------------------------
+
+
+@handles(FindCoordinatorRequest)
+def find_coordinator(node: Node, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse | Pending:
+    """Where the coordinator of a group or transactional id is."""
+    topic = STATE_TOPICS.get(call.request.key_type)
+    if topic is None:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"key type {call.request.key_type} is not served")
+    if node.image.partition_count(topic):
+        return _coordinators(node, call, topic)
+    pending = Pending(blocks=True)
+
+    def created(error: BrokerError | None) -> None:
+        if error is not None:
+            refusal = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+            pending.resolve(_refuse_find(call, refusal))
+        else:
+            pending.resolve(_coordinators(node, call, topic))
+
+    node.controller.ensure_topic(topic, created)
+    return pending
+
+
+def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) -> FindCoordinatorResponse:
+    request = call.request
+    if call.version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[_coordinator(node, topic, key) for key in request.coordinator_keys]
+        )
+    found = _coordinator(node, topic, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _coordinator(node: Node, topic: str, key: str) -> Coordinator:
+    partition = partition_for(key, node.image.partition_count(topic))
+    endpoint = node.image.leader_endpoint(topic, partition)
+    if endpoint is None:
+        return _no_coordinator(key, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return Coordinator(key=key, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, error_message="")
+
+
+def _no_coordinator(key: str, error: BrokerError) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+
+
+def _refuse_find(call: Call[FindCoordinatorRequest], error: BrokerError) -> FindCoordinatorResponse:
+    if call.version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[_no_coordinator(key, error) for key in call.request.coordinator_keys]
+        )
+    return FindCoordinatorResponse(error_code=error.code, error_message=error.message, node_id=-1, port=-1)
+
+
+# -- membership --------------------------------------------------------------------------------------------------------
+
+
+class _JoinReply:
+    """Where the answer to a JoinGroup goes (ParkedReply)."""
+
+    __slots__ = ("member_id", "pending", "version")
+
+    def __init__(self, version: int, member_id: str) -> None:
+        self.pending = Pending()
+        self.version = version
+        self.member_id = member_id
+
+    def send(self, response: JoinGroupResponse) -> None:
+        if response.protocol_name is None and self.version < 7:
+            response.protocol_name = ""  # not nullable yet
+        self.pending.resolve(response)
+
+    def refuse(self, code: ErrorCode) -> None:
+        self.send(JoinGroupResponse(error_code=code, member_id=self.member_id))
+
+
+class _SyncReply:
+    """Where the answer to a SyncGroup goes (ParkedReply)."""
+
+    __slots__ = ("pending",)
+
+    def __init__(self) -> None:
+        self.pending = Pending()
+
+    def send(self, response: SyncGroupResponse) -> None:
+        self.pending.resolve(response)
+
+    def refuse(self, code: ErrorCode) -> None:
+        self.pending.resolve(SyncGroupResponse(error_code=code))
+
+
+def _check_group_id(group_id: str) -> None:
+    """Only offsets may have a group without a name, for clients of old."""
+    if not group_id:
+        raise BrokerError(ErrorCode.INVALID_GROUP_ID)
+
+
+@handles(JoinGroupRequest)
+def join_group(node: Node, call: Call[JoinGroupRequest]) -> Pending:
+    """Joins or rejoins a group; answered when its rebalance is complete, or refused at once."""
+    request = call.request
+    settings = node.groups.settings
+    _check_group_id(request.group_id)
+    if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
+        raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
+    reply = _JoinReply(call.version, request.member_id)
+    fresh_id = str(uuid.UUID(bytes=node.rng.uuid()))
+    node.groups.join(JoinCall(request, call.version, call.client_id or "", f"/{call.client_host}", fresh_id, reply))
+    return reply.pending
+
+
+@handles(SyncGroupRequest)
+def sync_group(node: Node, call: Call[SyncGroupRequest]) -> Pending:
+    """Gives or takes the assignment of a generation."""
+    request = call.request
+    _check_group_id(request.group_id)
+    if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    reply = _SyncReply()
+    node.groups.sync(request, reply)
+    return reply.pending
+
+
+@handles(HeartbeatRequest)
+def heartbeat(node: Node, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
+    """Keeps a member alive and tells it of rebalances."""
+    request = call.request
+    _check_group_id(request.group_id)
+    try:
+        code = node.groups.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+    except BrokerError as error:
+        if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            raise
+        code = ErrorCode.NONE  # nobody's session runs while the group loads
+    return HeartbeatResponse(error_code=code)
+
+
+@handles(LeaveGroupRequest)
+def leave_group(node: Node, call: Call[LeaveGroupRequest]) -> Pending:
+    """Removes members."""
+    request = call.request
+    _check_group_id(request.group_id)
+    if call.version < 3:
+        request.members = [MemberIdentity(member_id=request.member_id)]
+    pending = Pending()
+
+    def done(outcome: LeaveGroupResponse | BrokerError) -> None:
+        response = refuse(call, outcome) if isinstance(outcome, BrokerError) else outcome
+        if call.version < 3 and response.members:
+            response.error_code = response.members[0].error_code
+        pending.resolve(response)
+
+    node.groups.leave(request, done)
+    return pending
+
+
+def _refuse_leave(call: Call[LeaveGroupRequest], error: BrokerError) -> LeaveGroupResponse:
+    if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+        return LeaveGroupResponse(error_code=error.code)
+    # A group that is not there: nobody in it is known.
+    members = [
+        MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error.code)
+        for m in call.request.members
+    ]
+    return LeaveGroupResponse(members=members)
+
+
+# -- looking and deleting ----------------------------------------------------------------------------------------------
+
+
+@handles(DescribeGroupsRequest)
+def describe_groups(node: Node, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
+    """State and members of groups."""
+    return DescribeGroupsResponse(groups=[_describe(node, call, group_id) for group_id in call.request.groups])
+
+
+def _describe(node: Node, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
+    try:
+        _check_group_id(group_id)
+        group = node.groups.shard_for(group_id).describe(group_id)
+    except BrokerError as error:
+        return _not_described(call, group_id, error)
+    if call.request.include_authorized_operations:
+        group.authorized_operations = GROUP_OPERATIONS
+    return group
+
+
+def _not_described(call: Call[DescribeGroupsRequest], group_id: str, error: BrokerError) -> DescribedGroup:
+    if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+        return DescribedGroup(group_id=group_id, error_code=error.code)
+    dead = DescribedGroup(group_id=group_id, group_state="Dead")
+    if call.version >= 6:  # KIP-1043: before, a group that is not there was a dead one
+        dead.error_code, dead.error_message = error.code, error.message
+    if call.request.include_authorized_operations:
+        dead.authorized_operations = GROUP_OPERATIONS
+    return dead
+
+
+@handles(ListGroupsRequest)
+def list_groups(node: Node, call: Call[ListGroupsRequest]) -> ListGroupsResponse:
+    """The groups this node coordinates."""
+    if node.groups.host.is_loading:
+        raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    states = frozenset(state.lower() for state in call.request.states_filter)
+    types = frozenset(kind.lower() for kind in call.request.types_filter)
+    groups = [group for _, shard in node.groups.host.active_shards() for group in shard.list_groups(states, types)]
+    return ListGroupsResponse(groups=groups)
+
+
+@handles(DeleteGroupsRequest)
+def delete_groups(node: Node, call: Call[DeleteGroupsRequest]) -> Pending:
+    """Deletes groups without members, with their offsets; answered when all of it is committed."""
+    response = DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=group_id) for group_id in dict.fromkeys(call.request.groups_names)]
+    )
+    pending = Pending()
+    open_results = len(response.results)
+
+    def done(result: DeletableGroupResult, outcome: BrokerError | None) -> None:
+        nonlocal open_results
+        if outcome is not None:
+            result.error_code = outcome.code
+        open_results -= 1
+        if not open_results:
+            pending.resolve(response)
+
+    for result in response.results:
+        try:
+            _check_group_id(result.group_id)
+            _delete(node, result, done)
+        except BrokerError as error:
+            done(result, error)
+    if not response.results:
+        pending.resolve(response)
+    return pending
+
+
+def _delete(
+    node: Node, result: DeletableGroupResult, done: Callable[[DeletableGroupResult, BrokerError | None], None]
+) -> None:
+    node.groups.write(
+        result.group_id,
+        lambda shard, _at: shard.delete_group(result.group_id),
+        lambda outcome: done(result, outcome),
+    )
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def refuse(call: Call[Any], error: BrokerError) -> Any:
+    """The answer that carries one error for the whole request."""
+    request = call.request
+    if isinstance(request, JoinGroupRequest):
+        reply = _JoinReply(call.version, request.member_id)
+        reply.refuse(error.code)
+        return reply.pending.response
+    if isinstance(request, LeaveGroupRequest):
+        return _refuse_leave(call, error)
+    if isinstance(request, FindCoordinatorRequest):
+        return _refuse_find(call, error)
+    if isinstance(request, SyncGroupRequest):
+        return SyncGroupResponse(error_code=error.code)
+    if isinstance(request, HeartbeatRequest):
+        return HeartbeatResponse(error_code=error.code)
+    if isinstance(request, ListGroupsRequest):
+        return ListGroupsResponse(error_code=error.code)
+    if isinstance(request, DescribeGroupsRequest):
+        return DescribeGroupsResponse(groups=[_not_described(call, group_id, error) for group_id in request.groups])
+    if isinstance(request, DeleteGroupsRequest):
+        return DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id=name, error_code=error.code) for name in request.groups_names]
+        )
+    return refuse_offset_request(call, error)
