@@ -134,6 +134,11 @@ class MetadataImage:
             return None
         return found.partitions[partition]
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has; 0 where it does not exist."""
+        found = self.topics_by_name.get(topic)
+        return 0 if found is None else len(found.partitions)
+
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         """Every partition of the cluster, topic by topic."""
         for topic in self.topics_by_name.values():
