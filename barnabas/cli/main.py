@@ -1,6 +1,7 @@
 """The `barnabas` command: every command group is a module of this folder, imported only when it is called.
 
-Exit codes: 0 done; 1 the work failed (a row lost, a broker not reached); 2 the call is wrong.
+What `--help` says of a command before its module is imported, and its examples, stand here; its options stand in the module.
+Exit codes: 0 done; 1 the work failed (a row lost, a broker not reached); 2 the call is wrong; 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,31 +14,99 @@ from barnabas import __version__
 
 __all__ = ["app", "main"]
 
+# name, where it lives, what it does, examples
+_COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    (
+        "serve",
+        "barnabas.cli.serve:serve",
+        "Start one broker and serve until SIGTERM.",
+        (
+            "`barnabas serve --data /tmp/barnabas` serves on 127.0.0.1:9092.",
+            "`barnabas serve --listen 127.0.0.1:0 --data d --set log.retention.ms=60000` takes a free port and a setting.",
+            "`barnabas serve --data d --config server.properties` reads Kafka's own file of settings.",
+        ),
+    ),
+    (
+        "topic",
+        "barnabas.cli.topic:app",
+        "Create, list, describe, change and delete topics.",
+        (
+            "`barnabas topic create orders --partitions 3 --config cleanup.policy=compact`",
+            "`barnabas topic list`",
+            "`barnabas topic describe orders`",
+        ),
+    ),
+    (
+        "produce",
+        "barnabas.cli.produce:produce",
+        "Write lines of standard input to a topic.",
+        (
+            "`echo hello | barnabas produce orders`",
+            "`barnabas produce orders --key-separator : --transactional-id t1 < lines.txt` writes all lines or none.",
+        ),
+    ),
+    (
+        "consume",
+        "barnabas.cli.consume:consume",
+        "Print a topic's records.",
+        (
+            "`barnabas consume orders --from-beginning --exit-at-end`",
+            "`barnabas consume orders --isolation read_committed --format json`",
+        ),
+    ),
+    (
+        "txn",
+        "barnabas.cli.txn:app",
+        "List and describe transactions.",
+        ("`barnabas txn list --state Ongoing`", "`barnabas txn describe my-transactional-id`"),
+    ),
+    (
+        "dump",
+        "barnabas.cli.dump:dump",
+        "Print any file of a partition, readable.",
+        (
+            "`barnabas dump data/orders-0/*.log` shows batches and records.",
+            "`barnabas dump --no-records data/__transaction_state-7/*.log` shows the batches alone.",
+            "`barnabas dump data/orders-0/*` shows everything a partition keeps: indexes, producer snapshots, epochs.",
+        ),
+    ),
+    (
+        "demo",
+        "barnabas.cli.demo:demo",
+        "The main job: an exactly-once copy through a crash of its worker.",
+        ("`barnabas demo`", "`barnabas demo --input lines.csv --rows 10000`"),
+    ),
+)
+
+
+def _examples(*examples: str) -> str:
+    return "Examples:\n\n" + "\n\n".join(examples)
+
+
 app = App(
     name="barnabas",
     help="A Kafka cluster in Python: brokers with Kafka's wire protocol, Kafka's files and exactly-once transactions.",
     version=__version__,
-    help_epilogue=(
-        "Examples:\n\n"
-        "`barnabas serve --data /tmp/barnabas` starts one broker on 127.0.0.1:9092.\n\n"
-        "`barnabas topic create orders --partitions 3`, `echo hello | barnabas produce orders`, `barnabas consume orders --from-beginning`.\n\n"
-        "`barnabas demo` shows an exactly-once copy through a crash of its worker."
+    help_epilogue=_examples(
+        "`barnabas serve --data /tmp/barnabas` starts one broker on 127.0.0.1:9092.",
+        "`echo hello | barnabas produce orders` and `barnabas consume orders --from-beginning` write and read.",
+        "`barnabas demo` shows an exactly-once copy through a crash of its worker.",
     ),
 )
-app.command("barnabas.cli.serve:serve", name="serve", help="Start one broker and serve until SIGTERM.")
-app.command("barnabas.cli.topic:app", name="topic", help="Create, list, describe, change and delete topics.")
-app.command("barnabas.cli.produce:produce", name="produce", help="Write lines of standard input to a topic.")
-app.command("barnabas.cli.consume:consume", name="consume", help="Print a topic's records.")
-app.command("barnabas.cli.txn:app", name="txn", help="List and describe transactions.")
-app.command("barnabas.cli.dump:dump", name="dump", help="Print any file of a partition, readable.")
-app.command(
-    "barnabas.cli.demo:demo", name="demo", help="The main job: an exactly-once copy through a crash of its worker."
-)
+for _name, _target, _help, _shown in _COMMANDS:
+    app.command(_target, name=_name, help=_help, help_epilogue=_examples(*_shown))
 
 
 def main() -> None:
     """The console script's entry."""
-    sys.exit(app())
+    try:
+        code = app()
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        sys.stdout = None  # nothing is left to flush to at exit
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":
