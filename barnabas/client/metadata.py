@@ -1,0 +1,142 @@
+"""What the client knows of the cluster: brokers, topics with their ids, leaders with their epochs.
+
+Driven by: Metadata answers and the leader hints of Produce and Fetch answers (KIP-951).
+Emits: nothing; others look things up.
+
+Invariants: a partition's leader epoch never goes back while the topic's id stays (KIP-320), so a lagging broker cannot
+undo what a newer answer said; a topic that was created anew (another id) starts afresh.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.client.errors import code_of
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+__all__ = ["NO_ID", "Broker", "ClusterMetadata", "PartitionInfo", "TopicInfo"]
+
+NO_ID = bytes(16)
+
+
+class Broker(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionInfo(NamedTuple):
+    """`leader` is −1 where there is none at the moment."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class TopicInfo(NamedTuple):
+    """`partitions` are in order; `available` are the numbers of those that have a leader. `error` is NONE for a topic that is there."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+    available: tuple[int, ...]
+    error: ErrorCode
+
+
+class ClusterMetadata:
+    """The client's picture of the cluster."""
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.leaders: dict[TopicPartition, int] = {}  # only partitions that have one
+        self.leader_epochs: dict[TopicPartition, int] = {}
+        self.names: dict[bytes, str] = {}  # topic id → name
+        self.updated_ms = -1  # monotonic ms of the last answer taken, −1 before the first
+
+    def update(self, response: MetadataResponse, now_ms: int, *, whole: bool) -> None:
+        """Takes an answer. `whole`: it was asked for every topic, so those it does not name are gone."""
+        self.updated_ms = now_ms
+        self.cluster_id = response.cluster_id
+        self.controller_id = response.controller_id
+        if response.brokers:
+            self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        named = set()
+        for topic in response.topics:
+            if topic.name is not None:
+                named.add(topic.name)
+                self._take(topic.name, topic)
+        if whole:
+            for name in [name for name in self.topics if name not in named]:
+                self._forget(name)
+                del self.topics[name]
+
+    def hint(self, tp: TopicPartition, leader: int, leader_epoch: int) -> bool:
+        """Takes a newer leader named in a refusal (KIP-951); whether it was news."""
+        if leader < 0 or leader_epoch <= self.leader_epochs.get(tp, -1):
+            return False
+        self.leaders[tp] = leader
+        self.leader_epochs[tp] = leader_epoch
+        return True
+
+    def forget_leader(self, tp: TopicPartition) -> None:
+        """The partition's leader is in doubt: nothing is sent until metadata names one again."""
+        self.leaders.pop(tp, None)
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of a topic, 0 where it is unknown."""
+        info = self.topics.get(topic)
+        return len(info.partitions) if info is not None else 0
+
+    def topic_id(self, topic: str) -> bytes:
+        """The topic's id, all zero where it is unknown."""
+        info = self.topics.get(topic)
+        return info.topic_id if info is not None else NO_ID
+
+    def _take(self, name: str, topic: MetadataResponseTopic) -> None:
+        error = code_of(topic.error_code)
+        known = self.topics.get(name)
+        if error is not ErrorCode.NONE:
+            if known is not None and error.retriable and error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return  # the answer of a broker that is still catching up says nothing new
+            self._forget(name)
+            self.topics[name] = TopicInfo(name, NO_ID, topic.is_internal, (), (), error)
+            return
+        if known is not None and known.topic_id != topic.topic_id and known.topic_id != NO_ID:
+            self._forget(name)
+        partitions = []
+        for p in sorted(topic.partitions, key=lambda p: p.partition_index):
+            tp = TopicPartition(name, p.partition_index)
+            leader, epoch = p.leader_id, p.leader_epoch
+            if 0 <= epoch < self.leader_epochs.get(tp, -1):
+                leader, epoch = self.leaders.get(tp, -1), self.leader_epochs[tp]
+            self.leader_epochs[tp] = epoch
+            if leader >= 0:
+                self.leaders[tp] = leader
+            else:
+                self.leaders.pop(tp, None)
+            partitions.append(
+                PartitionInfo(p.partition_index, leader, epoch, tuple(p.replica_nodes), tuple(p.isr_nodes))
+            )
+        available = tuple(p.partition for p in partitions if p.leader >= 0)
+        self.topics[name] = TopicInfo(name, topic.topic_id, topic.is_internal, tuple(partitions), available, error)
+        if topic.topic_id != NO_ID:
+            self.names[topic.topic_id] = name
+
+    def _forget(self, name: str) -> None:
+        known = self.topics.get(name)
+        if known is None:
+            return
+        self.names.pop(known.topic_id, None)
+        for p in known.partitions:
+            tp = TopicPartition(name, p.partition)
+            self.leaders.pop(tp, None)
+            self.leader_epochs.pop(tp, None)

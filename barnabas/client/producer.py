@@ -1,0 +1,742 @@
+"""Producer: the asyncio shell over sender, accumulator and transaction machine.
+
+Driven by: `send`, `flush`, the transaction calls; the cluster's changes; answers; one timer.
+Emits: Produce requests and those of transactions; results on the futures that `send` returned.
+
+One callback, `_pump`, does everything in turn: asks the transaction machine and the sender what to send, hands it to
+connections, delivers outcomes, arms the timer. Callers only change the cores and schedule it, so a cancelled caller leaves
+nothing half done: a cancelled `send` either has queued its record or has not (it has no await after the queueing), a
+cancelled flush, commit or abort goes on by itself and may be awaited again.
+Follows KIP-98, KIP-447, KIP-480, KIP-794, KIP-890, KIP-91 (delivery timeout).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from barnabas.client.batching import BATCH_OVERHEAD, Accumulator, PartitionQueue, record_size_max
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import (
+    BufferExhausted,
+    ClientClosed,
+    IllegalState,
+    KafkaError,
+    ProducerFailed,
+    RecordTooLarge,
+    SerializationFailed,
+    TransactionFailed,
+    error_for,
+)
+from barnabas.client.partitioning import StickyPartitioner, partition_for_key
+from barnabas.client.sender import Dispatch, Sender, SenderConfig
+from barnabas.client.transactions import Outgoing, Transactions, TransactionState
+from barnabas.client.types import ConsumerGroupMetadata, Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
+from barnabas.errors import ErrorCode, LocalProtocolError
+from barnabas.ports import Clock, Network, Rng
+from barnabas.protocol.compression import Compression
+from barnabas.protocol.messages.produce import ProduceResponse
+from barnabas.protocol.records import NewRecord
+
+__all__ = ["Producer", "Transaction"]
+
+log = logging.getLogger("barnabas.client.producer")
+
+Serializer = Callable[[Any], bytes | None]
+
+_ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, "-1": -1}
+_EXPIRE_EVERY_MS = 50  # overdue batches are looked for this often at most
+_CLOSE_ABORT_TIMEOUT_MS = 5_000  # what a close with an open transaction gives its abort
+_TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # Produce, EndTxn, TxnOffsetCommit: what TV2 needs of the broker
+
+
+class Producer:
+    """Sends records to Kafka topics; idempotent by default, transactional with a `transactional_id`.
+
+    Use as `async with Producer(bootstrap_servers="localhost:9092") as producer:` or `await start()` … `await stop()`.
+
+    Args:
+        bootstrap_servers: "host:port" or several, as string or list.
+        client_id: sent with every request, seen in the broker's logs and quotas.
+        acks: "all" (or −1), 1, or 0.
+        enable_idempotence: records are written once and in order whatever is retried; needs acks="all".
+        transactional_id: makes the producer transactional; a newer producer with the same id fences older ones.
+        transaction_timeout_ms: the coordinator aborts a transaction that lasts longer.
+        key_serializer, value_serializer: callables that make bytes (or None) of keys and values.
+        compression_type: None, "gzip", "snappy", "lz4" or "zstd".
+        max_batch_size: bytes of a batch that is full, for each partition.
+        linger_ms: how long a batch that is not full waits for more records.
+        max_request_size: bytes of a request, and so of a record, at most.
+        max_in_flight_requests_per_connection: 1 to 5.
+        request_timeout_ms: how long an answer may take before the connection is given up.
+        delivery_timeout_ms: from `send` to the record's last chance, retries included.
+        retry_backoff_ms: first pause before a retry; doubles up to a second.
+        max_block_ms: how long `send` waits for metadata or for room in the buffer.
+        buffer_memory: bytes of records that wait, over all partitions.
+        metadata_max_age_ms: metadata older than this is refreshed unasked.
+        transaction_version: 1 or 2 forces the transaction protocol; None takes what the cluster has finalized.
+        clock, rng, network: the ports; the real ones by default.
+
+    Raises:
+        IllegalState: settings that exclude each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str | Sequence[str] = "localhost:9092",
+        client_id: str = "barnabas-producer",
+        acks: int | str = "all",
+        enable_idempotence: bool | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        compression_type: str | None = None,
+        max_batch_size: int = 65_536,
+        linger_ms: int = 0,
+        max_request_size: int = 1_048_576,
+        max_in_flight_requests_per_connection: int = 5,
+        request_timeout_ms: int = 30_000,
+        delivery_timeout_ms: int = 120_000,
+        retry_backoff_ms: int = 100,
+        max_block_ms: int = 60_000,
+        buffer_memory: int = 32 * 1024 * 1024,
+        metadata_max_age_ms: int = 300_000,
+        transaction_version: int | None = None,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        network: Network | None = None,
+    ) -> None:
+        if acks not in _ACKS:
+            raise IllegalState(f"acks={acks!r} is none of 'all', -1, 0, 1")
+        idempotent = _ACKS[acks] == -1 if enable_idempotence is None else enable_idempotence
+        if idempotent and _ACKS[acks] != -1:
+            raise IllegalState("enable_idempotence needs acks='all'")
+        if transactional_id is not None and not idempotent:
+            raise IllegalState("a transactional_id needs enable_idempotence and acks='all'")
+        if not 1 <= max_in_flight_requests_per_connection <= 5:
+            raise IllegalState("max_in_flight_requests_per_connection must be 1 to 5: a broker remembers five batches")
+        if transaction_version not in (None, 1, 2):
+            raise IllegalState(f"transaction_version={transaction_version!r} is none of None, 1, 2")
+        self.transactional_id = transactional_id
+        self._idempotent = idempotent
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._max_batch_size = max_batch_size
+        self._max_request_size = max_request_size
+        self._max_block_ms = max_block_ms
+        self._buffer_memory = buffer_memory
+        self._forced_version = transaction_version
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+            auto_create_topics=True,
+            clock=clock,
+            rng=rng,
+            network=network,
+        )
+        self._clock = self._cluster.clock
+        self._cluster.listeners.append(self._wake)
+        self._accumulator = Accumulator(
+            batch_size=max_batch_size,
+            linger_ms=linger_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            transactional=transactional_id is not None,
+        )
+        self._txn = Transactions(transactional_id, timeout_ms=transaction_timeout_ms, retry_backoff_ms=retry_backoff_ms)
+        self._sender = Sender(
+            SenderConfig(
+                acks=_ACKS[acks],
+                compression=_codec(compression_type),
+                idempotent=idempotent,
+                max_request_size=max_request_size,
+                max_in_flight=max_in_flight_requests_per_connection,
+                request_timeout_ms=request_timeout_ms,
+                retry_backoff_ms=retry_backoff_ms,
+            ),
+            self._accumulator,
+            self._txn,
+            self._cluster.rng,
+        )
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._started = False
+        self._closed = False
+        self._pump_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._expire_at_ms = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._flushes = 0
+        self._unseen_commit = False  # a commit whose caller was cancelled has ended since, or will
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connects; a transactional producer also gets its producer id, which fences older ones with its transactional id.
+
+        Raises:
+            KafkaError: no broker can be reached, or the coordinator refuses (ProducerFailed, AuthorizationFailed).
+        """
+        if self._started:
+            return
+        if self._closed:
+            raise ClientClosed("the producer was closed; make a new one")
+        self._started = True
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._cluster.start()
+            if self._idempotent:
+                self._txn.initialize()
+                self._wake()
+            if self.transactional_id is not None:
+                while self._txn.state is TransactionState.INITIALIZING:
+                    await self._progress()
+                self._txn.check_usable()
+        except BaseException:
+            await self._shut()
+            raise
+
+    async def stop(self, timeout_ms: int | None = None) -> None:
+        """Sends what waits, aborts a transaction that is open, closes the connections.
+
+        Args:
+            timeout_ms: how long sending may take (default: as long as the records' own delivery timeout); records that are
+                left then fail with ClientClosed.
+        """
+        if self._closed:
+            return
+        try:
+            if self._started and self._txn.state is not TransactionState.FATAL_ERROR:
+                if self._txn.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
+                    async with asyncio.timeout(_CLOSE_ABORT_TIMEOUT_MS / 1000):
+                        await self.abort_transaction()
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await self.flush()
+        except (TimeoutError, KafkaError) as error:
+            log.warning("producer closed with records unsent or a transaction open: %s", error)
+        finally:
+            await self._shut()
+
+    close = stop
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Queues a record and returns a future of where it was written.
+
+        Waits only for metadata of a topic not known yet and for room in the buffer. A cancelled `send` has queued nothing.
+        The future fails with a KafkaError; cancelling the future does not take the record back.
+
+        Args:
+            partition: None leaves the choice to the key (murmur2, as Java's), or without one to a sticky partition.
+            timestamp_ms: milliseconds since the Unix epoch; now where None.
+            headers: pairs of name and bytes.
+
+        Raises:
+            SerializationFailed, RecordTooLarge: this record cannot be sent; the producer goes on.
+            BufferExhausted: no metadata or no room within `max_block_ms`.
+            IllegalState, TransactionFailed: no transaction is open, or it can only be aborted.
+            ProducerFailed, ProducerFenced, ClientClosed: the producer cannot be used any more.
+        """
+        if not self._started or self._closed:
+            self._check_open()
+        if self._value_serializer is not None or self._key_serializer is not None:
+            key = self._serialize("key", self._key_serializer, key, topic)
+            value = self._serialize("value", self._value_serializer, value, topic)
+        accumulator = self._accumulator
+        if accumulator.full_batches:
+            accumulator.full_batches = 0
+            await asyncio.sleep(0)  # let batches leave and answers come in while the caller goes on sending
+        if topic not in self._sticky or accumulator.bytes_held > self._buffer_memory:
+            await self._make_way(topic)
+        if partition is None:
+            partition = self._choose_partition(topic, key)
+        try:
+            if headers:
+                size = record_size_max(key, value, headers)
+            else:
+                size = 31
+                if key is not None:
+                    size += len(key)
+                if value is not None:
+                    size += len(value)
+        except (TypeError, AttributeError):
+            raise SerializationFailed(
+                f"key and value must be bytes or None (got {type(key).__name__}, {type(value).__name__}), headers pairs of "
+                "str and bytes; or set key_serializer and value_serializer",
+                topic=topic,
+            ) from None
+        if size + BATCH_OVERHEAD > self._max_request_size:
+            raise RecordTooLarge(
+                f"a record of {size} bytes exceeds max_request_size={self._max_request_size}", topic=topic
+            )
+        tp = TopicPartition(topic, partition)
+        queue = self._queues.get(tp)
+        if queue is None:
+            queue = self._new_queue(tp)
+        txn = self._txn
+        if txn.transactional_id is not None:
+            txn.check_sendable()
+            txn.cover(tp)
+        elif txn.state is TransactionState.FATAL_ERROR:
+            txn.check_usable()
+        clock = self._clock
+        future: asyncio.Future[RecordMetadata] = self._loop.create_future()  # type: ignore[union-attr]  # set by start()
+        record = NewRecord(key, value, clock.now_ms() if timestamp_ms is None else timestamp_ms, headers or ())
+        if accumulator.append(queue, record, size, future, clock.monotonic_ms()) and not self._pump_scheduled:
+            self._wake()
+        return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordMetadata:
+        """`send`, and waits until the record is acknowledged. Cancelled while waiting, the record may still be written."""
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    async def flush(self) -> None:
+        """Waits until every record sent before this call has its outcome. Failures are on the records' futures."""
+        self._check_open()
+        serial = self._accumulator.last_serial
+        self._flushes += 1
+        try:
+            self._wake()
+            while not self._accumulator.all_done_up_to(serial):
+                await self._progress()
+        finally:
+            self._flushes -= 1
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic, created where the broker creates topics by itself."""
+        self._check_open()
+        if topic not in self._sticky:
+            await self._make_way(topic)
+        info = self._cluster.metadata.topics.get(topic)
+        return {p.partition for p in info.partitions} if info is not None else set()
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """`async with producer.transaction():` commits at the end of the block and aborts when it is left by an exception."""
+        return Transaction(self)
+
+    async def begin_transaction(self) -> None:
+        """Opens a transaction. Where a cancelled commit or abort is still under way, waits for its end first.
+
+        Raises:
+            IllegalState: no transactional_id, or a transaction is open.
+            ProducerFailed, ProducerFenced: the producer cannot be used any more.
+        """
+        self._check_transactional()
+        while self._txn.state in (
+            TransactionState.COMMITTING,
+            TransactionState.ABORTING,
+            TransactionState.INITIALIZING,
+        ):
+            await self._progress()
+        self._txn.begin(self._transaction_version())
+        self._unseen_commit = False
+
+    async def commit_transaction(self) -> None:
+        """Sends what waits and commits. Cancelled, the commit goes on; calling again waits for its outcome.
+
+        Raises:
+            TransactionFailed: a record or offset could not be written; abort the transaction.
+            ProducerFenced, ProducerFailed: the producer cannot be used any more; whether the transaction was committed is
+                unknown only where the text says so.
+        """
+        self._check_transactional()
+        if self._unseen_commit and self._txn.state in (TransactionState.READY, TransactionState.COMMITTING):
+            pass  # the outcome of a commit whose caller was cancelled
+        else:
+            self._txn.commit()
+        self._unseen_commit = True
+        self._wake()
+        while self._txn.state is TransactionState.COMMITTING:
+            await self._progress()
+        self._unseen_commit = False
+        self._txn.check_usable()
+        if self._txn.state is TransactionState.ABORTABLE_ERROR:
+            self._txn.check_sendable()
+
+    async def abort_transaction(self) -> None:
+        """Drops what waits and aborts. Cancelled, the abort goes on.
+
+        Raises:
+            IllegalState: no transaction is open.
+            ProducerFenced, ProducerFailed: the producer cannot be used any more.
+        """
+        self._check_transactional()
+        self._txn.abort()
+        self._wake()
+        while self._txn.state in (TransactionState.ABORTING, TransactionState.INITIALIZING):
+            await self._progress()
+        self._txn.check_usable()
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_metadata: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Commits a consumer's offsets as part of the open transaction (KIP-447).
+
+        Args:
+            offsets: the next offset to read, by partition.
+            group_metadata: `consumer.group_metadata()`, so that a member that lost its partitions is refused; a plain group
+                id is not checked.
+
+        Raises:
+            TransactionFailed: the group refused; abort the transaction.
+        """
+        self._check_transactional()
+        group = ConsumerGroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
+        job = self._txn.add_offsets(
+            {TopicPartition(*tp): _offset(committed) for tp, committed in offsets.items()}, group
+        )
+        self._wake()
+        while not job.done and job.error is None:
+            await self._progress()
+        if job.error is not None:
+            self._txn.check_usable()
+            raise TransactionFailed(f"the offsets were not committed: {job.error}", code=job.error.code) from job.error
+
+    send_offsets_to_transaction = send_offsets
+
+    # -- inside: the caller's side -------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        if not self._started:
+            raise ClientClosed("the producer is not started: await start(), or use it in 'async with'")
+
+    def _check_transactional(self) -> None:
+        self._check_open()
+        if self.transactional_id is None:
+            raise IllegalState("this producer has no transactional_id, so it has no transactions")
+
+    def _serialize(self, what: str, serializer: Serializer | None, data: Any, topic: str) -> bytes | None:
+        if serializer is None:
+            return data  # type: ignore[no-any-return]  # its type is looked at when it is measured
+        try:
+            return serializer(data)
+        except Exception as error:
+            raise SerializationFailed(f"the {what} serializer raised {error!r}", topic=topic) from error
+
+    async def _make_way(self, topic: str) -> None:
+        """Waits for the topic's metadata and for room in the buffer."""
+        deadline = self._clock.monotonic_ms() + self._max_block_ms
+        metadata = self._cluster.metadata
+        self._cluster.add_topics([topic])
+        while not metadata.partition_count(topic):
+            info = metadata.topics.get(topic)
+            if info is not None and not info.error.retriable and info.error is not ErrorCode.NONE:
+                raise error_for(info.error, topic=topic)
+            if self._clock.monotonic_ms() >= deadline:
+                cause = error_for(info.error, topic=topic) if info is not None else self._cluster.error
+                raise BufferExhausted(f"no metadata within max_block_ms: {cause}", topic=topic) from cause
+            await self._cluster.changed(deadline)
+            self._check_open()
+        self._sticky.setdefault(topic, StickyPartitioner(self._max_batch_size, self._cluster.rng))
+        while self._accumulator.bytes_held > self._buffer_memory:
+            self._wake()
+            if not await self._progress(deadline):
+                raise BufferExhausted(f"buffer_memory={self._buffer_memory} stayed full for max_block_ms", topic=topic)
+            self._check_open()
+
+    def _choose_partition(self, topic: str, key: bytes | None) -> int:
+        info = self._cluster.metadata.topics.get(topic)
+        if info is None or not info.partitions:
+            raise BufferExhausted("the topic is gone", topic=topic)
+        if key is not None:
+            return partition_for_key(key, len(info.partitions))
+        sticky = self._sticky[topic]
+        if sticky.due or sticky.current not in info.available:
+            available: Sequence[int] = info.available or range(len(info.partitions))
+            queues = self._accumulator.queues
+            waiting = [len(q.queue) if (q := queues.get(TopicPartition(topic, p))) else 0 for p in available]
+            return sticky.choose(available, waiting)
+        return sticky.current
+
+    def _new_queue(self, tp: TopicPartition) -> PartitionQueue:
+        count = self._cluster.metadata.partition_count(tp.topic)
+        if not 0 <= tp.partition < count:
+            raise error_for(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"the topic has partitions 0 to {count - 1}",
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+        queue = self._queues[tp] = self._accumulator.queue(tp)
+        return queue
+
+    def _transaction_version(self) -> int:
+        if self._forced_version is not None:
+            return self._forced_version
+        if self._cluster.features().levels.get("transaction.version", 0) < 2:
+            return 1
+        connection = self._cluster.any_connection()
+        offered = connection.core.versions if connection is not None else {}
+        return 2 if all(offered.get(key, (0, 0))[1] >= needed for key, needed in _TV2_VERSIONS.items()) else 1
+
+    async def _progress(self, deadline_ms: int | None = None) -> bool:
+        """Waits until something came of the pump; False where `deadline_ms` comes first."""
+        self._check_open()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            if deadline_ms is None:
+                await waiter
+            else:
+                async with asyncio.timeout(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000):
+                    await waiter
+        except TimeoutError:
+            return False
+        return True
+
+    # -- inside: the pump ----------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Runs the pump at the end of the present wake-up."""
+        if not self._pump_scheduled and self._loop is not None and not self._closed:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        if self._closed:
+            return
+        now = self._clock.monotonic_ms()
+        txn, sender, accumulator = self._txn, self._sender, self._accumulator
+        if txn.state is TransactionState.FATAL_ERROR:
+            sender.abandon(txn.error or ProducerFailed("the producer cannot go on"))
+        elif txn.state in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR):
+            cause = f": {txn.error}" if txn.error else ""
+            sender.abandon(
+                TransactionFailed(f"the transaction is aborted{cause}", code=txn.error.code if txn.error else None)
+            )
+        if now >= self._expire_at_ms:
+            self._expire_at_ms = now + _EXPIRE_EVERY_MS
+            sender.expire(now)
+        if sender.needs_producer_id and txn.state is TransactionState.READY and self.transactional_id is None:
+            txn.initialize()
+        sender.flushing = self._flushes + (txn.state is TransactionState.COMMITTING)
+        request = txn.next_request(now, drained=not accumulator.incomplete)
+        if request is not None:
+            self._send_transactional(request, now)
+        for dispatch in sender.drain(now, self._cluster.metadata.leaders, self._ready, self._cluster.metadata.topic_id):
+            self._send_batches(dispatch, now)
+        if sender.metadata_wanted:
+            sender.metadata_wanted = False
+            self._cluster.want_update()
+        self._deliver()
+        self._arm(now)
+
+    def _ready(self, node_id: int) -> bool:
+        connection = self._cluster.connection(node_id)
+        return connection is not None and connection.writable
+
+    def _send_batches(self, dispatch: Dispatch, now: int) -> None:
+        connection = self._cluster.connection(dispatch.node_id)
+        answered = self._sender.config.acks != 0
+
+        def done(outcome: Any) -> None:
+            at = self._clock.monotonic_ms()
+            if isinstance(outcome, ProduceResponse):
+                self._sender.on_answer(dispatch, outcome, at)
+                for tp, leader, epoch in self._sender.leader_hints:
+                    self._cluster.metadata.hint(tp, leader, epoch)
+                self._sender.leader_hints.clear()
+            else:
+                self._sender.on_failure(dispatch, outcome, at)
+            self._wake()
+
+        try:
+            if connection is None:
+                self._sender.on_unsent(dispatch, now)
+                return
+            connection.send(
+                dispatch.request,
+                done,
+                timeout_ms=dispatch.timeout_ms,
+                version_max=dispatch.version_max,
+                answered=answered,
+            )
+        except (KafkaError, LocalProtocolError) as error:
+            failure = error if isinstance(error, KafkaError) else KafkaError(f"cannot be encoded: {error}")
+            self._sender.on_failure(dispatch, failure, now)
+            return
+        if not answered:
+            self._sender.on_answer(dispatch, None, now)
+
+    def _send_transactional(self, request: Outgoing, now: int) -> None:
+        try:
+            if request.coordinator:
+                node_id = self._cluster.coordinator(request.coordinator, request.key)
+                connection = None if node_id is None else self._cluster.connection(node_id)
+                if node_id is not None and connection is None and self._cluster.backoff(node_id):
+                    self._cluster.forget_coordinator(request.coordinator, request.key)  # gone: it may have moved
+            else:
+                connection = self._cluster.any_connection()
+            if connection is None:
+                self._txn.on_unsent(request)
+                return
+            connection.send(
+                request.message,
+                lambda outcome: self._on_transactional(request, outcome),
+                version_max=request.version_max,
+            )
+        except KafkaError as error:
+            self._on_transactional(request, error)
+
+    def _on_transactional(self, request: Outgoing, outcome: Any) -> None:
+        now = self._clock.monotonic_ms()
+        txn = self._txn
+        if isinstance(outcome, KafkaError):
+            txn.on_failure(request, outcome, now)
+        else:
+            txn.on_answer(request, outcome, now)
+        if txn.lost_coordinator is not None:
+            self._cluster.forget_coordinator(*txn.lost_coordinator)
+            txn.lost_coordinator = None
+        if txn.state is TransactionState.READY and (
+            self.transactional_id is not None or self._sender.needs_producer_id
+        ):
+            self._sender.adopt(txn.producer_id, txn.producer_epoch)
+        self._release_waiters()
+        self._wake()
+
+    def _deliver(self) -> None:
+        """Puts outcomes on the futures; wakes who waits for progress."""
+        outcomes, self._sender.outcomes = self._sender.outcomes, []
+        if not outcomes:
+            if self._txn.state in (TransactionState.READY, TransactionState.FATAL_ERROR):
+                self._release_waiters()
+            return
+        new = RecordMetadata.__new__
+        for batch, base_offset, append_time, error in outcomes:
+            topic, partition = batch.tp
+            handles: list[Any] = batch.handles
+            if error is not None:
+                log.warning("%d records for %s-%d failed: %s", len(handles), topic, partition, error)
+                for future in handles:
+                    if not future.done():
+                        future.set_exception(error)
+                        future.exception()  # whoever never looks at the future has the log line above
+                continue
+            kind = 0 if append_time < 0 else 1
+            offset = base_offset
+            for future, record in zip(handles, batch.records, strict=True):
+                if not future.done():
+                    future.set_result(
+                        new(RecordMetadata, topic, partition, offset, append_time if kind else record.timestamp, kind)
+                    )
+                if base_offset >= 0:
+                    offset += 1
+        self._release_waiters()
+
+    def _release_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _arm(self, now: int) -> None:
+        at = self._sender.wake_at()
+        other = self._txn.wake_at()
+        if other is not None and (at is None or other < at):
+            at = other
+        if at is None or (self._timer is not None and self._timer_ms <= at and self._timer_ms > now):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = max(at, now + 1)
+        self._timer = asyncio.get_running_loop().call_later((self._timer_ms - now) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._wake()
+
+    async def _shut(self) -> None:
+        if self._closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            await self._cluster.close()
+        finally:
+            self._sender.abandon(ClientClosed("the producer was closed before the record was sent"))
+            self._deliver()
+            self._closed = True
+            self._release_waiters()
+
+
+class Transaction:
+    """The block of one transaction; see `Producer.transaction`."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> Producer:
+        await self._producer.begin_transaction()
+        return self._producer
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        producer = self._producer
+        if error is None:
+            try:
+                await producer.commit_transaction()
+            except TransactionFailed:
+                await producer.abort_transaction()
+                raise
+            return
+        try:
+            await producer.abort_transaction()
+        except KafkaError as failure:
+            log.warning("the transaction was left by %r and could not be aborted: %s", error, failure)
+
+
+def _codec(name: str | None) -> int:
+    if name is None or name == "none":
+        return Compression.NONE
+    try:
+        return Compression[name.upper()]
+    except KeyError:
+        raise IllegalState(f"compression_type={name!r} is none of None, 'gzip', 'snappy', 'lz4', 'zstd'") from None
+
+
+def _offset(committed: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(committed) if isinstance(committed, int) else committed

@@ -1,0 +1,49 @@
+"""The read_committed filter: which batches of a fetched range belong to aborted transactions.
+
+Driven by: the aborted transactions of a fetch answer, then every batch of it in offset order.
+Emits: for each batch, whether its records are delivered.
+
+As the consumer in Kafka does it (KIP-98): the aborted transactions wait in a min-heap by first offset. Before a batch is
+judged, those that begin at or before its last offset move to the set of aborting producers; a producer leaves that set at
+its ABORT marker. A transactional batch of a producer in the set is dropped; control batches are never delivered.
+
+Invariants: batches come in ascending offset order; the answer covers only offsets below the last stable offset, so every
+transaction in it is decided.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+__all__ = ["AbortedFilter"]
+
+
+class AbortedFilter:
+    """The filter over one fetched range of one partition.
+
+    Args:
+        aborted: (producer_id, first_offset) of every aborted transaction that overlaps the range, in any order.
+    """
+
+    __slots__ = ("_heap", "aborting")
+
+    def __init__(self, aborted: Iterable[tuple[int, int]] = ()) -> None:
+        self._heap = [(first_offset, producer_id) for producer_id, first_offset in aborted]
+        heapq.heapify(self._heap)
+        self.aborting: set[int] = set()  # producers inside an aborted transaction at the present offset; never iterated
+
+    def delivers(self, producer_id: int, last_offset: int, *, transactional: bool) -> bool:
+        """Whether the records of a data batch that ends at `last_offset` (inclusive) are delivered."""
+        heap = self._heap
+        while heap and heap[0][0] <= last_offset:
+            self.aborting.add(heapq.heappop(heap)[1])
+        return not (transactional and producer_id in self.aborting)
+
+    def on_marker(self, producer_id: int, last_offset: int, *, abort: bool) -> None:
+        """Takes a control batch: an ABORT marker ends its producer's aborted transaction."""
+        heap = self._heap
+        while heap and heap[0][0] <= last_offset:
+            self.aborting.add(heapq.heappop(heap)[1])
+        if abort:
+            self.aborting.discard(producer_id)

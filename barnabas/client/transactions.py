@@ -1,0 +1,570 @@
+"""The transactional producer's state machine: which request goes to the coordinator next, and what its answer means.
+
+Driven by: initialize, begin, cover, add_offsets, commit, abort; answers and failures of its one outstanding request.
+Emits: `next_request` (a message, whom it is for, the highest version allowed), the new producer id and epoch, the error
+that made a transaction abortable or the producer unusable.
+
+Invariants: states change only through `_transition`, after VALID_PREVIOUS; at most one request is outstanding; EndTxn leaves
+only after every batch of the transaction has its outcome and every offset is committed; a cancelled caller changes nothing
+here, the transition goes on to its end and may be awaited again.
+Follows KIP-98, KIP-360 (epoch bump after an error), KIP-447 (group metadata), KIP-588 (fenced or abortable), KIP-890 (TV2:
+partitions and offsets are added by the broker on Produce and TxnOffsetCommit, EndTxn returns the next epoch). Idempotent
+producers without a transactional id use UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from barnabas.client.errors import (
+    IllegalState,
+    KafkaError,
+    ProducerFailed,
+    ProducerFenced,
+    TransactionFailed,
+    code_of,
+    error_for,
+)
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from barnabas.errors import ErrorCode, InvariantViolated
+from barnabas.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+__all__ = [
+    "CONCURRENT_BACKOFF_MS",
+    "VALID_PREVIOUS",
+    "OffsetsJob",
+    "Outgoing",
+    "Step",
+    "TransactionState",
+    "Transactions",
+]
+
+CONCURRENT_BACKOFF_MS = 20  # while the previous transaction completes, its coordinator answers CONCURRENT_TRANSACTIONS
+
+
+class TransactionState(Enum):
+    UNINITIALIZED = "uninitialized"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    IN_TRANSACTION = "in transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "abortable error"
+    FATAL_ERROR = "fatal error"
+
+
+_S = TransactionState
+
+VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
+    _S.UNINITIALIZED: frozenset(),
+    _S.INITIALIZING: frozenset(
+        {_S.UNINITIALIZED, _S.READY, _S.ABORTING}
+    ),  # from ABORTING and READY: a new epoch is due
+    _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING, _S.ABORTING}),
+    _S.IN_TRANSACTION: frozenset({_S.READY}),
+    _S.COMMITTING: frozenset({_S.IN_TRANSACTION}),
+    _S.ABORTING: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}),
+    _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.COMMITTING}),
+    _S.FATAL_ERROR: frozenset(_S) - {_S.FATAL_ERROR},
+}
+
+
+class Step(Enum):
+    INIT_PRODUCER_ID = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    COMMIT_OFFSETS = "TxnOffsetCommit"
+    END = "EndTxn"
+
+
+@dataclass(slots=True)
+class OffsetsJob:
+    """Offsets that become part of the transaction; `done` or `error` once decided."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    group: ConsumerGroupMetadata
+    added: bool = False  # the coordinator knows the group (TV1)
+    done: bool = False
+    error: KafkaError | None = None
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A request to send: to the transaction coordinator, a group's coordinator, or (key None) any broker."""
+
+    step: Step
+    message: object
+    coordinator: str  # "transaction", "group" or "" for any broker
+    key: str
+    version_max: int
+    partitions: list[TopicPartition] = field(default_factory=list)
+    job: OffsetsJob | None = None
+
+
+_LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+_ABORTABLE = frozenset(
+    {ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+_ABORTABLE_OFFSETS = frozenset(
+    {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.INVALID_GROUP_ID,
+    }
+)
+
+
+class Transactions:
+    """The state machine of one producer.
+
+    Args:
+        transactional_id: None for a producer that is only idempotent.
+        timeout_ms: `transaction.timeout.ms`: the coordinator aborts a transaction that lasts longer.
+        retry_backoff_ms: pause before a request is sent again.
+    """
+
+    def __init__(self, transactional_id: str | None, *, timeout_ms: int = 60_000, retry_backoff_ms: int = 100) -> None:
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
+        self.retry_backoff_ms = retry_backoff_ms
+        self.state = TransactionState.UNINITIALIZED
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.version = 1  # of transactions: 1, or 2 where the cluster has finalized transaction.version 2
+        self.error: KafkaError | None = None  # why the state is ABORTABLE_ERROR or FATAL_ERROR
+        self.lost_coordinator: tuple[str, str] | None = None  # (kind, key) the shell has to look up anew
+        self.started = False  # the coordinator (or a leader) may know of the open transaction
+        self.needs_new_epoch = False  # sequences are in doubt: after the abort a new epoch must begin
+        self._to_add: dict[TopicPartition, None] = {}
+        self._added: dict[TopicPartition, None] = {}
+        self._jobs: list[OffsetsJob] = []
+        self._outstanding: Outgoing | None = None
+        self._not_before_ms = 0
+
+    # -- what the producer's caller asks for ---------------------------------------------------------------------------
+
+    def initialize(self) -> None:
+        """Asks for a producer id; with a transactional id this fences older producers and aborts what they left open."""
+        self._transition(TransactionState.INITIALIZING)
+
+    def begin(self, version: int) -> None:
+        """Opens a transaction under `version` (1 or 2) of the transaction protocol."""
+        self.check_usable()
+        if self.state is not TransactionState.READY:
+            raise IllegalState(
+                f"cannot begin a transaction while {self.state.value}; one transaction at a time: commit or abort first"
+            )
+        self.version = version
+        self._transition(TransactionState.IN_TRANSACTION)
+
+    def check_usable(self) -> None:
+        """Raises ProducerFailed or ProducerFenced (a fresh exception each time) once the state is FATAL_ERROR."""
+        if self.state is TransactionState.FATAL_ERROR:
+            cause = self.error
+            if isinstance(cause, ProducerFenced):
+                raise ProducerFenced(cause.message, code=cause.code) from cause
+            raise ProducerFailed(f"the producer cannot go on, close it: {cause}") from cause
+
+    def check_sendable(self) -> None:
+        """Raises unless a record or offsets may be added to an open transaction now."""
+        self.check_usable()
+        if self.state is TransactionState.ABORTABLE_ERROR:
+            raise TransactionFailed(f"the transaction can only be aborted: {self.error}") from self.error
+        if self.state is not TransactionState.IN_TRANSACTION:
+            raise IllegalState(f"no transaction is open (the producer is {self.state.value}); begin one first")
+
+    def cover(self, tp: TopicPartition) -> None:
+        """Makes a partition part of the open transaction."""
+        if tp in self._added or tp in self._to_add:
+            return
+        if self.version >= 2:
+            self._added[tp] = None  # KIP-890: the leader adds it when the batch comes
+            self.started = True
+        else:
+            self._to_add[tp] = None
+
+    def may_send(self, tp: TopicPartition) -> bool:
+        """Whether batches of this partition may leave."""
+        return tp in self._added
+
+    def add_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> OffsetsJob:
+        """Makes the commit of `offsets` part of the open transaction."""
+        self.check_sendable()
+        job = OffsetsJob(offsets, group)
+        if not offsets:
+            job.done = True
+        else:
+            self._jobs.append(job)
+        return job
+
+    def commit(self) -> None:
+        """Begins the commit; no effect where it is under way."""
+        self.check_usable()
+        if self.state is TransactionState.COMMITTING:
+            return
+        self.check_sendable()
+        self._transition(TransactionState.COMMITTING)
+
+    def abort(self) -> None:
+        """Begins the abort; no effect where it is under way. Offsets not yet sent are dropped."""
+        self.check_usable()
+        if self.state is TransactionState.ABORTING:
+            return
+        if self.state not in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
+            raise IllegalState(f"no transaction to abort: the producer is {self.state.value}")
+        cause = self.error
+        self._drop_jobs(cause or TransactionFailed("the transaction was aborted"))
+        self._to_add.clear()
+        self._transition(TransactionState.ABORTING)
+
+    # -- what the producer's sender reports ----------------------------------------------------------------------------
+
+    def on_batch_failed(self, error: KafkaError) -> None:
+        """A batch of the open transaction failed for good."""
+        if self.transactional_id is None:
+            return
+        if error.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+            self.fail(error)
+            return
+        self.needs_new_epoch = True
+        self._make_abortable(error)
+
+    def fail(self, error: KafkaError) -> None:
+        """Gives the producer up."""
+        if self.state is not TransactionState.FATAL_ERROR:
+            self.error = error
+            self._transition(TransactionState.FATAL_ERROR)
+            self._drop_jobs(error)
+
+    # -- requests and answers ------------------------------------------------------------------------------------------
+
+    def next_request(self, now_ms: int, *, drained: bool) -> Outgoing | None:
+        """What to send now.
+
+        Args:
+            drained: no batch of the transaction is without an outcome (for an abort: none is on the wire).
+        """
+        if self._outstanding is not None or now_ms < self._not_before_ms:
+            return None
+        request = self._choose(drained)
+        self._outstanding = request
+        return request
+
+    def wake_at(self) -> int | None:
+        """When `next_request` is worth asking again without other news, in monotonic ms."""
+        if self._outstanding is None and self._not_before_ms:
+            return self._not_before_ms
+        return None
+
+    def on_unsent(self, request: Outgoing) -> None:
+        """The request could not be handed to a connection; it is asked for again."""
+        if self._outstanding is request:
+            self._outstanding = None
+
+    def on_failure(self, request: Outgoing, error: KafkaError, now_ms: int) -> None:
+        """No answer came: connection lost, timed out, or not understood."""
+        self._outstanding = None
+        if request.step in (Step.ADD_PARTITIONS, Step.ADD_OFFSETS):
+            self.started = True  # it may have taken effect: an abort must reach the coordinator
+        if self.state is TransactionState.FATAL_ERROR:
+            return
+        if error.retriable:
+            if request.coordinator:
+                self.lost_coordinator = (request.coordinator, request.key)
+            self._not_before_ms = now_ms + self.retry_backoff_ms
+        else:
+            self.fail(error)
+
+    def on_answer(self, request: Outgoing, response: object, now_ms: int) -> None:
+        """Takes the answer to the outstanding request."""
+        self._outstanding = None
+        self._not_before_ms = 0
+        if self.state is TransactionState.FATAL_ERROR:
+            return
+        if isinstance(response, InitProducerIdResponse):
+            self._on_init(request, response, now_ms)
+        elif isinstance(response, AddPartitionsToTxnResponse):
+            self._on_add_partitions(request, response, now_ms)
+        elif isinstance(response, AddOffsetsToTxnResponse):
+            self._on_add_offsets(request, response, now_ms)
+        elif isinstance(response, TxnOffsetCommitResponse):
+            self._on_commit_offsets(request, response, now_ms)
+        elif isinstance(response, EndTxnResponse):
+            self._on_end(request, response, now_ms)
+        else:
+            raise InvariantViolated(f"{type(response).__name__} is no answer to {request.step.value}")
+
+    def _choose(self, drained: bool) -> Outgoing | None:
+        state = self.state
+        if state is TransactionState.INITIALIZING:
+            return self._init_request()
+        if state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+            if self._to_add:
+                return self._add_partitions_request()
+            if self._jobs:
+                return self._offsets_request(self._jobs[0])
+        if state in (TransactionState.COMMITTING, TransactionState.ABORTING) and drained:
+            if not self.started:  # nothing reached the cluster: there is nothing to end
+                self._ended()
+                return self._init_request() if self.state is TransactionState.INITIALIZING else None
+            return Outgoing(
+                Step.END,
+                EndTxnRequest(
+                    transactional_id=self.transactional_id or "",
+                    producer_id=self.producer_id,
+                    producer_epoch=self.producer_epoch,
+                    committed=state is TransactionState.COMMITTING,
+                ),
+                "transaction",
+                self.transactional_id or "",
+                5 if self.version >= 2 else 4,
+            )
+        return None
+
+    def _init_request(self) -> Outgoing:
+        bump = self.transactional_id is not None and self.producer_id >= 0
+        return Outgoing(
+            Step.INIT_PRODUCER_ID,
+            InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                # An idempotent producer has no transactions to time out; Java sends the maximum there.
+                transaction_timeout_ms=self.timeout_ms if self.transactional_id is not None else 0x7FFFFFFF,
+                producer_id=self.producer_id if bump else -1,
+                producer_epoch=self.producer_epoch if bump else -1,
+            ),
+            "transaction" if self.transactional_id is not None else "",
+            self.transactional_id or "",
+            5,
+        )
+
+    def _add_partitions_request(self) -> Outgoing:
+        partitions = list(self._to_add)
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for tp in partitions:
+            topics.setdefault(tp.topic, AddPartitionsToTxnTopic(name=tp.topic)).partitions.append(tp.partition)
+        return Outgoing(
+            Step.ADD_PARTITIONS,
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.transactional_id or "",
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.producer_epoch,
+                v3_and_below_topics=list(topics.values()),
+            ),
+            "transaction",
+            self.transactional_id or "",
+            3,
+            partitions=partitions,
+        )
+
+    def _offsets_request(self, job: OffsetsJob) -> Outgoing:
+        if self.version < 2 and not job.added:
+            return Outgoing(
+                Step.ADD_OFFSETS,
+                AddOffsetsToTxnRequest(
+                    transactional_id=self.transactional_id or "",
+                    producer_id=self.producer_id,
+                    producer_epoch=self.producer_epoch,
+                    group_id=job.group.group_id,
+                ),
+                "transaction",
+                self.transactional_id or "",
+                4,
+                job=job,
+            )
+        topics: dict[str, TxnOffsetCommitRequestTopic] = {}
+        for tp, committed in job.offsets.items():
+            topics.setdefault(tp.topic, TxnOffsetCommitRequestTopic(name=tp.topic)).partitions.append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=tp.partition,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    committed_metadata=committed.metadata,
+                )
+            )
+        self.started = True  # under TV2 the group's coordinator adds the group by itself
+        return Outgoing(
+            Step.COMMIT_OFFSETS,
+            TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id or "",
+                group_id=job.group.group_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                generation_id=job.group.generation_id,
+                member_id=job.group.member_id,
+                group_instance_id=job.group.group_instance_id,
+                topics=list(topics.values()),
+            ),
+            "group",
+            job.group.group_id,
+            5 if self.version >= 2 else 4,
+            job=job,
+        )
+
+    def _on_init(self, request: Outgoing, response: InitProducerIdResponse, now_ms: int) -> None:
+        code = code_of(response.error_code)
+        if code is ErrorCode.NONE:
+            self.producer_id = response.producer_id
+            self.producer_epoch = response.producer_epoch
+            self.needs_new_epoch = False
+            self._transition(TransactionState.READY)
+        elif not self._retried(request, code, now_ms):
+            self.fail(error_for(code, "InitProducerId was refused"))
+
+    def _on_add_partitions(self, request: Outgoing, response: AddPartitionsToTxnResponse, now_ms: int) -> None:
+        if self.state is TransactionState.ABORTING:
+            self.started = True  # some may have been added; the abort must reach the coordinator
+            return
+        retry: ErrorCode | None = None
+        for topic in response.results_by_topic_v3_and_below:
+            for result in topic.results_by_partition:
+                tp = TopicPartition(topic.name, result.partition_index)
+                code = code_of(result.partition_error_code)
+                if code is ErrorCode.NONE:
+                    self._to_add.pop(tp, None)
+                    self._added[tp] = None
+                    self.started = True
+                elif code is ErrorCode.OPERATION_NOT_ATTEMPTED:
+                    continue  # another partition of the request was refused; its error tells why
+                elif code in _FENCED:
+                    self.fail(error_for(code, "a newer producer has this transactional id"))
+                    return
+                elif code.retriable or code in _LOST_COORDINATOR:
+                    retry = code
+                elif code in _ABORTABLE or code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    self._make_abortable(error_for(code, topic=tp.topic, partition=tp.partition))
+                    return
+                else:
+                    self.fail(error_for(code, "AddPartitionsToTxn was refused", topic=tp.topic, partition=tp.partition))
+                    return
+        if retry is not None:
+            self._retried(request, retry, now_ms)
+
+    def _on_add_offsets(self, request: Outgoing, response: AddOffsetsToTxnResponse, now_ms: int) -> None:
+        code = code_of(response.error_code)
+        job = request.job
+        if job is None:
+            raise InvariantViolated("AddOffsetsToTxn without offsets")
+        if code is ErrorCode.NONE:
+            job.added = True
+            self.started = True
+        elif code in _FENCED:
+            self.fail(error_for(code, "a newer producer has this transactional id"))
+        elif code in _ABORTABLE or code in _ABORTABLE_OFFSETS:
+            self._make_abortable(
+                error_for(code, f"offsets of group {job.group.group_id!r} cannot join the transaction")
+            )
+        elif not self._retried(request, code, now_ms):
+            self.fail(error_for(code, "AddOffsetsToTxn was refused"))
+
+    def _on_commit_offsets(self, request: Outgoing, response: TxnOffsetCommitResponse, now_ms: int) -> None:
+        job = request.job
+        if job is None:
+            raise InvariantViolated("TxnOffsetCommit without offsets")
+        retry: ErrorCode | None = None
+        for topic in response.topics:
+            for partition in topic.partitions:
+                code = code_of(partition.error_code)
+                if code is ErrorCode.NONE:
+                    continue
+                error = error_for(
+                    code,
+                    f"offsets of group {job.group.group_id!r} were refused",
+                    topic=topic.name,
+                    partition=partition.partition_index,
+                )
+                if code in _FENCED:
+                    self.fail(error)
+                    return
+                if code in _ABORTABLE or code in _ABORTABLE_OFFSETS:
+                    self._make_abortable(error)
+                    return
+                if not (code.retriable or code in _LOST_COORDINATOR):
+                    self.fail(error)
+                    return
+                retry = code
+        if retry is not None:
+            self._retried(request, retry, now_ms)
+            return
+        job.done = True
+        if job in self._jobs:
+            self._jobs.remove(job)
+
+    def _on_end(self, request: Outgoing, response: EndTxnResponse, now_ms: int) -> None:
+        code = code_of(response.error_code)
+        if code is ErrorCode.NONE:
+            if self.version >= 2 and response.producer_id >= 0:
+                self.producer_id = response.producer_id
+                self.producer_epoch = response.producer_epoch
+                self.needs_new_epoch = False
+            self._ended()
+        elif code in _FENCED:
+            self.fail(error_for(code, "a newer producer has this transactional id, or the transaction timed out"))
+        elif code in _ABORTABLE and self.state is TransactionState.COMMITTING:
+            self._make_abortable(error_for(code, "the transaction cannot be committed"))
+        elif not self._retried(request, code, now_ms):
+            self.fail(error_for(code, "EndTxn was refused"))
+
+    def _retried(self, request: Outgoing, code: ErrorCode, now_ms: int) -> bool:
+        """Whether the request is to be sent again; if so, when and by whom is noted."""
+        if not (code.retriable or code in _LOST_COORDINATOR):
+            return False
+        if code in _LOST_COORDINATOR:
+            self.lost_coordinator = (request.coordinator, request.key)
+        hurry = code is ErrorCode.CONCURRENT_TRANSACTIONS
+        pause = min(CONCURRENT_BACKOFF_MS, self.retry_backoff_ms) if hurry else self.retry_backoff_ms
+        self._not_before_ms = now_ms + pause
+        return True
+
+    def _ended(self) -> None:
+        self.started = False
+        self.error = None
+        self._to_add.clear()
+        self._added.clear()
+        self._jobs.clear()
+        if self.needs_new_epoch:
+            self._transition(TransactionState.INITIALIZING)
+        else:
+            self._transition(TransactionState.READY)
+
+    def _make_abortable(self, error: KafkaError) -> None:
+        if self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+            self.error = error
+            self._drop_jobs(error)
+            self._to_add.clear()
+            self._transition(TransactionState.ABORTABLE_ERROR)
+
+    def _drop_jobs(self, error: KafkaError) -> None:
+        for job in self._jobs:
+            if not job.done:
+                job.error = error
+        self._jobs.clear()
+
+    def _transition(self, state: TransactionState) -> None:
+        if self.state not in VALID_PREVIOUS[state]:
+            raise InvariantViolated(f"a producer cannot become {state.value} from {self.state.value}")
+        self.state = state
