@@ -59,7 +59,7 @@ class TransactionCoordinator:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.host: ShardHost[TransactionShard] = ShardHost(
-            TRANSACTION_TOPIC, node, self._make_shard, lambda: node.image.partition_count(TRANSACTION_TOPIC)
+            TRANSACTION_TOPIC, node, self._make_shard, self._partition_count
         )
         self.markers = MarkerChannel(_NodeCourier(node), self._complete)
         self.producer_ids = ProducerIds(lambda done: node.controller.allocate_producer_ids(done))
@@ -95,10 +95,14 @@ class TransactionCoordinator:
     def _make_shard(self, partition: int, leader_epoch: int) -> TransactionShard:
         return TransactionShard(partition, leader_epoch, self, self._record_version)
 
+    def _partition_count(self) -> int:
+        topic = self.node.image.topic(TRANSACTION_TOPIC)
+        return 0 if topic is None else len(topic.partitions)
+
     @property
     def transaction_version(self) -> int:
         """The finalized level of the feature transaction.version."""
-        return self.node.image.features.get("transaction.version", 0)
+        return self.node.image.feature("transaction.version")
 
     def _record_version(self) -> int:
         return 1 if self.transaction_version >= 1 else 0

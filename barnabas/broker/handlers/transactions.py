@@ -1,0 +1,390 @@
+"""Transactions: producers to their coordinator, coordinators to partition leaders, and the tools that look at both.
+
+InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2, DescribeTransactions 0,
+ListTransactions 0–2; TxnOffsetCommit 0–5 is `group_offsets`'.
+
+Behaviour: requests are checked against the image here and decided by the shard of the transactional id
+(`coordinator/transactions.py`); answers leave once the decision is committed. AddPartitionsToTxn adds all partitions or none:
+an unknown one makes the others OPERATION_NOT_ATTEMPTED.
+
+Version notes: INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED below InitProducerId 4, AddPartitionsToTxn 2, AddOffsetsToTxn 2 and
+EndTxn 2. InitProducerId 3 names the producer that goes on (KIP-360), 6 asks for two-phase commit (KIP-939; not advertised,
+keeping a prepared transaction is refused so far). AddPartitionsToTxn 4–5 come from brokers, many transactions at once, with 5 for
+clients of TV2. EndTxn 5 is TV2: it answers the identity for the next transaction (KIP-890). ListTransactions 1 filters by age,
+2 by a pattern: Kafka's is RE2, ours Python's, so patterns are bounded in length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
+from barnabas.broker.coordinator.marker_writer import write_markers as append_markers
+from barnabas.broker.coordinator.transaction_shard import ProducerIdentity
+from barnabas.broker.coordinator.transaction_state import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    TopicPartition,
+    TransactionMetadata,
+    TransactionState,
+)
+from barnabas.broker.handlers.group_offsets import refuse_offset_request, txn_offset_commit
+from barnabas.broker.router import Call, Pending, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsTransactionState,
+    TopicData,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
+    "describe_transactions",
+    "end_txn",
+    "init_producer_id",
+    "list_transactions",
+    "refuse",
+    "txn_offset_commit",
+    "write_txn_markers",
+]
+
+PATTERN_LENGTH_MAX = 256  # of ListTransactions 2: Python's matcher may take exponential time in it
+_STATES = {state.label: state for state in TransactionState}
+_FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
+
+
+def _code(call: Call[Any], error: BrokerError) -> ErrorCode:
+    """The error's code as a client of this version knows it."""
+    if error.code is ErrorCode.PRODUCER_FENCED and call.version < _FENCED_SINCE.get(type(call.request), 0):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error.code
+
+
+@handles(InitProducerIdRequest)
+def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending:
+    """A producer id with its epoch; over an ongoing transaction, CONCURRENT_TRANSACTIONS until that is aborted."""
+    request = call.request
+    expected: ProducerIdentity | None = None
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    if request.producer_id != NO_PRODUCER_ID:
+        expected = ProducerIdentity(request.producer_id, request.producer_epoch)
+    if request.keep_prepared_txn:
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+    pending = Pending()
+
+    def done(outcome: ProducerIdentity | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            pending.resolve(refuse(call, outcome))
+        else:
+            pending.resolve(
+                InitProducerIdResponse(producer_id=outcome.producer_id, producer_epoch=outcome.producer_epoch)
+            )
+
+    node.transactions.init_producer_id(
+        request.transactional_id, request.transaction_timeout_ms, expected, done, two_phase=request.enable_2pc
+    )
+    return pending
+
+
+@handles(AddPartitionsToTxnRequest)
+def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> Pending:
+    """Adds partitions to one transaction (≤ v3), or adds to or verifies many for a broker."""
+    request = call.request
+    pending = Pending()
+    if call.version < 4:
+        single = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        _add_or_verify(
+            node,
+            call,
+            single,
+            lambda results: pending.resolve(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)),
+        )
+        return pending
+    response = AddPartitionsToTxnResponse()
+    open_transactions = len(request.transactions)
+
+    def done(result: AddPartitionsToTxnResult, results: list[AddPartitionsToTxnTopicResult]) -> None:
+        nonlocal open_transactions
+        result.topic_results = results
+        open_transactions -= 1
+        if not open_transactions:
+            pending.resolve(response)
+
+    for transaction in request.transactions:
+        result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
+        response.results_by_transaction.append(result)
+        _add_or_verify(node, call, transaction, lambda results, result=result: done(result, results))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+    if not request.transactions:
+        pending.resolve(response)
+    return pending
+
+
+def _add_or_verify(
+    node: Node,
+    call: Call[AddPartitionsToTxnRequest],
+    transaction: AddPartitionsToTxnTransaction,
+    done: Callable[[list[AddPartitionsToTxnTopicResult]], None],
+) -> None:
+    partitions = [(topic.name, partition) for topic in transaction.topics for partition in topic.partitions]
+    unknown = {key for key in partitions if node.image.partition(*key) is None}
+    if unknown:
+        done(
+            _results(
+                transaction.topics,
+                lambda key: (
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+                ),
+            )
+        )
+        return
+    producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+
+    def refused(error: BrokerError) -> None:
+        code = _code(call, error)
+        done(_results(transaction.topics, lambda _key: code))
+
+    def added(error: BrokerError | None) -> None:
+        if error is None:
+            done(_results(transaction.topics, lambda _key: ErrorCode.NONE))
+        else:
+            refused(error)
+
+    if transaction.verify_only:
+        try:
+            errors = node.transactions.verify_partitions(transaction.transactional_id, producer, partitions)
+        except BrokerError as error:
+            refused(error)
+            return
+        done(_results(transaction.topics, lambda key: errors[key]))
+        return
+    node.transactions.add_partitions(
+        transaction.transactional_id, producer, partitions, 2 if call.version >= 5 else 0, added
+    )
+
+
+def _results(
+    topics: Iterable[AddPartitionsToTxnTopic], code_of: Callable[[TopicPartition], ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=partition, partition_error_code=code_of((topic.name, partition))
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+@handles(AddOffsetsToTxnRequest)
+def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pending:
+    """Adds the group's partition of `__consumer_offsets` to the transaction."""
+    request = call.request
+    partition = node.groups.host.partition_of(request.group_id)
+    pending = Pending()
+
+    def done(error: BrokerError | None) -> None:
+        pending.resolve(AddOffsetsToTxnResponse() if error is None else refuse(call, error))
+
+    node.transactions.add_partitions(
+        request.transactional_id,
+        ProducerIdentity(request.producer_id, request.producer_epoch),
+        [(OFFSETS_TOPIC, partition)],
+        0,
+        done,
+    )
+    return pending
+
+
+@handles(EndTxnRequest)
+def end_txn(node: Node, call: Call[EndTxnRequest]) -> Pending:
+    """Commits or aborts; answered when that is decided for good, before the markers are written."""
+    request = call.request
+    pending = Pending()
+
+    def done(outcome: ProducerIdentity | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            pending.resolve(refuse(call, outcome))
+        else:
+            pending.resolve(EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.producer_epoch))
+
+    node.transactions.end_transaction(
+        request.transactional_id,
+        ProducerIdentity(request.producer_id, request.producer_epoch),
+        commit=request.committed,
+        transaction_version=2 if call.version >= 5 else 0,
+        done=done,
+    )
+    return pending
+
+
+@handles(WriteTxnMarkersRequest)
+def write_txn_markers(node: Node, call: Call[WriteTxnMarkersRequest]) -> Pending:
+    """Markers into partitions this node leads, from a coordinator or from an administrator who ends a hanging transaction."""
+    pending = Pending()
+    append_markers(node, call.request, pending.resolve)
+    return pending
+
+
+@handles(DescribeTransactionsRequest)
+def describe_transactions(node: Node, call: Call[DescribeTransactionsRequest]) -> DescribeTransactionsResponse:
+    """Transactional ids in full, as committed."""
+    states = []
+    for transactional_id in call.request.transactional_ids:
+        try:
+            states.append(_described(node.transactions.describe(transactional_id)))
+        except BrokerError as error:
+            states.append(
+                DescribeTransactionsTransactionState(error_code=error.code, transactional_id=transactional_id)
+            )
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+def _described(metadata: TransactionMetadata) -> DescribeTransactionsTransactionState:
+    topics: dict[str, TopicData] = {}
+    for topic, partition in sorted(metadata.partitions):
+        topics.setdefault(topic, TopicData(topic=topic)).partitions.append(partition)
+    return DescribeTransactionsTransactionState(
+        transactional_id=metadata.transactional_id,
+        transaction_state=metadata.state.label,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.started_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=list(topics.values()),
+    )
+
+
+@handles(ListTransactionsRequest)
+def list_transactions(node: Node, call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
+    """The transactional ids this node coordinates, filtered."""
+    request = call.request
+    transactions = node.transactions.all_transactions()
+    pattern = _pattern(request.transactional_id_pattern)
+    states = {_STATES[name] for name in request.state_filters if name in _STATES}
+    producer_ids = set(request.producer_id_filters)
+    now_ms = node.clock.now_ms()
+
+    def wanted(metadata: TransactionMetadata) -> bool:
+        return (
+            (not producer_ids or metadata.producer_id in producer_ids)
+            and (not request.state_filters or metadata.state in states)
+            and (request.duration_filter < 0 or now_ms - metadata.started_ms > request.duration_filter)
+            and (pattern is None or pattern.fullmatch(metadata.transactional_id) is not None)
+        )
+
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
+        transaction_states=[
+            ListTransactionsTransactionState(
+                transactional_id=metadata.transactional_id,
+                producer_id=metadata.producer_id,
+                transaction_state=metadata.state.label,
+            )
+            for metadata in transactions
+            if wanted(metadata)
+        ],
+    )
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    if not text:
+        return None
+    if len(text) > PATTERN_LENGTH_MAX:
+        raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION) from None
+
+
+def refuse(call: Call[Any], error: BrokerError) -> Any:
+    """The answer that carries one error for the whole request."""
+    request = call.request
+    code = _code(call, error)
+    if isinstance(request, InitProducerIdRequest):
+        return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+    if isinstance(request, EndTxnRequest):
+        return EndTxnResponse(error_code=code)
+    if isinstance(request, AddOffsetsToTxnRequest):
+        return AddOffsetsToTxnResponse(error_code=code)
+    if isinstance(request, AddPartitionsToTxnRequest):
+        return _refuse_add_partitions(call, code)
+    if isinstance(request, WriteTxnMarkersRequest):
+        return _refuse_markers(request, code)
+    if isinstance(request, DescribeTransactionsRequest):
+        return DescribeTransactionsResponse(
+            transaction_states=[
+                DescribeTransactionsTransactionState(error_code=code, transactional_id=transactional_id)
+                for transactional_id in request.transactional_ids
+            ]
+        )
+    if isinstance(request, ListTransactionsRequest):
+        return ListTransactionsResponse(error_code=code)
+    return refuse_offset_request(call, error)
+
+
+def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], code: ErrorCode) -> AddPartitionsToTxnResponse:
+    if call.version >= 4:
+        return AddPartitionsToTxnResponse(error_code=code)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_results(call.request.v3_and_below_topics, lambda _key: code)
+    )
+
+
+def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
+                            for partition in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
