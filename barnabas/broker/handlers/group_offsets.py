@@ -1,6 +1,6 @@
 """Offsets of consumer groups.
 
-OffsetCommit 2–10, OffsetFetch 1–10, OffsetDelete 0, TxnOffsetCommit 0–5.
+OffsetCommit 2–10, OffsetFetch 1–10, OffsetDelete 0 of the family `groups`, TxnOffsetCommit 0–5 of the family `transactions`.
 
 Behaviour: topics are looked up here, members and generations in the group's shard; an answer leaves when what it tells is
 committed. A commit of a topic or partition that is not there is refused alone; whatever concerns the group refuses the rest.
@@ -129,8 +129,14 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitRe
 def _lookup(node: Node, name: str, topic_id: bytes, *, by_id: bool) -> tuple[str, bytes, ErrorCode]:
     """Name and id of a topic, and the code for what is not there; the name is "" where there is no such topic."""
     if by_id:
-        return node.image.topic_name(topic_id) or "", topic_id, ErrorCode.UNKNOWN_TOPIC_ID
-    return name, node.image.topic_id(name) or NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        by_its_id = node.image.topic_by_id(topic_id)
+        return "" if by_its_id is None else by_its_id.name, topic_id, ErrorCode.UNKNOWN_TOPIC_ID
+    return name, _topic_id(node, name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _topic_id(node: Node, name: str) -> bytes:
+    topic = node.image.topic(name)
+    return NO_TOPIC_ID if topic is None else topic.topic_id
 
 
 def _refuse_all(answers: list[Any], error: BrokerError) -> None:
@@ -313,9 +319,7 @@ def _fetch(
     topics = group.topics
     if topics is None:
         topics = [
-            OffsetFetchRequestTopics(
-                name=name, topic_id=node.image.topic_id(name) or NO_TOPIC_ID, partition_indexes=list(partitions)
-            )
+            OffsetFetchRequestTopics(name=name, topic_id=_topic_id(node, name), partition_indexes=list(partitions))
             for name, partitions in shard.offsets.topics(group.group_id).items()
         ]
         if by_id:
@@ -324,7 +328,8 @@ def _fetch(
     for topic in topics:
         name: str | None = topic.name
         if by_id:
-            name = node.image.topic_name(topic.topic_id)
+            known = node.image.topic_by_id(topic.topic_id)
+            name = None if known is None else known.name
         answers = [
             _position(shard, group.group_id, name, topic.topic_id, partition, stable=stable)
             for partition in topic.partition_indexes

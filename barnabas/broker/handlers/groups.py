@@ -25,7 +25,6 @@ from barnabas.broker.handlers.group_offsets import (
     offset_delete,
     offset_fetch,
     refuse_offset_request,
-    txn_offset_commit,
 )
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
@@ -69,7 +68,6 @@ __all__ = [
     "offset_fetch",
     "refuse",
     "sync_group",
-    "txn_offset_commit",
 ]
 
 TRANSACTION_TOPIC = "__transaction_state"
@@ -120,10 +118,13 @@ def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) ->
 
 def _coordinator(node: Node, topic: str, key: str) -> Coordinator:
     partition = partition_for(key, node.image.partition_count(topic))
-    endpoint = node.image.leader_endpoint(topic, partition)
-    if endpoint is None:
-        return _no_coordinator(key, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    return Coordinator(key=key, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, error_message="")
+    image = node.image.partition(topic, partition)
+    for broker, address in node.live_brokers():
+        if image is not None and broker.broker_id == image.leader:
+            return Coordinator(
+                key=key, node_id=broker.broker_id, host=address.host, port=address.port, error_message=""
+            )
+    return _no_coordinator(key, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def _no_coordinator(key: str, error: BrokerError) -> Coordinator:
