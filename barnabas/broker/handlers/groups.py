@@ -109,7 +109,7 @@ def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) ->
     found = _coordinator(node, topic, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        error_message=found.error_message or ErrorCode(found.error_code).name,  # "NONE" too, as in Kafka
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -265,7 +265,6 @@ def describe_groups(node: Node, call: Call[DescribeGroupsRequest]) -> DescribeGr
 
 def _describe(node: Node, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
     try:
-        _check_group_id(group_id)
         group = node.groups.shard_for(group_id).describe(group_id)
     except BrokerError as error:
         return _not_described(call, group_id, error)
@@ -280,7 +279,7 @@ def _not_described(call: Call[DescribeGroupsRequest], group_id: str, error: Brok
     dead = DescribedGroup(group_id=group_id, group_state="Dead")
     if call.version >= 6:  # KIP-1043: before, a group that is not there was a dead one
         dead.error_code, dead.error_message = error.code, error.message
-    if call.request.include_authorized_operations:
+    elif call.request.include_authorized_operations:
         dead.authorized_operations = GROUP_OPERATIONS
     return dead
 
@@ -315,7 +314,6 @@ def delete_groups(node: Node, call: Call[DeleteGroupsRequest]) -> Pending:
 
     for result in response.results:
         try:
-            _check_group_id(result.group_id)
             _delete(node, result, done)
         except BrokerError as error:
             done(result, error)
