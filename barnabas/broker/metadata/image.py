@@ -127,17 +127,27 @@ class MetadataImage:
         """The topic of that id, else None."""
         return self.topics_by_id.get(topic_id)
 
+    def topic_id(self, name: str) -> bytes | None:
+        """The id of a topic, else None."""
+        found = self.topics_by_name.get(name)
+        return None if found is None else found.topic_id
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic, else None."""
+        found = self.topics_by_id.get(topic_id)
+        return None if found is None else found.name
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, 0 where there is no such topic."""
+        found = self.topics_by_name.get(topic)
+        return 0 if found is None else len(found.partitions)
+
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
         """One partition, else None."""
         found = self.topics_by_name.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         return found.partitions[partition]
-
-    def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has; 0 where it does not exist."""
-        found = self.topics_by_name.get(topic)
-        return 0 if found is None else len(found.partitions)
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         """Every partition of the cluster, topic by topic."""

@@ -1,0 +1,83 @@
+"""The records that say what an image says: what a snapshot of it holds.
+
+A pure function of the image. Replaying its records into an empty image gives the same image again (property-tested).
+Features come first, metadata.version before all, as Kafka's reader asks for; records that this broker does not serve come last,
+in the order in which they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+    decode_record,
+)
+
+__all__ = ["snapshot_records"]
+
+METADATA_VERSION = "metadata.version"
+
+
+def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
+    """Every record of the image, none of them a change of another."""
+    for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
+        yield FeatureLevelRecord(name=name, feature_level=image.features[name])
+    for controller in image.controllers.values():
+        yield RegisterControllerRecord(
+            controller_id=controller.controller_id,
+            incarnation_id=controller.incarnation_id,
+            end_points=list(controller.end_points),
+            features=list(controller.features),
+        )
+    for broker in image.brokers.values():
+        cordoned = broker.cordoned_directories
+        yield RegisterBrokerRecord(
+            broker_id=broker.broker_id,
+            incarnation_id=broker.incarnation_id,
+            broker_epoch=broker.epoch,
+            end_points=list(broker.end_points),
+            features=list(broker.features),
+            rack=broker.rack,
+            fenced=broker.fenced,
+            in_controlled_shutdown=broker.in_controlled_shutdown,
+            log_dirs=list(broker.directories),
+            cordoned_log_dirs=None if cordoned is None else list(cordoned),
+        )
+    yield from _topics(image)
+    for (resource_type, resource_name), settings in image.configs.items():
+        for name, value in settings.items():
+            yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+    if image.next_producer_id:
+        yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    for value in image.foreign:
+        yield decode_record(value)
+
+
+def _topics(image: MetadataImage) -> Iterator[MetadataRecord]:
+    for topic in image.topics_by_name.values():
+        yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+        for number, partition in enumerate(topic.partitions):
+            yield PartitionRecord(
+                partition_id=number,
+                topic_id=topic.topic_id,
+                replicas=list(partition.replicas),
+                isr=list(partition.isr),
+                removing_replicas=list(partition.removing_replicas),
+                adding_replicas=list(partition.adding_replicas),
+                leader=partition.leader,
+                leader_recovery_state=partition.leader_recovery_state,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                directories=list(partition.directories),
+                eligible_leader_replicas=list(partition.eligible_leader_replicas) or None,
+                last_known_elr=list(partition.last_known_elr) or None,
+            )

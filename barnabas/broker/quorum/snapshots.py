@@ -1,0 +1,103 @@
+"""Snapshots of the metadata log: files `<end offset>-<epoch>.checkpoint` in Kafka's format (KIP-630).
+
+A snapshot stands for the log below its end offset. Its bytes are record batches: a control batch with SnapshotHeader, batches
+of records, a control batch with SnapshotFooter; offsets in it count from 0 and mean nothing.
+
+Plain functions: bytes in and out, and the few that touch the Disk. A file without its footer, or with a broken checksum, is no
+snapshot: it is passed over and the one before it is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Disk
+from barnabas.protocol.messages.internal import SnapshotFooterRecord, SnapshotHeaderRecord
+from barnabas.protocol.records import (
+    CONTROL_SNAPSHOT_FOOTER,
+    CONTROL_SNAPSHOT_HEADER,
+    NewRecord,
+    build_batch,
+    build_control_batch,
+    crc_ok,
+    decode_records,
+    iter_batches,
+    read_control,
+)
+from barnabas.protocol.schema import encode
+
+__all__ = ["SnapshotId", "decode_snapshot", "encode_snapshot", "list_snapshots", "read_snapshot", "snapshot_name"]
+
+BATCH_RECORDS: Final = 1024
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
+
+
+class SnapshotId(NamedTuple):
+    """Which part of the log a snapshot stands for."""
+
+    end_offset: int  # exclusive
+    epoch: int  # of the record before it
+
+
+def snapshot_name(snapshot: SnapshotId) -> str:
+    """The file's name in the folder of the metadata log."""
+    return f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
+
+
+def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
+    """The snapshots that are there, oldest first."""
+    found = (_NAME.match(name) for name in disk.listdir(directory))
+    return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
+
+
+def encode_snapshot(values: Iterable[bytes], *, epoch: int, last_timestamp_ms: int, now_ms: int) -> bytes:
+    """The bytes of a snapshot that holds `values` (encoded metadata records), in order."""
+    header = encode(SnapshotHeaderRecord(last_contained_log_timestamp=last_timestamp_ms), 0)
+    out = bytearray(build_control_batch([(CONTROL_SNAPSHOT_HEADER, header)], timestamp=now_ms, leader_epoch=epoch))
+    offset = 1
+    rest = iter(values)
+    while chunk := [NewRecord(None, value, now_ms) for value in islice(rest, BATCH_RECORDS)]:
+        out += build_batch(chunk, base_offset=offset, leader_epoch=epoch)
+        offset += len(chunk)
+    footer = encode(SnapshotFooterRecord(), 0)
+    out += build_control_batch(
+        [(CONTROL_SNAPSHOT_FOOTER, footer)], timestamp=now_ms, base_offset=offset, leader_epoch=epoch
+    )
+    return bytes(out)
+
+
+def decode_snapshot(data: bytes) -> Iterator[bytes]:
+    """The encoded metadata records of a snapshot, in order.
+
+    Raises:
+        RemoteProtocolError: a checksum is wrong, a batch is cut off, or header or footer is missing.
+    """
+    end = 0
+    ended = False
+    for position, header in iter_batches(data):
+        if not crc_ok(data, position, header):
+            raise RemoteProtocolError(f"snapshot: checksum of the batch at byte {position} is wrong")
+        records = decode_records(data, position, header)
+        if header.is_control:
+            kind = read_control(records[0]).type
+            if (kind == CONTROL_SNAPSHOT_HEADER) != (position == 0):
+                raise RemoteProtocolError("snapshot: does not begin with its header")
+            ended = kind == CONTROL_SNAPSHOT_FOOTER
+        elif position == 0:
+            raise RemoteProtocolError("snapshot: does not begin with its header")
+        else:
+            for record in records:
+                if record.value is not None:
+                    yield record.value
+        end = position + header.size_bytes
+    if not ended or end != len(data):
+        raise RemoteProtocolError(f"snapshot: no footer at its end, {len(data) - end} bytes left over")
+
+
+def read_snapshot(disk: Disk, directory: str, snapshot: SnapshotId) -> list[bytes]:
+    """The records of a snapshot. Raises RemoteProtocolError where it is damaged, OSError where it cannot be read."""
+    return list(decode_snapshot(disk.read(f"{directory}/{snapshot_name(snapshot)}")))
