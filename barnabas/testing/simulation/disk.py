@@ -1,0 +1,158 @@
+"""SimDisk: a machine's memory disk as one process sees it: with delays, a trace, and an end.
+
+Driven by: the Disk port. Emits: what MemoryDisk emits; a trace event for each change; OSError once the process is dead.
+
+`sync` takes time drawn from the seed, one after another as a device does them. The contents, what survives a kill or a
+power cut, and faults (`fail`) are the memory disk's own, which outlives the process.
+
+Invariants: a dead process changes nothing, through the disk or through a file it still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import zlib
+from collections.abc import Sequence
+
+from barnabas.ports import Buffer, DiskLock, File
+from barnabas.storage.disk import MemoryDisk
+from barnabas.testing.simulation.clock import SimRng
+from barnabas.testing.simulation.loop import SimLoop
+
+__all__ = ["SimDisk", "SimFile"]
+
+SYNC_MIN_US = 200
+SYNC_MAX_US = 5_000
+_US_PER_S = 1_000_000
+
+
+class SimFile:
+    """A file held by a simulated process."""
+
+    __slots__ = ("_disk", "inner")
+
+    def __init__(self, disk: SimDisk, inner: File) -> None:
+        self._disk = disk
+        self.inner = inner
+
+    @property
+    def path(self) -> str:
+        return self.inner.path
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self._disk.check_alive()
+        return self.inner.pread(size, offset)
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        self._disk.change(f"pwrite {self.path} {offset} {len(data)} {zlib.crc32(data):08x}")
+        self.inner.pwrite(data, offset)
+
+    def truncate(self, size: int) -> None:
+        self._disk.change(f"truncate {self.path} {size}")
+        self.inner.truncate(size)
+
+    def size(self) -> int:
+        self._disk.check_alive()
+        return self.inner.size()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class SimDisk:
+    """The Disk port of one process on a simulated machine.
+
+    Args:
+        name: the machine's, for the trace.
+        memory: the machine's disk.
+        loop: whose time `sync` takes.
+        rng: draws how much.
+    """
+
+    def __init__(self, name: str, memory: MemoryDisk, loop: SimLoop, rng: SimRng) -> None:
+        self._name = name
+        self._memory = memory
+        self._loop = loop
+        self._rng = rng
+        self._alive = True
+        self._busy_until_s = 0.0
+
+    def cut(self) -> None:
+        """The process is dead: no call has an effect from now on."""
+        self._alive = False
+
+    def check_alive(self) -> None:
+        if not self._alive:
+            raise OSError(errno.EIO, "the process is dead")
+
+    def change(self, what: str) -> None:
+        """Notes a change that is about to be made; refuses it to the dead."""
+        self.check_alive()
+        self._loop.trace.note(self._loop.now_ns, f"disk {self._name} {what}")
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.check_alive()
+        if create and not self._memory.exists(path):
+            self.change(f"create {path}")
+        return SimFile(self, self._memory.open(path, create=create))
+
+    def exists(self, path: str) -> bool:
+        self.check_alive()
+        return self._memory.exists(path)
+
+    def listdir(self, path: str) -> list[str]:
+        self.check_alive()
+        return self._memory.listdir(path)
+
+    def mkdir(self, path: str) -> None:
+        self.change(f"mkdir {path}")
+        self._memory.mkdir(path)
+
+    def remove(self, path: str) -> None:
+        self.change(f"remove {path}")
+        self._memory.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        self.change(f"remove_tree {path}")
+        self._memory.remove_tree(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.change(f"rename {source} {target}")
+        self._memory.rename(source, target)
+
+    def size(self, path: str) -> int:
+        self.check_alive()
+        return self._memory.size(path)
+
+    def read(self, path: str) -> bytes:
+        self.check_alive()
+        return self._memory.read(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.change(f"replace {path} {len(data)} {zlib.crc32(data):08x}")
+        self._memory.replace(path, data)
+
+    def lock(self, path: str) -> DiskLock:
+        self.change(f"lock {path}")
+        return self._memory.lock(path)
+
+    async def sync(self, files: Sequence[File]) -> None:
+        """Durable after one turn of the device; turns follow one another."""
+        self.change(f"sync {' '.join(file.path for file in files)}")
+        self._memory.on_sync = self._wait
+        await self._memory.sync([file.inner if isinstance(file, SimFile) else file for file in files])
+        self.change("synced")
+
+    def sync_now(self, files: Sequence[File]) -> None:
+        self.change(f"sync_now {' '.join(file.path for file in files)}")
+        self._memory.sync_now([file.inner if isinstance(file, SimFile) else file for file in files])
+
+    def available_bytes(self) -> int:
+        self.check_alive()
+        return self._memory.available_bytes()
+
+    async def _wait(self, files: Sequence[File]) -> None:
+        delay_us = SYNC_MIN_US + self._rng.randrange(SYNC_MAX_US - SYNC_MIN_US + 1)
+        self._busy_until_s = max(self._busy_until_s, self._loop.time()) + delay_us / _US_PER_S
+        await asyncio.sleep(self._busy_until_s - self._loop.time())

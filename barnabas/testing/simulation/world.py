@@ -1,0 +1,185 @@
+"""World: machines, their disks and links, one virtual time, one seed.
+
+Driven by: a test that starts programs on machines, kills them, cuts power and links, and waits.
+Emits: the results of programs; the trace; on failure an error that names the seed and the last events.
+
+A machine outlives its processes, as its disk does; it runs one process at a time. A crash first cuts the process's ports
+(network, then disk), then breaks the disk where power was lost, then cancels the process's tasks.
+
+Invariants: the same seed and program give the same trace, whatever PYTHONHASHSEED, machine or pace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from barnabas.errors import BarnabasError
+from barnabas.storage.disk import MemoryDisk
+from barnabas.testing.simulation.clock import SimClock, SimRng
+from barnabas.testing.simulation.disk import SimDisk
+from barnabas.testing.simulation.loop import SimLoop
+from barnabas.testing.simulation.network import Latency, SimHost, SimNetwork
+from barnabas.testing.simulation.process import Process
+from barnabas.testing.simulation.trace import Trace
+
+__all__ = ["Machine", "Ports", "Program", "World", "WorldFailed"]
+
+T = TypeVar("T")
+
+
+class WorldFailed(BarnabasError):
+    """A run failed; the message names the seed that repeats it. The failure itself is the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a program on a machine reaches the world through: the four ports of `barnabas.ports`."""
+
+    clock: SimClock
+    rng: SimRng
+    disk: SimDisk
+    network: SimHost
+
+
+Program = Callable[[Ports], Coroutine[Any, Any, T]]
+
+
+class Machine:
+    """A computer: a name in the network, a disk, a clock, and at most one running process.
+
+    Attributes:
+        disk: survives kills; `disk.fail(...)` makes its calls fail.
+        clock: `clock.skew_ms` sets its wall clock apart.
+        process: the running one, else None.
+        incarnation: how many processes were started.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.disk = MemoryDisk()
+        self.clock = SimClock(world.loop)
+        self.host = world.network.host(name)
+        self.process: Process | None = None
+        self.incarnation = 0
+        self._world = world
+        self._rng = SimRng(world.seed, f"machine {name}")
+
+    def start(self, program: Program[T], *, may_fail: bool = False) -> asyncio.Task[T]:
+        """Starts a process that runs `program(ports)`; returns its task. When the program ends, so does the process.
+
+        An exception of the program fails the world, unless `may_fail`: then it is for whoever awaits the task. The task of
+        a killed process is cancelled.
+        """
+        if self.process is not None:
+            raise RuntimeError(f"{self.process.label} still runs on {self.name}: kill it first")
+        self.incarnation += 1
+        process = Process(f"{self.name}#{self.incarnation}")
+        rng = SimRng(self._world.seed, process.label)
+        disk = SimDisk(self.name, self.disk, self._world.loop, rng)
+        process.on_death(self.host.kill)
+        process.on_death(disk.cut)
+        self.process = process
+        if not self.host.powered:
+            self.host.restore_power()
+        self._note(f"start {process.label}")
+        ports = Ports(self.clock, rng, disk, self.host)
+        return process.context.run(
+            lambda: self._world.loop.create_task(self._run(process, program, ports, may_fail), name="program")
+        )
+
+    def kill(self) -> None:
+        """SIGKILL: what was written stays in the page cache; connections are reset. No effect where nothing runs."""
+        if self.process is not None:
+            self._note(f"kill {self.process.label}")
+            self._end(self.process)
+            self.disk.kill()
+
+    def lose_power(self) -> None:
+        """Power cut: unsynced changes survive, tear or vanish by the seed; the network falls silent until the next start."""
+        self._note(f"lose power {self.name}")
+        self.host.lose_power()
+        if self.process is not None:
+            process, self.process = self.process, None
+            process.die()
+        self.disk.crash(self._rng)
+
+    async def _run(self, process: Process, program: Program[T], ports: Ports, may_fail: bool) -> T:
+        try:
+            return await program(ports)
+        except Exception as error:
+            if process.alive and not may_fail:
+                message = f"the program of {process.label} failed"
+                self._world.loop.call_exception_handler({"message": message, "exception": error})
+            raise
+        finally:
+            if process.alive:
+                self._note(f"end {process.label}")
+                self._world.loop.call_soon(self._retire, process)
+
+    def _retire(self, process: Process) -> None:
+        """After the program's end: what it left behind goes with it, as at any process's exit."""
+        if process.alive:
+            self._end(process)
+            self.disk.kill()
+
+    def _end(self, process: Process) -> None:
+        if self.process is process:
+            self.process = None
+        process.die()
+
+    def _note(self, what: str) -> None:
+        self._world.trace.note(self._world.loop.now_ns, what)
+
+
+class World:
+    """One simulated run.
+
+    Args:
+        seed: decides everything that is random.
+        latency: of links that have none of their own in `network.links`.
+        keep_trace: how many of the last events to keep in words; None keeps all.
+    """
+
+    def __init__(self, seed: int, *, latency: Latency | None = None, keep_trace: int | None = 40) -> None:
+        self.seed = seed
+        self.trace = Trace(keep=keep_trace)
+        self.loop = SimLoop(self.trace)
+        self.rng = SimRng(seed, "world")
+        self.network = SimNetwork(self.loop, SimRng(seed, "network"), latency)
+        self.machines: dict[str, Machine] = {}
+
+    def machine(self, name: str) -> Machine:
+        """The machine of this name, made on first use."""
+        if name not in self.machines:
+            self.machines[name] = Machine(self, name)
+        return self.machines[name]
+
+    def run(self, main: Coroutine[Any, Any, T], *, time_limit_s: float = 24 * 3600.0) -> T:
+        """Runs the test's own coroutine to its end, with everything it starts; returns its result.
+
+        Raises:
+            WorldFailed: it failed, or something else did that nobody handled, or `time_limit_s` virtual seconds passed.
+        """
+        try:
+            result: T = self.loop.run(main, time_limit_s=time_limit_s)
+        except Exception as failure:
+            report = "\n  ".join(self.trace.last())
+            raise WorldFailed(
+                f"seed {self.seed} failed at {self.loop.time():.6f} s: {type(failure).__name__}: {failure}\n  {report}"
+            ) from failure
+        return result
+
+    def close(self) -> None:
+        """Ends every process, so that nothing is left to the garbage collector."""
+        for machine in self.machines.values():
+            machine.kill()
+        self.loop.close()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
