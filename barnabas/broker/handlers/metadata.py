@@ -1,0 +1,342 @@
+"""ApiVersions (key 18) 0 to 4, Metadata (3) 0 to 13, DescribeCluster (60) 0 to 2, DescribeTopicPartitions (75) 0.
+
+Behaviour: all are answered from the metadata image of this node. Metadata creates a missing topic where both the request and
+`auto.create.topics.enable` allow it, and answers once the image has it (Kafka answers UNKNOWN_TOPIC_OR_PARTITION and lets the
+client ask again: a deviation that saves the client a back-off). ApiVersions in an unknown version is answered by
+`unsupported_api_versions`, in version 0 (KIP-511).
+
+Version notes: Metadata v0 takes an empty list for all topics, v1 null; v4 allow_auto_topic_creation; v10 topic ids in answers, v12
+in requests; v13 a top-level error, never used here. ApiVersions v3 validates the client's software name and version, and
+hides features with a minimum of 0 (KAFKA-17011), v4 shows them. DescribeCluster v1 endpoint types, v2 fenced brokers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.broker.router import Call, Pending, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import TOPIC_NAME_LENGTH_MAX
+from barnabas.protocol.messages.metadata import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Cursor,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    FinalizedFeatureKey,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    SupportedFeatureKey,
+)
+from barnabas.protocol.registry import API, API_VERSIONS_KEY
+
+if TYPE_CHECKING:
+    from barnabas.broker.metadata.image import PartitionImage, TopicImage
+    from barnabas.broker.node import Node
+
+__all__ = [
+    "api_versions",
+    "describe_cluster",
+    "describe_topic_partitions",
+    "metadata",
+    "refuse",
+    "unsupported_api_versions",
+]
+
+NO_ID: Final = bytes(16)
+BROKERS: Final = 1  # endpoint types of DescribeCluster
+CONTROLLERS: Final = 2
+# Bits are operation codes of Kafka's ACLs; without an authorizer everybody may do everything.
+TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+NOT_ASKED: Final = -(2**31)
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+# -- ApiVersions -------------------------------------------------------------------------------------------------------
+
+
+@handles(ApiVersionsRequest)
+def api_versions(node: Node, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
+    """What this broker serves, and the features of the cluster."""
+    request = call.request
+    if call.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    image = node.image
+    broker = image.brokers.get(node.config.node_id)
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[1])
+            for api in API.values()
+        ],
+        supported_features=[
+            SupportedFeatureKey(
+                name=feature.name,
+                min_version=feature.min_supported_version,
+                max_version=feature.max_supported_version,
+            )
+            for feature in (broker.features if broker is not None else ())
+            if call.version >= 4 or feature.min_supported_version > 0
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in image.features.items()
+        ],
+    )
+
+
+def unsupported_api_versions(served: tuple[int, int]) -> ApiVersionsResponse:
+    """The answer, in version 0, to an ApiVersions request of an unknown version: the error and the range that is served."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(api_key=API_VERSIONS_KEY, min_version=served[0], max_version=served[1])],
+    )
+
+
+# -- Metadata ----------------------------------------------------------------------------------------------------------
+
+
+@handles(MetadataRequest)
+def metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse | Pending:
+    """Brokers, and the topics that were asked for."""
+    request = call.request
+    creates = request.allow_auto_topic_creation and node.config.get_bool("auto.create.topics.enable")
+    missing = [
+        topic.name
+        for topic in request.topics or ()
+        if topic.name is not None and topic.topic_id == NO_ID and node.image.topic(topic.name) is None
+    ]
+    if not creates or not missing:
+        return _metadata(node, call, {})
+    pending = Pending(blocks=True)
+    errors: dict[str, BrokerError] = {}
+    open_names = dict.fromkeys(name for name in missing if _is_topic_name(name))
+    if not open_names:
+        return _metadata(node, call, {})
+
+    def created(name: str, error: BrokerError | None) -> None:
+        open_names.pop(name, None)
+        if error is not None:
+            errors[name] = error
+        if not open_names:
+            pending.resolve(_metadata(node, call, errors))
+
+    for name in list(open_names):
+        node.controller.ensure_topic(name, lambda error, name=name: created(name, error))
+    return pending
+
+
+def _metadata(node: Node, call: Call[MetadataRequest], errors: dict[str, BrokerError]) -> MetadataResponse:
+    request = call.request
+    image = node.image
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    alive = {broker.broker_id for broker, _ in node.live_brokers()}
+    if request.topics is None or (call.version == 0 and not request.topics):
+        topics = [_topic(topic, alive, operations) for topic in image.topics_by_name.values()]
+    else:
+        topics = []
+        for asked in request.topics:
+            by_id = asked.topic_id != NO_ID
+            found = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name or "")
+            if found is not None:
+                topics.append(_topic(found, alive, operations))
+                continue
+            if by_id:
+                topics.append(
+                    MetadataResponseTopic(
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                        name=None if call.version >= 12 else "",
+                        topic_id=asked.topic_id,
+                    )
+                )
+                continue
+            name = asked.name or ""
+            if name in errors:
+                code = errors[name].code
+            elif _is_topic_name(name):
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            topics.append(
+                MetadataResponseTopic(error_code=code, name=name, is_internal=node.replicas.is_internal(name))
+            )
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
+            for broker, address in node.live_brokers()
+        ],
+        cluster_id=node.cluster_id,
+        controller_id=node.config.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _topic(topic: TopicImage, alive: set[int], operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in ("__consumer_offsets", "__transaction_state"),
+        partitions=[
+            MetadataResponsePartition(
+                error_code=_leader_error(partition, alive),
+                partition_index=number,
+                leader_id=partition.leader if partition.leader in alive else -1,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=[replica for replica in partition.replicas if replica not in alive],
+            )
+            for number, partition in enumerate(topic.partitions)
+        ],
+        topic_authorized_operations=operations,
+    )
+
+
+def _leader_error(partition: PartitionImage, alive: set[int]) -> ErrorCode:
+    return ErrorCode.NONE if partition.leader in alive else ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _is_topic_name(name: str) -> bool:
+    return bool(_TOPIC_NAME.fullmatch(name)) and len(name) <= TOPIC_NAME_LENGTH_MAX and name not in (".", "..")
+
+
+# -- DescribeCluster ---------------------------------------------------------------------------------------------------
+
+
+@handles(DescribeClusterRequest)
+def describe_cluster(node: Node, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
+    """The brokers of the cluster."""
+    request = call.request
+    if request.endpoint_type != BROKERS:
+        raise BrokerError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if request.endpoint_type == CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
+            + ("CONTROLLER" if request.endpoint_type == CONTROLLERS else str(request.endpoint_type)),
+        )
+    brokers = node.registered_brokers() if request.include_fenced_brokers else node.live_brokers()
+    return DescribeClusterResponse(
+        endpoint_type=BROKERS,
+        cluster_id=node.cluster_id,
+        controller_id=node.config.node_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.broker_id,
+                host=address.host,
+                port=address.port,
+                rack=broker.rack,
+                is_fenced=broker.fenced,
+            )
+            for broker, address in brokers
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+# -- DescribeTopicPartitions -------------------------------------------------------------------------------------------
+
+
+@handles(DescribeTopicPartitionsRequest)
+def describe_topic_partitions(
+    node: Node, call: Call[DescribeTopicPartitionsRequest]
+) -> DescribeTopicPartitionsResponse:
+    """Topics by name, in pages of partitions (KIP-966)."""
+    request = call.request
+    image = node.image
+    limit = min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit"))
+    if limit <= 0:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    asked = {topic.name for topic in request.topics}
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    names = sorted(asked or image.topics_by_name)
+    response = DescribeTopicPartitionsResponse()
+    alive = {broker.broker_id for broker, _ in node.live_brokers()}
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        if limit <= 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topic(name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        page = list(enumerate(topic.partitions))[first : first + limit]
+        limit -= len(page)
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=node.replicas.is_internal(name),
+                partitions=[_described(number, partition, alive) for number, partition in page],
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        if first + len(page) < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=first + len(page))
+            break
+    return response
+
+
+def _described(number: int, partition: PartitionImage, alive: set[int]) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=_leader_error(partition, alive),
+        partition_index=number,
+        leader_id=partition.leader if partition.leader in alive else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.eligible_leader_replicas),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=[replica for replica in partition.replicas if replica not in alive],
+    )
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def refuse(call: Call[Any], error: BrokerError) -> Any:
+    """The error of the whole request in this API's way."""
+    request = call.request
+    if isinstance(request, ApiVersionsRequest):
+        return ApiVersionsResponse(error_code=error.code)
+    if isinstance(request, MetadataRequest):
+        return MetadataResponse(
+            error_code=error.code,
+            topics=[
+                MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id)
+                for topic in request.topics or ()
+            ],
+        )
+    if isinstance(request, DescribeClusterRequest):
+        return DescribeClusterResponse(error_code=error.code, error_message=error.message)
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name) for topic in request.topics
+        ]
+    )

@@ -1,0 +1,149 @@
+"""ListOffsets (key 2), versions 1 to 11, and OffsetForLeaderEpoch (key 23), versions 2 to 4.
+
+Behaviour: ListOffsets finds the first offset at or after a timestamp below the high watermark (read_committed: below the last
+stable offset), or by a special timestamp: -1 latest, -2 earliest, -3 the record with the greatest timestamp (v7), -4 earliest
+local (v8), -5 latest tiered (v9) and -6 earliest pending upload (v11): without tiered storage -4 is the log start, the last two
+are unknown (-1). OffsetForLeaderEpoch tells where an epoch ends, for clients that look for truncation (KIP-320).
+
+A partition named twice in ListOffsets is answered INVALID_REQUEST, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from barnabas.broker.replica.machine import Replica
+from barnabas.broker.router import Call, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.offsets import (
+    EpochEndOffset,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["list_offsets", "offset_for_leader_epoch", "refuse"]
+
+READ_COMMITTED: Final = 1
+CONSUMER: Final = -1
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+# The first version that knows a special timestamp.
+_SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+_Found = tuple[int, int, int]  # timestamp, offset, leader epoch; -1 each where unknown
+_UNKNOWN: Final[_Found] = (-1, -1, -1)
+
+
+@handles(ListOffsetsRequest)
+def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
+    """Offsets by timestamp; see the module's docstring."""
+    request = call.request
+    committed = request.isolation_level == READ_COMMITTED
+    named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for one in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=one.partition_index)
+            answers.append(answer)
+            try:
+                if named[topic.name, one.partition_index] > 1:
+                    raise BrokerError(ErrorCode.INVALID_REQUEST)
+                if one.timestamp < 0 and call.version < _SINCE.get(one.timestamp, 2**15):
+                    raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+                replica = node.replicas.leader(topic.name, one.partition_index)
+                replica.check_epoch(one.current_leader_epoch)
+                answer.timestamp, answer.offset, answer.leader_epoch = _find(replica, one.timestamp, committed)
+            except BrokerError as error:
+                answer.error_code = error.code
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+@handles(OffsetForLeaderEpochRequest)
+def offset_for_leader_epoch(node: Node, call: Call[OffsetForLeaderEpochRequest]) -> OffsetForLeaderEpochResponse:
+    """Where leader epochs end."""
+    topics = []
+    for topic in call.request.topics:
+        answers = []
+        for one in topic.partitions:
+            answer = EpochEndOffset(partition=one.partition)
+            answers.append(answer)
+            try:
+                replica = node.replicas.leader(topic.topic, one.partition)
+                replica.check_epoch(one.current_leader_epoch)
+                answer.leader_epoch, answer.end_offset = replica.log.epochs.end_offset_for_epoch(
+                    one.leader_epoch, replica.log.log_end_offset
+                )
+            except BrokerError as error:
+                answer.error_code = error.code
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def refuse(
+    call: Call[ListOffsetsRequest] | Call[OffsetForLeaderEpochRequest], error: BrokerError
+) -> ListOffsetsResponse | OffsetForLeaderEpochResponse:
+    """The same error for every partition."""
+    request = call.request
+    if isinstance(request, ListOffsetsRequest):
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error.code)
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[EpochEndOffset(partition=one.partition, error_code=error.code) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _find(replica: Replica, timestamp: int, committed: bool) -> _Found:
+    """Timestamp, offset and leader epoch of what was asked for; an unknown offset is no error."""
+    log = replica.log
+    end_offset = replica.last_stable_offset if committed else replica.high_watermark
+    if timestamp == LATEST:
+        return -1, end_offset, replica.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset, log.epochs.epoch_for_offset(log.log_start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _UNKNOWN
+    if timestamp == MAX_TIMESTAMP:
+        found = log.max_timestamp_offset(end_offset)
+    else:
+        found = log.offset_for_timestamp(timestamp, end_offset=end_offset)
+    return _UNKNOWN if found is None else (found.timestamp, found.offset, found.leader_epoch)

@@ -1,0 +1,260 @@
+"""Node: one broker, put together. The composition root of the broker package.
+
+Driven by: `start`, `stop`, `kill`; the metadata log, which calls `on_image` for every change.
+Emits: a served address; a data directory that another start, or Apache Kafka, can open.
+
+The four ports come in here and nowhere else. A node owns: the lock and identity of its data directory, the metadata
+controller, the replicas, the coordinators, the client connections, and the time of its wake-ups (`soon`, `call_later`).
+
+Invariants: no client is served before the node's own image holds its registration, unfenced; the clean-shutdown file is
+written last at a stop and taken away first at a start; after `fatal` nothing is acknowledged any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.coordinator.groups import GroupCoordinator
+from barnabas.broker.coordinator.transactions import TransactionCoordinator
+from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.lifecycle import Lifecycle
+from barnabas.broker.metadata.controller import Controller
+from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
+from barnabas.broker.replica.replicas import Election, Replicas
+from barnabas.broker.replica.upkeep import Upkeep
+from barnabas.broker.router import Router
+from barnabas.broker.server import Server
+from barnabas.broker.waiting import Timer, Timers
+from barnabas.errors import InvariantViolated
+from barnabas.ports import Clock, Disk, DiskLock, Network, Rng
+from barnabas.runtime.scope import Scope
+from barnabas.storage import checkpoints
+
+if TYPE_CHECKING:
+    from barnabas.broker.metadata.records import RegisteredEndpoint
+
+__all__ = ["Node"]
+
+log = logging.getLogger(__name__)
+
+LOCK_FILE: Final = ".lock"
+SOON_PASSES_MAX: Final = 10_000  # callbacks in one wake-up before the loop gets a breath
+# Requests of librdkafka, of the Java client and of aiokafka whose codecs are made before `ready`.
+HOT_ROUTES: Final = ((18, 3), (3, 12), (0, 10), (1, 16))
+
+
+class Node:
+    """One broker.
+
+    Attributes:
+        image: the metadata as this node has replayed it.
+        failure: what made the node stop by itself, else None.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        rng: Rng,
+        disk: Disk,
+        network: Network,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """Puts the parts together; touches neither disk nor network.
+
+        Args:
+            on_fatal: called once when the node cannot go on (disk failed, invariant broken); it has stopped serving then.
+        """
+        self.config = config
+        self.clock = clock
+        self.rng = rng
+        self.disk = disk
+        self.network = network
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.directory_id = b""
+        self.listener_name = "PLAINTEXT"
+        self.image = MetadataImage()
+        self.failure: BaseException | None = None
+        self.scope = Scope(f"node {config.node_id}", on_crash=self.fatal)
+        self._on_fatal = on_fatal
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._soon: list[Callable[[], None]] = []
+        self._soon_due = False
+        self._alive = False
+        self._lock: DiskLock | None = None
+        self._live_brokers: list[tuple[BrokerImage, RegisteredEndpoint]] = []
+        self._timers = Timers(clock, self._loop_call_later, self.fatal)
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.fetch_sessions = FetchSessions(
+            rng, clock.monotonic_ms, slots=config.get_int("max.incremental.fetch.session.cache.slots")
+        )
+        self.replicas = Replicas(self)
+        self.upkeep = Upkeep(self)
+        self.controller = Controller(self)
+        self.lifecycle = Lifecycle(self)
+        self.transactions = TransactionCoordinator(self)
+        self.groups = GroupCoordinator(self)
+        self.router = Router(self)
+        self.server = Server(self, self.router)
+
+    # -- life
+
+    async def start(self) -> tuple[str, int]:
+        """Opens the data directory, replays the metadata, recovers the logs, registers and serves.
+
+        Returns:
+            Host and port really bound.
+
+        Raises:
+            DirectoryInUse: another live process has the data directory.
+            OSError: the address is taken or the disk refuses.
+            BarnabasError: the data directory belongs to another node or cluster, or is damaged.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._alive = True
+        try:
+            self._lock = self.disk.lock(LOCK_FILE)
+            previous_epoch = self.lifecycle.open_directory()
+            clean = previous_epoch is not None
+            self.image = self.controller.load()
+            listener = self.config.listeners[0]
+            self.listener_name = listener.name
+            address = await self.server.listen(listener.host, listener.port)
+            await self.lifecycle.register(address, -1 if previous_epoch is None else previous_epoch)
+            elections = self.replicas.load(self.image, clean=clean)
+            self.transactions.start()
+            self.groups.start()
+            self._tell(elections)
+            self.upkeep.start()
+            await self.lifecycle.unfence()
+            for api_key, version in HOT_ROUTES:
+                self.router.route(api_key, version)
+            self.server.serve()
+        except BaseException:
+            self.kill()
+            raise
+        return address
+
+    async def stop(self) -> None:
+        """A clean stop: connections end, logs are synced and closed with their snapshots, then the mark of it is written."""
+        if not self._alive:
+            return
+        self.server.close()
+        self.transactions.stop()
+        self.groups.stop()
+        broker_epoch = await self.lifecycle.shut_down()
+        await self.scope.stop()
+        self._timers.stop()
+        self._run_soon()
+        self.replicas.close()
+        self.controller.close()
+        checkpoints.write_clean_shutdown(self.disk, broker_epoch)
+        self._alive = False
+        self._release()
+
+    def kill(self) -> None:
+        """Ends at once, as a crash does: nothing is written, nobody is told."""
+        self._alive = False
+        self._soon.clear()
+        self._timers.stop()
+        self.scope.cancel()
+        self.server.abort()
+        self._release()
+
+    def fatal(self, error: BaseException) -> None:
+        """The node cannot go on: it stops serving and tells its owner. What is on disk stays as it is."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        log.critical("node %d stops: %s", self.node_id, error, exc_info=isinstance(error, InvariantViolated))
+        self.kill()
+        if self._on_fatal is not None:
+            self._on_fatal(error)
+
+    # -- time
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Runs it at the end of the present wake-up, after every connection that had something to say."""
+        self._soon.append(callback)
+        if not self._soon_due and self._loop is not None:
+            self._soon_due = True
+            self._loop.call_soon(self._run_soon)
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Runs it after `delay_ms`; the result's `cancel` prevents it."""
+        return self._timers.call_later(delay_ms, callback)
+
+    def _loop_call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return (self._loop or asyncio.get_running_loop()).call_later(delay_s, callback)
+
+    def _run_soon(self) -> None:
+        passes = 0
+        soon = self._soon
+        while soon:
+            if passes > SOON_PASSES_MAX and self._loop is not None:
+                self._loop.call_soon(self._run_soon)
+                return
+            ready, soon[:] = soon[:], []
+            for callback in ready:
+                passes += 1
+                try:
+                    callback()
+                except InvariantViolated as error:
+                    self.fatal(error)
+                except Exception:
+                    log.exception("%r failed at the end of a wake-up", callback)
+        self._soon_due = False
+
+    # -- metadata
+
+    def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """The metadata log was replayed further: everything on this node follows it."""
+        self.image = image
+        if delta.brokers or not self._live_brokers:
+            self._live_brokers = self._with_address(image.alive_brokers())
+        if any(kind == 4 for kind, _ in delta.configs):
+            self.config.reconfigure(image.cluster_config, image.broker_config(self.node_id))
+            self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
+        self._tell(self.replicas.apply(image, delta))
+
+    def live_brokers(self) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
+        """Brokers that serve, with their addresses under the listener of our clients."""
+        return self._live_brokers
+
+    def registered_brokers(self) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
+        """All registered brokers, fenced ones too."""
+        return self._with_address(list(self.image.brokers.values()))
+
+    def _with_address(self, brokers: list[BrokerImage]) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
+        found = []
+        for broker in brokers:
+            address = broker.endpoint(self.listener_name)
+            if address is not None:
+                found.append((broker, address))
+        return found
+
+    def _tell(self, elections: list[Election]) -> None:
+        """Coordinators follow the leadership of their topics' partitions."""
+        for topic, partition, leader_epoch, leads in elections:
+            coordinator: Any
+            if topic == "__transaction_state":
+                coordinator = self.transactions
+            elif topic == "__consumer_offsets":
+                coordinator = self.groups
+            else:
+                continue
+            if leads:
+                coordinator.on_elected(partition, leader_epoch)
+            else:
+                coordinator.on_resigned(partition)
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()

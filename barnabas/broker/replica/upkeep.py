@@ -1,0 +1,108 @@
+"""Upkeep: what the logs of a node need as time goes by.
+
+Driven by: timers of the node, at Kafka's intervals. Emits: checkpoints, retention, syncs that were asked for by time, forgotten producers.
+
+Each pass walks the replicas in slices, so that a thousand partitions do not hold up the loop. Nothing here decides what is
+acknowledged. Beyond Kafka: every log.flush.offset.checkpoint.interval.ms what was written since is synced in the background,
+so that a recovery after a kill reads a minute of writes, not a whole segment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from barnabas.broker.replica.machine import Replica
+from barnabas.errors import BarnabasError
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["Upkeep"]
+
+log = logging.getLogger(__name__)
+
+SLICE: Final = 64  # replicas looked at in one go
+
+
+class Upkeep:
+    """The recurring work on a node's logs."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._written: dict[
+            Replica, tuple[int, int]
+        ] = {}  # (monotonic ms, log end) when unsynced writes were first seen
+
+    def start(self) -> None:
+        """Arms every timer."""
+        config = self._node.config
+        self._every(config.get_int("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint_high_watermarks)
+        self._every(config.get_int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint)
+        self._every(config.get_int("log.retention.check.interval.ms"), lambda: self._walk(self._retain))
+        self._every(
+            config.get_int("producer.id.expiration.check.interval.ms"), lambda: self._walk(self._expire_producers)
+        )
+        self._every(1_000, self._flush_by_time)
+
+    def _every(self, interval_ms: int, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except OSError as error:
+                self._node.fatal(error)
+                return
+            except BarnabasError as error:
+                log.error("upkeep: %s", error)
+            self._node.call_later(interval_ms, run)
+
+        self._node.call_later(interval_ms, run)
+
+    def _walk(self, look: Callable[[Replica], None]) -> None:
+        """`look` at every replica, a slice a turn."""
+        replicas = list(self._node.replicas.all())
+
+        def turn(start: int) -> None:
+            for replica in replicas[start : start + SLICE]:
+                if not replica.failed:
+                    look(replica)
+            if start + SLICE < len(replicas):
+                self._node.call_later(1, lambda: turn(start + SLICE))
+
+        turn(0)
+
+    def _checkpoint_high_watermarks(self) -> None:
+        self._node.replicas.write_high_watermarks()
+
+    def _checkpoint(self) -> None:
+        self._node.replicas.write_checkpoints()
+        for replica in self._node.replicas.all():
+            if not replica.failed and replica.log.log_end_offset > replica.log.recovery_point:
+                self._node.replicas.request_sync(replica)
+
+    def _retain(self, replica: Replica) -> None:
+        removed = replica.log.apply_retention(self._node.clock.now_ms(), replica.high_watermark)
+        if removed:
+            log.info(
+                "%r: %d segments went by retention, log starts at %d", replica, removed, replica.log.log_start_offset
+            )
+            replica.on_log_start_moved()
+
+    def _expire_producers(self, replica: Replica) -> None:
+        replica.log.expire_producers(self._node.clock.now_ms())
+
+    def _flush_by_time(self) -> None:
+        """flush.ms: what was written longer ago than that is synced."""
+        now_ms = self._node.clock.monotonic_ms()
+        for replica in self._node.replicas.all():
+            if replica.failed or replica.log.config.flush_ms >= 2**62:
+                continue
+            end = replica.log.log_end_offset
+            if end <= replica.log.recovery_point:
+                self._written.pop(replica, None)
+                continue
+            since, _ = self._written.setdefault(replica, (now_ms, end))
+            if now_ms - since >= replica.log.config.flush_ms:
+                self._written.pop(replica)
+                self._node.replicas.request_sync(replica)

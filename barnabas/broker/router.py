@@ -1,0 +1,219 @@
+"""Router: from the bytes of a request to the handler of its API, and from the handler's answer back to bytes.
+
+Driven by: `server.Connection`, one frame at a time, in the order of the connection.
+Emits: the bytes of the answer at once, or a `Pending` that will give them later, or nothing (Produce with acks=0).
+
+A handler is a plain function `handler(node, call) -> response | Pending | None` marked `@handles(Request)` in the module of its
+family, `broker/handlers/<family>.py`. Families are imported on their first request, so that a broker is ready before it knows
+how to do what nobody asked for. Each family offers `refuse(call, error) -> response`: the answer that carries one error for
+the whole request. A BrokerError that leaves a handler is translated there, and only there.
+
+Unknown API keys and versions are treated as Kafka does: the connection is closed, except that ApiVersions in an unknown
+version is answered in version 0 with UNSUPPORTED_VERSION and the range that is served (KIP-511).
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol import registry
+from barnabas.protocol.schema import codec, encode_parts
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+    from barnabas.broker.server import Connection
+
+__all__ = ["Call", "Handler", "Pending", "Refuse", "Route", "Router", "handles"]
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+H = TypeVar("H", bound=Callable[..., Any])
+
+# Answers of these carry record batches: they leave as a list of buffers, without a copy of the batches.
+_ANSWERS_WITH_RECORDS: Final = frozenset({1})
+_PREFIX: Final = Struct(">ii")  # length of the frame without itself, correlation id
+
+
+class Call(Generic[R]):
+    """One request on its way through a handler.
+
+    Views in `request` are valid only during the call: a handler that waits copies what it needs.
+    """
+
+    __slots__ = ("api_key", "client_host", "client_id", "connection", "request", "version")
+
+    def __init__(
+        self, request: R, version: int, api_key: int, client_id: str | None, connection: Connection, client_host: str
+    ) -> None:
+        self.request = request
+        self.version = version
+        self.api_key = api_key
+        self.client_id = client_id
+        self.connection = connection
+        self.client_host = client_host
+
+
+class Pending:
+    """An answer that comes later.
+
+    Args:
+        blocks: the request waits *before* its effect, so the later requests of its connection are held and reading pauses,
+            until `resolve` or `effected`. Otherwise it waits after its effect and only the order of answers waits for it.
+        on_closed: called once if the connection closes before `resolve`; the request must then have no effect any more.
+    """
+
+    __slots__ = ("_deliver", "_response", "_unblock", "blocks", "on_closed", "resolved")
+
+    def __init__(self, *, blocks: bool = False, on_closed: Callable[[], None] | None = None) -> None:
+        self.blocks = blocks
+        self.on_closed = on_closed
+        self.resolved = False
+        self._response: Any = None
+        self._deliver: Callable[[Any], None] | None = None
+        self._unblock: Callable[[], None] | None = None
+
+    def resolve(self, response: Any) -> None:
+        """Answers; `None` answers nothing (acks=0). A second call, or one after the connection closed, does nothing."""
+        if self.resolved:
+            return
+        self.resolved = True
+        self.on_closed = None
+        self._response = response
+        if self._deliver is not None:
+            self._deliver(response)
+            self._deliver = None
+        self.effected()
+
+    def effected(self) -> None:
+        """The effect of a blocking request has happened: later requests go on, the answer still waits."""
+        self.blocks = False
+        if self._unblock is not None:
+            unblock, self._unblock = self._unblock, None
+            unblock()
+
+    def closed(self) -> None:
+        """The connection is gone (server only): drops the request, tells the handler."""
+        if self.resolved:
+            return
+        self.resolved = True
+        self._deliver = self._unblock = None
+        if self.on_closed is not None:
+            on_closed, self.on_closed = self.on_closed, None
+            on_closed()
+
+    def attach(self, deliver: Callable[[Any], None], unblock: Callable[[], None] | None) -> None:
+        """Who takes the answer (router and server only); to be called before `resolve`."""
+        self._deliver = deliver
+        self._unblock = unblock
+
+    @property
+    def response(self) -> Any:
+        """The answer, where `resolved` came before the router saw this."""
+        return self._response
+
+
+Handler = Callable[["Node", Call[Any]], Any]
+Refuse = Callable[[Call[Any], BrokerError], Any]
+
+
+def handles(request: type[Any]) -> Callable[[H], H]:
+    """Marks a function as the handler of a request class."""
+
+    def mark(function: H) -> H:
+        function.__handles__ = request.API_KEY  # type: ignore[attr-defined]  # the mark is read by Router._handler
+        return function
+
+    return mark
+
+
+class Route:
+    """What is needed to serve one (API, version), put together on its first request."""
+
+    __slots__ = ("api_key", "blank", "by_parts", "decode", "encode_into", "handler", "refuse", "tagged", "version")
+
+    def __init__(self, api: registry.Api, version: int, handler: Handler, refuse: Refuse) -> None:
+        self.api_key = api.key
+        self.version = version
+        self.handler = handler
+        self.refuse = refuse
+        self.decode = codec(api.request, version).decode
+        self.encode_into = codec(api.response, version).encode_into
+        self.tagged = registry.request_header_version(api.key, version) >= 2
+        # Room for length and correlation id, and the empty tag section of a version 1 header.
+        self.blank = bytes(8 if registry.response_header_version(api.key, version) == 0 else 9)
+        self.by_parts = api.key in _ANSWERS_WITH_RECORDS
+
+    def frame(self, correlation: int, response: Any) -> list[Buffer]:
+        """The whole frame of an answer, as buffers to write in this order."""
+        out = bytearray(self.blank)
+        if self.by_parts:
+            parts: list[Buffer] = encode_parts(response, self.version, out)
+            _PREFIX.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation)
+            return parts
+        self.encode_into(out, response)
+        _PREFIX.pack_into(out, 0, len(out) - 4, correlation)
+        return [out]
+
+
+class Router:
+    """The table of routes of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.routes: dict[int, Route] = {}  # api_key << 16 | version
+
+    def route(self, api_key: int, version: int) -> Route:
+        """The route of an API version; made on first use.
+
+        Raises:
+            RemoteProtocolError: this broker does not serve it.
+        """
+        route = self.routes.get(api_key << 16 | version)
+        if route is None:
+            api = registry.API.get(api_key)
+            if api is None:
+                raise RemoteProtocolError(f"unknown API key {api_key}")
+            if not api.versions[0] <= version <= api.versions[1]:
+                raise RemoteProtocolError(
+                    f"{api.name} version {version} is not served, only {api.versions[0]} to {api.versions[1]}"
+                )
+            handler, refuse = self._handler(api)
+            route = self.routes[api_key << 16 | version] = Route(api, version, handler, refuse)
+        return route
+
+    def warm(self, api_keys_and_versions: list[tuple[int, int]]) -> None:
+        """Makes the codecs of hot requests before the first client asks."""
+        for api_key, version in api_keys_and_versions:
+            self.route(api_key, version)
+
+    def answer(self, route: Route, call: Call[Any]) -> Any:
+        """Runs the handler: its response, a Pending, or None.
+
+        Raises:
+            RemoteProtocolError: the request breaks the protocol, so the connection must close.
+            InvariantViolated: the node must stop.
+        """
+        try:
+            return route.handler(self.node, call)
+        except BrokerError as error:
+            return route.refuse(call, error)
+        except (RemoteProtocolError, InvariantViolated):
+            raise
+        except Exception:
+            # A bug of ours. The peer is told so by a code, the trace is for the log alone.
+            log.exception("%s of %s failed", registry.API[call.api_key].name, call.client_host)
+            return route.refuse(call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _handler(self, api: registry.Api) -> tuple[Handler, Refuse]:
+        module = importlib.import_module(f"barnabas.broker.handlers.{api.family}")
+        for candidate in vars(module).values():
+            if getattr(candidate, "__handles__", None) == api.key:
+                return candidate, module.refuse
+        raise InvariantViolated(f"handlers/{api.family}.py has no handler of {api.name}")

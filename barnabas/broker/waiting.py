@@ -1,0 +1,136 @@
+"""Waiting: deadlines of everything that waits in a broker, behind one timer of the loop.
+
+Driven by: `call_later`, `cancel`, and the loop's timer.
+Emits: callbacks whose deadline has come, in the order (deadline, arrival).
+
+A waiting request (acks=all, fetch min bytes, a join) is an entry with a threshold, kept by whoever knows the threshold, and a
+deadline, kept here. Most entries are cancelled long before their deadline: a heap of entries costs a tenth of a loop timer each,
+and what was cancelled is swept out when it is the greater part.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from barnabas.errors import InvariantViolated
+from barnabas.ports import Clock
+
+__all__ = ["LoopTimer", "Timer", "Timers"]
+
+log = logging.getLogger(__name__)
+
+SWEEP_ABOVE = 512  # entries before a sweep of the cancelled ones is worth it
+
+
+class LoopTimer(Protocol):
+    """What `loop.call_later` returns."""
+
+    def cancel(self) -> None:
+        """Prevents the call."""
+        ...
+
+
+class Timer:
+    """A callback with a deadline in monotonic milliseconds."""
+
+    __slots__ = ("_timers", "callback", "deadline_ms", "sequence")
+
+    def __init__(self, timers: Timers, deadline_ms: int, sequence: int, callback: Callable[[], None]) -> None:
+        self._timers = timers
+        self.deadline_ms = deadline_ms
+        self.sequence = sequence
+        self.callback: Callable[[], None] | None = callback
+
+    def __lt__(self, other: Timer) -> bool:
+        if self.deadline_ms != other.deadline_ms:
+            return self.deadline_ms < other.deadline_ms
+        return self.sequence < other.sequence
+
+    def cancel(self) -> None:
+        """Prevents the call; harmless when it was called or cancelled before."""
+        if self.callback is not None:
+            self.callback = None
+            self._timers.on_cancelled()
+
+
+class Timers:
+    """All deadlines of a node.
+
+    Args:
+        clock: `monotonic_ms` is read at every `call_later` and when the loop's timer fires.
+        call_later: arms the loop's timer: (delay in seconds, callback).
+        on_broken: told when a callback raised InvariantViolated; other exceptions are logged here and end nothing.
+    """
+
+    __slots__ = ("_armed", "_armed_for", "_call_later", "_cancelled", "_clock", "_heap", "_on_broken", "_sequence")
+
+    def __init__(
+        self,
+        clock: Clock,
+        call_later: Callable[[float, Callable[[], None]], LoopTimer],
+        on_broken: Callable[[InvariantViolated], None],
+    ) -> None:
+        self._clock = clock
+        self._call_later = call_later
+        self._on_broken = on_broken
+        self._heap: list[Timer] = []
+        self._cancelled = 0
+        self._sequence = 0
+        self._armed: LoopTimer | None = None
+        self._armed_for = 0
+
+    def __len__(self) -> int:
+        """Entries that are neither due nor cancelled."""
+        return len(self._heap) - self._cancelled
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Calls back after at least `delay_ms`, a negative one as 0; never from inside this call."""
+        self._sequence += 1
+        timer = Timer(self, self._clock.monotonic_ms() + max(delay_ms, 0), self._sequence, callback)
+        heapq.heappush(self._heap, timer)
+        if self._armed is None or timer.deadline_ms < self._armed_for:
+            self._arm(timer.deadline_ms)
+        return timer
+
+    def stop(self) -> None:
+        """Forgets everything; nothing is called any more."""
+        self._heap.clear()
+        self._cancelled = 0
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None
+
+    def on_cancelled(self) -> None:
+        """An entry was cancelled (Timer only)."""
+        self._cancelled += 1
+        if self._cancelled > SWEEP_ABOVE and self._cancelled * 2 > len(self._heap):
+            self._heap = [timer for timer in self._heap if timer.callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    def _arm(self, deadline_ms: int) -> None:
+        if self._armed is not None:
+            self._armed.cancel()
+        self._armed_for = deadline_ms
+        self._armed = self._call_later(max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000, self._fire)
+
+    def _fire(self) -> None:
+        self._armed = None
+        now_ms = self._clock.monotonic_ms()
+        while self._heap and self._heap[0].deadline_ms <= now_ms:
+            timer = heapq.heappop(self._heap)
+            callback, timer.callback = timer.callback, None
+            if callback is None:
+                self._cancelled -= 1
+                continue
+            try:
+                callback()
+            except InvariantViolated as error:
+                self._on_broken(error)
+            except Exception:
+                log.exception("a deadline's callback failed")
+        if self._heap:  # a callback may have armed for less than what is next
+            self._arm(self._heap[0].deadline_ms)
