@@ -1,0 +1,57 @@
+"""Aborted transactions of a segment: Kafka's .txnindex.
+
+Driven by: the log, when an abort marker is appended or recovered. Emits: what a read_committed consumer must skip.
+
+An entry is 34 bytes: version int16 (0), producer id, first offset, last offset (of the marker), and the last stable offset as
+it was once the marker was there, int64 each.
+
+Invariants: entries are in the order of their markers, so `last_offset` and `last_stable_offset` never go back; a
+transaction stands in the segment of its marker, even where it began in an earlier one.
+Follows KIP-98.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+__all__ = ["ENTRY_SIZE", "AbortedTransaction", "decode_aborted", "encode_aborted"]
+
+_ENTRY = struct.Struct(">hqqqq")
+ENTRY_SIZE = _ENTRY.size
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction; all offsets inclusive but `last_stable_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of its marker
+    last_stable_offset: int  # from here on nothing was decided when the marker came
+
+
+def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
+    """The bytes of a .txnindex file."""
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+
+
+def decode_aborted(data: bytes, base_offset: int) -> list[AbortedTransaction] | None:
+    """Reads a .txnindex file; None where it is damaged and must be rebuilt."""
+    if len(data) % ENTRY_SIZE:
+        return None
+    entries: list[AbortedTransaction] = []
+    last_offset = base_offset - 1
+    for version, *fields in _ENTRY.iter_unpack(data):
+        entry = AbortedTransaction(*fields)
+        if (
+            version > _VERSION
+            or version < 0
+            or entry.last_offset <= last_offset
+            or entry.first_offset > entry.last_offset
+        ):
+            return None
+        entries.append(entry)
+        last_offset = entry.last_offset
+    return entries

@@ -1,0 +1,231 @@
+"""The small text files of a data directory, in Kafka's formats.
+
+Plain functions, text in and values out, with thin readers and writers over a Disk: the offset checkpoints (recovery point,
+high watermark, log start, cleaner), leader-epoch-checkpoint, partition.metadata, meta.properties and .kafka_cleanshutdown.
+
+Invariants: a file that does not parse whole is MalformedCheckpoint, never half a result; the caller decides what that costs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from barnabas.errors import BarnabasError
+from barnabas.ports import Disk
+
+__all__ = [
+    "CLEANER_OFFSET_CHECKPOINT",
+    "CLEAN_SHUTDOWN_FILE",
+    "LEADER_EPOCH_CHECKPOINT",
+    "LOG_START_OFFSET_CHECKPOINT",
+    "META_PROPERTIES",
+    "PARTITION_METADATA",
+    "RECOVERY_POINT_CHECKPOINT",
+    "REPLICATION_OFFSET_CHECKPOINT",
+    "MalformedCheckpoint",
+    "MetaProperties",
+    "decode_uuid",
+    "encode_uuid",
+    "format_epochs",
+    "format_partition_metadata",
+    "parse_epochs",
+    "parse_partition_metadata",
+    "read_meta_properties",
+    "read_offsets",
+    "take_clean_shutdown",
+    "write_clean_shutdown",
+    "write_meta_properties",
+    "write_offsets",
+]
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+_TAKEN = CLEAN_SHUTDOWN_FILE + ".taken"
+
+_VERSION = 0
+
+TopicPartition = tuple[str, int]
+
+
+class MalformedCheckpoint(BarnabasError):
+    """A checkpoint file is damaged or of another version."""
+
+
+def encode_uuid(uuid: bytes) -> str:
+    """16 bytes as Kafka writes ids: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> bytes:
+    """The reverse of `encode_uuid`.
+
+    Raises:
+        ValueError: not 22 characters of base64.
+    """
+    try:
+        uuid = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not an id of 22 characters of base64") from error
+    if len(uuid) != 16:
+        raise ValueError(f"{text!r} is not an id of 22 characters of base64")
+    return uuid
+
+
+def _lines(data: bytes, what: str) -> list[str]:
+    """The entry lines of a checkpoint: after a version line and a count line, all of them there and ended by newlines."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedCheckpoint(f"{what} is not text") from error
+    lines = text.split("\n")
+    if len(lines) < 3 or lines[-1] != "" or lines[0] != str(_VERSION) or not lines[1].isdigit():
+        raise MalformedCheckpoint(f"{what} does not begin with version {_VERSION} and a count, or is cut off")
+    entries = lines[2:-1]
+    if len(entries) != int(lines[1]):
+        raise MalformedCheckpoint(f"{what} has {len(entries)} entries and says {lines[1]}")
+    return entries
+
+
+def _format(entries: Iterable[str]) -> bytes:
+    lines = list(entries)
+    return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
+
+
+def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Writes one of the four offset checkpoints, durably: lines of topic, partition, offset."""
+    disk.replace(name, _format(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()))
+
+
+def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:
+    """Reads an offset checkpoint; empty where there is none.
+
+    Raises:
+        MalformedCheckpoint: damaged. An empty recovery-point map is safe then (everything is recovered).
+    """
+    if not disk.exists(name):
+        return {}
+    offsets: dict[TopicPartition, int] = {}
+    for line in _lines(disk.read(name), name):
+        try:
+            topic, partition, offset = line.split(" ")
+            offsets[topic, int(partition)] = int(offset)
+        except ValueError as error:
+            raise MalformedCheckpoint(f"{name} has the line {line!r}") from error
+    return offsets
+
+
+def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """leader-epoch-checkpoint: lines of epoch and start offset."""
+    return _format(f"{epoch} {start}" for epoch, start in entries)
+
+
+def parse_epochs(data: bytes) -> list[tuple[int, int]]:
+    """Raises MalformedCheckpoint where it is damaged or its entries do not increase."""
+    entries: list[tuple[int, int]] = []
+    for line in _lines(data, LEADER_EPOCH_CHECKPOINT):
+        try:
+            epoch, start = map(int, line.split(" "))
+        except ValueError as error:
+            raise MalformedCheckpoint(f"{LEADER_EPOCH_CHECKPOINT} has the line {line!r}") from error
+        if entries and (epoch <= entries[-1][0] or start <= entries[-1][1]):
+            raise MalformedCheckpoint(f"{LEADER_EPOCH_CHECKPOINT} does not increase at {line!r}")
+        entries.append((epoch, start))
+    return entries
+
+
+def format_partition_metadata(topic_id: bytes) -> bytes:
+    """partition.metadata: the id of the topic that a folder belongs to."""
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+
+
+def parse_partition_metadata(data: bytes) -> bytes:
+    """The topic id. Raises MalformedCheckpoint."""
+    try:
+        version, topic = data.decode().rstrip("\n").split("\n")
+        if version.strip() != "version: 0" or not topic.startswith("topic_id:"):
+            raise ValueError(f"expected version and topic_id, found {version!r} and {topic!r}")
+        return decode_uuid(topic.removeprefix("topic_id:").strip())
+    except ValueError as error:
+        raise MalformedCheckpoint(f"{PARTITION_METADATA}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Whose data directory it is. Ids are Kafka's base64 texts; `cluster_id` may be any text."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+def _property_value(text: str) -> str:
+    return text.replace("\\:", ":").replace("\\=", "=").replace("\\\\", "\\").strip()
+
+
+def read_meta_properties(disk: Disk) -> MetaProperties | None:
+    """Reads meta.properties version 1; None where there is none.
+
+    Raises:
+        MalformedCheckpoint: another version, or a property is missing.
+    """
+    if not disk.exists(META_PROPERTIES):
+        return None
+    properties: dict[str, str] = {}
+    for line in disk.read(META_PROPERTIES).decode(errors="replace").splitlines():
+        if line.strip() and not line.startswith(("#", "!")):
+            key, _, value = line.partition("=")
+            properties[key.strip()] = _property_value(value)
+    if properties.get("version") != "1":
+        raise MalformedCheckpoint(f"{META_PROPERTIES} has version {properties.get('version')}, only 1 (KRaft) is read")
+    try:
+        return MetaProperties(properties["cluster.id"], int(properties["node.id"]), properties["directory.id"])
+    except (KeyError, ValueError) as error:
+        raise MalformedCheckpoint(f"{META_PROPERTIES} lacks a proper {error}") from error
+
+
+def write_meta_properties(disk: Disk, meta: MetaProperties) -> None:
+    """Writes meta.properties version 1, durably."""
+    lines = [
+        "#",
+        f"cluster.id={meta.cluster_id}",
+        f"directory.id={meta.directory_id}",
+        f"node.id={meta.node_id}",
+        "version=1",
+        "",
+    ]
+    disk.replace(META_PROPERTIES, "\n".join(lines).encode())
+
+
+def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
+    """The last act of a clean stop: every log is closed, synced and has a producer snapshot at its end."""
+    disk.replace(
+        CLEAN_SHUTDOWN_FILE, json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+    )
+
+
+def take_clean_shutdown(disk: Disk) -> int | None:
+    """Removes the mark of a clean stop. Returns its broker epoch (-1 where it holds none), None where the stop was not clean.
+
+    Call it before any log is written to: a mark that comes back after a power loss would vouch for torn files.
+    """
+    if not disk.exists(CLEAN_SHUTDOWN_FILE):
+        return None
+    data = disk.read(CLEAN_SHUTDOWN_FILE)
+    disk.remove(CLEAN_SHUTDOWN_FILE)
+    disk.replace(_TAKEN, b"")  # for the sync of the folder that comes with it: the removal must be durable
+    disk.remove(_TAKEN)
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1

@@ -1,0 +1,99 @@
+"""Leader epoch cache: which epoch begins at which offset.
+
+Driven by: a new leadership, appended batches, truncation from either end. Emits: answers to OffsetForLeaderEpoch, and the
+text of the leader-epoch-checkpoint file (written by the log, when dirty).
+
+Invariants: epochs and start offsets both strictly increase from entry to entry.
+Follows KIP-101, KIP-279.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+__all__ = ["NO_EPOCH", "NO_OFFSET", "EpochCache"]
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class EpochCache:
+    """Leader epochs of one partition.
+
+    Attributes:
+        dirty: changed since it was last written.
+    """
+
+    __slots__ = ("_epochs", "_starts", "dirty")
+
+    def __init__(self, entries: Sequence[tuple[int, int]] = ()) -> None:
+        self._epochs = [epoch for epoch, _ in entries]
+        self._starts = [start for _, start in entries]
+        self.dirty = False
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest epoch, NO_EPOCH where none is known."""
+        return self._epochs[-1] if self._epochs else NO_EPOCH
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) of each epoch, oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Notes that `epoch` begins at `start_offset`; what contradicts it (as new or newer) goes. Known epochs are left alone."""
+        epochs, starts = self._epochs, self._starts
+        if epochs and epoch == epochs[-1] and start_offset >= starts[-1]:
+            return
+        if epoch < 0:
+            return
+        while epochs and (epochs[-1] >= epoch or starts[-1] >= start_offset):
+            epochs.pop()
+            starts.pop()
+        epochs.append(epoch)
+        starts.append(start_offset)
+        self.dirty = True
+
+    def end_offset_for_epoch(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch ≤ `epoch` and where it ends (exclusive).
+
+        (NO_EPOCH, NO_OFFSET) where the epoch is unknown because it is newer than all; where it is older than all, the epoch
+        itself and the start of the first known one (KIP-279).
+        """
+        if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        index = bisect_right(self._epochs, epoch)
+        if index == 0:
+            return epoch, self._starts[0]
+        return self._epochs[index - 1], self._starts[index]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch that wrote `offset`; NO_EPOCH where that is not known."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._epochs[index] if index >= 0 else NO_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forgets epochs that begin at or after `end_offset`."""
+        while self._starts and self._starts[-1] >= end_offset:
+            self._epochs.pop()
+            self._starts.pop()
+            self.dirty = True
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forgets epochs that end at or before `start_offset`; the one that spans it begins there now."""
+        index = bisect_right(self._starts, start_offset) - 1
+        if index < 0 or (index == 0 and self._starts[0] == start_offset):
+            return
+        del self._epochs[:index]
+        del self._starts[:index]
+        self._starts[0] = start_offset
+        self.dirty = True
+
+    def clear(self) -> None:
+        self.dirty = self.dirty or bool(self._epochs)
+        self._epochs.clear()
+        self._starts.clear()

@@ -1,0 +1,66 @@
+"""What a partition log is told: its configuration and who appends to it.
+
+Driven by: the broker, from topic and server keys. Values are plain numbers and words, in Kafka's units.
+Defaults are those of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["INT64_MAX", "LogConfig", "Origin"]
+
+INT64_MAX = 2**63 - 1
+
+
+class Origin(Enum):
+    """Who appends; it decides what is validated."""
+
+    CLIENT = "client"  # everything is checked
+    COORDINATOR = "coordinator"  # a coordinator on this node: no sequences, and control batches are its right
+    REPLICATION = "replication"  # the leader has checked already; offsets and epochs are taken as they are
+    RAFT = "raft"  # the metadata log's leader
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Configuration of one partition's log.
+
+    Attributes named as Kafka's topic keys with dots as underscores; where a name differs the key stands beside it.
+    """
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3_600_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * 24 * 3_600_000  # -1: no limit
+    retention_bytes: int = -1  # -1: no limit
+    cleanup_policy: frozenset[str] = frozenset({"delete"})  # of "delete" and "compact"
+    max_message_bytes: int = 1_048_588  # of a whole batch
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
+    message_timestamp_type: str = "CreateTime"  # or "LogAppendTime"
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"  # or uncompressed, gzip, snappy, lz4, zstd
+    delete_retention_ms: int = 24 * 3_600_000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    min_cleanable_dirty_ratio: float = 0.5
+    file_delete_delay_ms: int = 60_000
+    min_insync_replicas: int = 1
+    producer_id_expiration_ms: int = 24 * 3_600_000  # producer.id.expiration.ms
+    transaction_partition_verification_enable: bool = True
+    record_validation: str = "header"  # record.validation (ours): "full" decodes every record of every append
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the cleaner works on this log, so that every record needs a key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether retention by time and size applies."""
+        return "delete" in self.cleanup_policy

@@ -1,0 +1,123 @@
+"""The files of one partition's folder: written small ones, what is not synced yet, what waits to be removed.
+
+Driven by: the partition log. Emits: the files that a sync must cover; files renamed `.deleted`, and removed later.
+
+A sync runs beside appends: `mark` numbers what it covers, and `synced` forgets only that. The active .log is not listed here: the
+log knows by its recovery point whether it must be synced.
+
+Invariants: a file leaves the list only by a sync that began after its last change; leader-epoch-checkpoint is replaced whole
+(written aside, renamed), the others check themselves when read.
+"""
+
+from __future__ import annotations
+
+from barnabas.ports import Disk, File
+from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES, SNAPSHOT_SUFFIX
+from barnabas.storage.segment import Segment, file_name
+
+__all__ = ["LogFiles"]
+
+
+class LogFiles:
+    """Bookkeeping of a partition's folder."""
+
+    __slots__ = ("_changes", "_deleted", "_disk", "_marks", "_unsynced", "directory")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self.directory = directory
+        self._unsynced: dict[str, int] = {}  # path -> number of its last change
+        self._changes = 0
+        self._marks: list[tuple[int, int]] = []  # (log end offset, number of changes) at each `mark`
+        self._deleted: list[tuple[int, str]] = []  # (deadline in ms, path), in the order of deadlines
+
+    def store(self, name: str, data: bytes) -> None:
+        """Writes a small file whole; durable with the next sync."""
+        self._write(f"{self.directory}/{name}", data)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """The same for a file whose old contents must not mix with the new ones; a crash may leave it cut off or old."""
+        path = f"{self.directory}/{name}"
+        aside = path + ".tmp"
+        self._write(aside, data)
+        del self._unsynced[aside]
+        self._disk.rename(aside, path)
+        self._note(path)
+
+    def store_segment(self, segment: Segment) -> None:
+        """Writes a segment's index files, now that it grows no more or is closed."""
+        files = segment.index_files()
+        for path, data in files:
+            self._write(path, data)
+        if len(files) < len(INDEX_SUFFIXES):
+            self._disk.remove(f"{self.directory}/{file_name(segment.base_offset, '.txnindex')}")
+        self._note(segment.log_path)
+
+    def _write(self, path: str, data: bytes) -> None:
+        file = self._disk.open(path, create=True)
+        file.pwrite(data, 0)
+        if file.size() > len(data):
+            file.truncate(len(data))
+        file.close()
+        self._note(path)
+
+    def _note(self, path: str) -> None:
+        self._changes += 1
+        self._unsynced[path] = self._changes
+
+    # -- syncs ----------------------------------------------------------------------------------------------------
+
+    @property
+    def all_synced(self) -> bool:
+        """Whether nothing but the active segment may need a sync."""
+        return not self._unsynced
+
+    def mark(self, log_end_offset: int) -> list[File]:
+        """The files that are not synced; a sync of them is about to begin."""
+        self._marks.append((log_end_offset, self._changes))
+        files = []
+        for path in list(self._unsynced):
+            try:
+                files.append(self._disk.open(path))
+            except FileNotFoundError:
+                del self._unsynced[path]  # removed since: nothing to sync
+        return files
+
+    def synced(self, up_to_offset: int) -> None:
+        """A sync that was marked at `up_to_offset` is over; of several marks there the oldest is meant."""
+        changes = -1
+        while self._marks and self._marks[0][0] <= up_to_offset:
+            offset, changes = self._marks.pop(0)
+            if offset == up_to_offset:
+                break
+        if changes >= 0 and self._unsynced:
+            self._unsynced = {path: number for path, number in self._unsynced.items() if number > changes}
+
+    # -- removal --------------------------------------------------------------------------------------------------
+
+    def delete_segment(self, segment: Segment, deadline_ms: int) -> None:
+        """Renames a segment's files to `.deleted`; `purge` removes them."""
+        segment.close()
+        base = segment.base_offset
+        for suffix in (".log", *INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
+            path = f"{self.directory}/{file_name(base, suffix)}"
+            self._unsynced.pop(path, None)
+            if self._disk.exists(path):
+                self._disk.rename(path, path + DELETED_SUFFIX)
+                self._deleted.append((deadline_ms, path + DELETED_SUFFIX))
+
+    def remove(self, name: str) -> None:
+        """Removes a file at once."""
+        path = f"{self.directory}/{name}"
+        self._unsynced.pop(path, None)
+        self._disk.remove(path)
+
+    def purge(self, now_ms: int | None) -> None:
+        """Removes the files whose time has come; all of them where `now_ms` is None."""
+        kept = []
+        for deadline, path in self._deleted:
+            if now_ms is None or deadline <= now_ms:
+                self._disk.remove(path)
+            else:
+                kept.append((deadline, path))
+        self._deleted = kept

@@ -1,0 +1,417 @@
+"""Producer state of one partition: who wrote what last, and which transactions are open.
+
+Driven by: batches about to be appended (`check`), batches appended or replayed (`append_data`, `append_marker`), the high watermark.
+Emits: refusals, duplicates with their original offsets, completed transactions, snapshot files.
+
+Check and change are apart: `check` and `check_marker` only read, so that a failed write leaves no trace here.
+
+Invariants: at most RETAINED_BATCHES batches a producer, all of its current epoch, oldest first; `_ongoing` is ordered by first offset (a new
+transaction begins at the log's end); a producer has at most one open transaction; open transactions never expire.
+Follows KIP-98, KIP-360, KIP-890 (verification, lowest tried sequence, TV2 markers) and Kafka 4.3's answers in each case.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated
+from barnabas.limits import RETAINED_BATCHES, SEQUENCE_MAX
+from barnabas.ports import Buffer
+
+__all__ = ["CompletedTransaction", "MalformedSnapshot", "ProducerEntry", "ProducerState", "RetainedBatch"]
+
+NO_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+
+_SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, crc32c of what follows it, number of entries
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION = 1
+_CRC_END = 6
+
+
+class MalformedSnapshot(BarnabasError):
+    """A .snapshot file is damaged or of another version: an older one or the log itself must be read instead."""
+
+
+class RetainedBatch(NamedTuple):
+    """A batch remembered so that its repetition is recognised."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker was appended; `last_offset` is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+
+class ProducerEntry:
+    """What is known of one producer id."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
+
+    def __init__(self) -> None:
+        self.epoch = NO_EPOCH
+        self.coordinator_epoch = -1  # of the last marker
+        self.last_timestamp = -1
+        self.transaction_first_offset = -1  # -1: no transaction open
+        self.batches: list[RetainedBatch] = []
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """Of its last data record; -1 where no batch of this epoch is remembered."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+
+class _Verification:
+    """A transaction being verified with its coordinator (KIP-890). The object itself is the guard, unique per attempt."""
+
+    __slots__ = ("created_ms", "epoch", "lowest_sequence", "supports_epoch_bump")
+
+    def __init__(self, epoch: int, sequence: int, supports_epoch_bump: bool) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.supports_epoch_bump = supports_epoch_bump
+        self.created_ms = -1  # set by the first expiry round that sees it
+
+
+def _wrapped(sequence: int) -> int:
+    return sequence if sequence <= SEQUENCE_MAX else sequence - SEQUENCE_MAX - 1
+
+
+class ProducerState:
+    """All producers of one partition.
+
+    Attributes:
+        entries: by producer id.
+        end_offset: the state is that of the log up to here, exclusive.
+    """
+
+    __slots__ = ("_ongoing", "_unreplicated", "_verifications", "end_offset", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        self.end_offset = 0
+        self._ongoing: dict[int, int] = {}  # first offset -> producer id, in the order of offsets
+        self._unreplicated: dict[
+            int, int
+        ] = {}  # first offset -> marker's offset: completed, marker maybe ≥ high watermark
+        self._verifications: dict[int, _Verification] = {}
+
+    # -- questions ------------------------------------------------------------------------------------------------
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the oldest open transaction begins."""
+        return next(iter(self._ongoing)) if self._ongoing else None
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
+        first = next(iter(self._ongoing)) if self._ongoing else None
+        if self._unreplicated:
+            for first_offset, marker_offset in list(self._unreplicated.items()):
+                if marker_offset < high_watermark:
+                    del self._unreplicated[first_offset]
+                elif first is None or first_offset < first:
+                    first = first_offset
+        return first
+
+    def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch
+
+    def ongoing_transactions(self) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the open transactions, oldest first."""
+        return [(producer_id, first_offset) for first_offset, producer_id in self._ongoing.items()]
+
+    # -- verification (KIP-890) -----------------------------------------------------------------------------------
+
+    def verification_guard(
+        self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool
+    ) -> object | None:
+        """Begins or continues the verification of a transaction; None where it is ongoing here and needs none."""
+        if self.has_ongoing_transaction(producer_id, epoch):
+            return None
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            verification = self._verifications[producer_id] = _Verification(epoch, sequence, supports_epoch_bump)
+        elif epoch > verification.epoch:
+            verification.epoch = epoch
+            verification.lowest_sequence = sequence
+        elif epoch == verification.epoch and sequence < verification.lowest_sequence:
+            # Batches of one producer may fail their verification in any order: only the lowest may be written first.
+            verification.lowest_sequence = sequence
+        return verification
+
+    # -- checks before an append ----------------------------------------------------------------------------------
+
+    def find_duplicate(
+        self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int
+    ) -> RetainedBatch | None:
+        """The batch that this one repeats."""
+        entry = self.entries.get(producer_id)
+        if entry is not None and entry.epoch == epoch:
+            last_sequence = _wrapped(first_sequence + offset_delta)
+            for batch in entry.batches:
+                if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                    return batch
+        return None
+
+    def check_verified(self, producer_id: int, epoch: int, guard: object | None) -> None:
+        """A transactional batch must belong to an open transaction or bring the guard of its verification.
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_EPOCH (so that a fenced producer learns of it), INVALID_TXN_STATE.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is not None:
+            if entry.transaction_first_offset >= 0 and entry.epoch == epoch:
+                return
+            if epoch < entry.epoch:
+                raise self._stale(producer_id, epoch, entry.epoch)
+        if guard is None or self._verifications.get(producer_id) is not guard:
+            raise BrokerError(
+                ErrorCode.INVALID_TXN_STATE, f"batch of producer {producer_id} is not part of an ongoing transaction"
+            )
+
+    def check_data(
+        self, producer_id: int, epoch: int, first_sequence: int, transactional: bool, *, sequenced: bool
+    ) -> None:
+        """Whether a data batch may follow what this producer wrote.
+
+        Args:
+            sequenced: whether sequences are checked too: batches of clients are, those of coordinators have none.
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise self._stale(producer_id, epoch, entry.epoch)
+        if sequenced:
+            self._check_sequence(producer_id, epoch, first_sequence, entry)
+        if entry is not None and entry.transaction_first_offset >= 0 and not transactional:
+            raise BrokerError(
+                ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open and sent a plain batch"
+            )
+
+    def _check_sequence(self, producer_id: int, epoch: int, sequence: int, entry: ProducerEntry | None) -> None:
+        if self._verifications:
+            verification = self._verifications.get(producer_id)
+            if verification is not None:
+                if verification.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
+                    raise self._out_of_order(producer_id, sequence, "0, as nothing is known of this producer (TV2)")
+                if sequence > verification.lowest_sequence:
+                    raise self._out_of_order(
+                        producer_id, sequence, f"at most {verification.lowest_sequence}, the lowest being verified"
+                    )
+        if entry is None or entry.epoch == NO_EPOCH:
+            return  # nothing known, maybe forgotten: any sequence may begin (KAFKA-5793, KIP-360)
+        if epoch != entry.epoch:
+            if sequence != 0:
+                raise self._out_of_order(producer_id, sequence, f"0 in the new epoch {epoch}")
+            return
+        last = entry.last_sequence
+        if sequence != last + 1 and not (sequence == 0 and last == SEQUENCE_MAX):
+            raise self._out_of_order(producer_id, sequence, f"{_wrapped(last + 1)}")
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
+        """Whether an end-of-transaction marker may be appended.
+
+        From transaction version 2 on every transaction has an epoch of its own, raised by its end: a marker of the present epoch
+        is late, unless no transaction is open, when it repeats one that was written (KAFKA-19999) and is written again.
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        repeats = epoch == entry.epoch and entry.transaction_first_offset < 0
+        if epoch < entry.epoch or (transaction_version >= 2 and epoch == entry.epoch and not repeats):
+            raise self._stale(producer_id, epoch, entry.epoch)
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise BrokerError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"marker for producer {producer_id} from coordinator epoch {coordinator_epoch}, {entry.coordinator_epoch} was seen",
+            )
+
+    @staticmethod
+    def _stale(producer_id: int, epoch: int, current: int) -> BrokerError:
+        return BrokerError(
+            ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} came with epoch {epoch}, {current} was seen"
+        )
+
+    @staticmethod
+    def _out_of_order(producer_id: int, sequence: int, expected: str) -> BrokerError:
+        return BrokerError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} sent sequence {sequence}, expected {expected}",
+        )
+
+    # -- changes after an append or in a replay -------------------------------------------------------------------
+
+    def append_data(
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        transactional: bool,
+    ) -> None:
+        """A data batch is in the log."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry()
+        batches = entry.batches
+        if epoch != entry.epoch:
+            entry.epoch = epoch
+            batches.clear()
+        delta = last_offset - first_offset
+        last_sequence = _wrapped(first_sequence + delta) if first_sequence >= 0 else NO_SEQUENCE
+        if len(batches) == RETAINED_BATCHES:
+            del batches[0]
+        batches.append(RetainedBatch(first_sequence, last_sequence, last_offset, delta, timestamp))
+        entry.last_timestamp = timestamp
+        if transactional:
+            if entry.transaction_first_offset < 0:
+                entry.transaction_first_offset = first_offset
+                self._ongoing[first_offset] = producer_id
+            if self._verifications:
+                self._verifications.pop(producer_id, None)
+
+    def append_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, aborted: bool
+    ) -> CompletedTransaction | None:
+        """A marker is in the log. Returns the transaction it ends, None where none was open."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry()
+        if epoch != entry.epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        self._verifications.pop(producer_id, None)
+        first_offset = entry.transaction_first_offset
+        if first_offset < 0:
+            return None
+        entry.transaction_first_offset = -1
+        if self._ongoing.pop(first_offset, None) is None:
+            raise InvariantViolated(f"transaction of producer {producer_id} from offset {first_offset} was not listed")
+        self._unreplicated[first_offset] = offset
+        first_undecided = self.first_undecided_offset
+        stable = offset + 1 if first_undecided is None else first_undecided
+        return CompletedTransaction(producer_id, first_offset, offset, aborted, stable)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers idle for `expiration_ms`, and verifications that were never used. Returns how many producers."""
+        expired = [
+            producer_id for producer_id, entry in self.entries.items() if _is_expired(entry, now_ms, expiration_ms)
+        ]
+        for producer_id in expired:
+            del self.entries[producer_id]
+        for producer_id, verification in list(self._verifications.items()):
+            if verification.created_ms < 0:
+                verification.created_ms = now_ms
+            elif now_ms - verification.created_ms >= expiration_ms:
+                del self._verifications[producer_id]
+        return len(expired)
+
+    def clear(self, end_offset: int) -> None:
+        """Forgets everything: the log is empty from `end_offset` on. Verifications stay: they are about what comes."""
+        self.entries.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self.end_offset = end_offset
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def to_snapshot(self) -> bytes:
+        """The bytes of a .snapshot file, version 1."""
+        body = b"".join(_entry_bytes(producer_id, entry) for producer_id, entry in self.entries.items())
+        data = bytearray(_SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self.entries)) + body)
+        struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_END:]))
+        return bytes(data)
+
+    def load_snapshot(self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int) -> None:
+        """Becomes what a snapshot of `end_offset` says, but for expired producers.
+
+        Raises:
+            MalformedSnapshot: nothing is changed then.
+        """
+        loaded = list(_read_snapshot(data))
+        self.clear(end_offset)
+        for producer_id, entry in loaded:
+            if now_ms is None or not _is_expired(entry, now_ms, expiration_ms):
+                self.entries[producer_id] = entry
+        opened = [(e.transaction_first_offset, p) for p, e in self.entries.items() if e.transaction_first_offset >= 0]
+        self._ongoing.update(sorted(opened))
+
+
+def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    return entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
+
+
+def _entry_bytes(producer_id: int, entry: ProducerEntry) -> bytes:
+    return _SNAPSHOT_ENTRY.pack(
+        producer_id,
+        entry.epoch,
+        entry.last_sequence,
+        entry.last_offset,
+        entry.batches[-1].offset_delta if entry.batches else 0,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        entry.transaction_first_offset,
+    )
+
+
+def _read_snapshot(data: Buffer) -> Iterable[tuple[int, ProducerEntry]]:
+    if len(data) < _SNAPSHOT_HEADER.size:
+        raise MalformedSnapshot(f"{len(data)} bytes, a snapshot has at least {_SNAPSHOT_HEADER.size}")
+    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise MalformedSnapshot(f"snapshot of version {version}, only {_SNAPSHOT_VERSION} is read")
+    if len(data) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size:
+        raise MalformedSnapshot(f"{len(data)} bytes for {count} entries")
+    if crc32c(memoryview(data)[_CRC_END:]) != crc:
+        raise MalformedSnapshot("its checksum does not hold")
+    for fields in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = fields
+        entry = ProducerEntry()
+        entry.epoch = epoch
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.transaction_first_offset = first_offset
+        if last_offset >= 0:
+            first_sequence = last_sequence - delta
+            if last_sequence >= 0 > first_sequence:
+                first_sequence += SEQUENCE_MAX + 1
+            entry.batches.append(
+                RetainedBatch(
+                    first_sequence if last_sequence >= 0 else NO_SEQUENCE, last_sequence, last_offset, delta, timestamp
+                )
+            )
+        yield producer_id, entry

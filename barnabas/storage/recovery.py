@@ -1,0 +1,278 @@
+"""Opening a partition's folder: what is there, what of it holds, and the state that follows from it.
+
+Driven by: PartitionLog.open. Emits: segments, producer state, epoch cache and offsets, the folder cleaned of what a crash left.
+
+After a clean stop files are trusted; the producer snapshot at the log's end makes the rest unnecessary. Otherwise every segment that
+reaches beyond the recovery point is read whole: it is cut at the first batch that is torn or damaged, later segments go,
+indexes are rebuilt, and the producer state is replayed from the newest snapshot below. A snapshot, index or epoch file that does not
+check is as good as none.
+
+Invariants: nothing below the recovery point is lost or rewritten; segments left follow one another upwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.ports import Disk
+from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoint, parse_epochs
+from barnabas.storage.epochs import EpochCache
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.producers import MalformedSnapshot, ProducerState
+from barnabas.storage.replay import replay, scan, walk
+from barnabas.storage.segment import Segment, file_name
+
+__all__ = [
+    "DELETED_SUFFIX",
+    "INDEX_SUFFIXES",
+    "SNAPSHOT_SUFFIX",
+    "LoadedLog",
+    "load",
+    "rebuild_producers",
+    "snapshot_offsets",
+]
+
+DELETED_SUFFIX = ".deleted"
+SNAPSHOT_SUFFIX = ".snapshot"
+SWAP_SUFFIX = ".swap"
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".cleaned", ".tmp")  # Kafka deletes the same ones at a start
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A folder as it was found and mended."""
+
+    segments: list[Segment]
+    producers: ProducerState
+    epochs: EpochCache
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    recovered: list[Segment]  # read whole: their index files are to be written anew
+    truncated_bytes: int
+
+
+def load(
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+) -> LoadedLog:
+    """Reads a folder that exists; arguments as of PartitionLog.open."""
+    bases = _tidy(disk, directory)
+    segments: list[Segment] = []
+    for base in bases:
+        segment = Segment(disk, directory, base, config=config, now_ms=now_ms)
+        segment.load()
+        segments.append(segment)
+    epochs, epochs_valid = _load_epochs(disk, directory)
+    start_offset = max(log_start_offset, segments[0].base_offset) if segments else log_start_offset
+
+    suspect = _first_suspect(segments, clean, recovery_point)
+    if not epochs_valid and segments:
+        _collect_epochs(segments[:suspect], epochs)
+    producers = ProducerState()
+    truncated = 0
+    if suspect < len(segments):
+        end_offset = segments[suspect].base_offset
+        epochs.truncate_from_end(end_offset)
+        rebuild_producers(disk, directory, segments[:suspect], producers, config, now_ms, start_offset, end_offset)
+        truncated = _recover(disk, directory, segments, suspect, producers, epochs)
+    end_offset = segments[-1].next_offset() if segments else start_offset
+    if start_offset > end_offset or not segments:
+        # What is left lies below the log start that was acknowledged (DeleteRecords): begin anew there.
+        for segment in segments:
+            remove_segment(disk, directory, segment)
+        end_offset = start_offset
+        fresh = Segment(disk, directory, start_offset, config=config, now_ms=now_ms)
+        fresh.create()
+        segments = [fresh]
+        epochs.clear()
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(start_offset)
+    for offset in snapshot_offsets(disk, directory):
+        if offset > end_offset:
+            disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    if suspect >= len(segments) or producers.end_offset != end_offset:
+        rebuild_producers(disk, directory, segments, producers, config, now_ms, start_offset, end_offset)
+    recovered_to = end_offset if clean and suspect >= len(segments) else min(recovery_point, end_offset)
+    return LoadedLog(segments, producers, epochs, start_offset, end_offset, recovered_to, segments[suspect:], truncated)
+
+
+def remove_segment(disk: Disk, directory: str, segment: Segment) -> None:
+    """Deletes a segment's files at once, the log last, so that what a crash leaves is a segment or nothing."""
+    segment.close()
+    for suffix in (SNAPSHOT_SUFFIX, *INDEX_SUFFIXES, ".log"):
+        disk.remove(f"{directory}/{file_name(segment.base_offset, suffix)}")
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """Offsets of the producer snapshots in a folder, ascending."""
+    return [
+        int(name[: -len(SNAPSHOT_SUFFIX)])
+        for name in disk.listdir(directory)
+        if name.endswith(SNAPSHOT_SUFFIX) and name[: -len(SNAPSHOT_SUFFIX)].isdigit()
+    ]
+
+
+def rebuild_producers(
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    state: ProducerState,
+    config: LogConfig,
+    now_ms: int | None,
+    start_offset: int,
+    end_offset: int,
+) -> None:
+    """Sets `state` to that of the log at `end_offset`: the newest good snapshot, then the batches after it.
+
+    Producers of the snapshot that are too old at `now_ms` are left out; None lets all of them live.
+    """
+    state.clear(start_offset)
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        if not start_offset < offset <= end_offset:
+            continue
+        path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        try:
+            state.load_snapshot(disk.read(path), offset, now_ms, config.producer_id_expiration_ms)
+            break
+        except MalformedSnapshot:
+            disk.remove(path)
+    for index, segment in enumerate(segments):
+        if index + 1 < len(segments) and segments[index + 1].base_offset <= state.end_offset:
+            continue
+        if state.end_offset >= end_offset:
+            break
+        for batch in walk(segment.file, segment.offset_index.position_before(state.end_offset), segment.size):
+            if batch.base_offset >= end_offset:
+                break
+            if batch.last_offset >= state.end_offset:
+                # Only markers need their records.
+                data = segment.file.pread(batch.size, batch.position) if batch.attributes & 0x20 else b""
+                replay(state, batch, data)
+    state.end_offset = end_offset
+
+
+def _tidy(disk: Disk, directory: str) -> list[int]:
+    """Removes what a crash left behind; returns the base offsets of the segments, ascending."""
+    for name in disk.listdir(directory):
+        if name.endswith(_LEFTOVER_SUFFIXES):
+            disk.remove(f"{directory}/{name}")
+    _finish_swaps(disk, directory)
+    names = disk.listdir(directory)
+    kept = {name[:-4] for name in names if name.endswith(".log") and name[:-4].isdigit()}
+    for name in names:
+        stem, _, suffix = name.partition(".")
+        if "." + suffix in INDEX_SUFFIXES and stem not in kept:
+            disk.remove(f"{directory}/{name}")
+    return sorted(map(int, kept))
+
+
+def _finish_swaps(disk: Disk, directory: str) -> None:
+    """A cleaned segment named .swap was written whole: the segments that it covers go, and it takes their place."""
+    names = disk.listdir(directory)
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    for swap in swaps:
+        stem, _, suffix = swap.partition(".")
+        if suffix != "log" + SWAP_SUFFIX:
+            continue
+        end_offset = int(stem) + 1
+        file = disk.open(f"{directory}/{swap}")
+        for batch in walk(file, 0, file.size()):
+            end_offset = batch.last_offset + 1
+        file.close()
+        for name in names:
+            covered, _, suffix = name.partition(".")
+            if (
+                covered.isdigit()
+                and int(stem) <= int(covered) < end_offset
+                and "." + suffix in (*INDEX_SUFFIXES, ".log")
+            ):
+                disk.remove(f"{directory}/{name}")
+    for swap in swaps:
+        disk.rename(f"{directory}/{swap}", f"{directory}/{swap.removesuffix(SWAP_SUFFIX)}")
+
+
+def _load_epochs(disk: Disk, directory: str) -> tuple[EpochCache, bool]:
+    path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
+    if not disk.exists(path):
+        return EpochCache(), True
+    try:
+        return EpochCache(parse_epochs(disk.read(path))), True
+    except MalformedCheckpoint:
+        return EpochCache(), False
+
+
+def _first_suspect(segments: list[Segment], clean: bool, recovery_point: int) -> int:
+    """Index of the first segment that must be read whole; len(segments) where none must."""
+    if clean:
+        for index, segment in enumerate(segments):
+            end = 0
+            if index == len(segments) - 1:
+                for batch in walk(segment.file, segment.offset_index.position_before(2**62), segment.size):
+                    end = batch.position + batch.size
+                if end != segment.size:
+                    return index  # the mark of a clean stop was wrong about it
+            if not segment.has_valid_aborted():
+                return index
+        return len(segments)
+    for index in range(1, len(segments)):
+        if segments[index].base_offset > recovery_point:
+            return index - 1
+    return max(0, len(segments) - 1)
+
+
+def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> None:
+    """The epoch file is damaged: epochs stand in the batches too."""
+    for segment in segments:
+        for batch in walk(segment.file, 0, segment.size):
+            if batch.leader_epoch > epochs.latest_epoch:
+                epochs.assign(batch.leader_epoch, batch.base_offset)
+
+
+def _recover(
+    disk: Disk, directory: str, segments: list[Segment], first: int, producers: ProducerState, epochs: EpochCache
+) -> int:
+    """Reads segments from `first` on, cuts at the first damage, drops what follows it. Returns the bytes that went."""
+    truncated = 0
+    next_offset = segments[first].base_offset
+    for index in range(first, len(segments)):
+        segment = segments[index]
+        if truncated or segment.base_offset < next_offset:
+            truncated += segment.size
+            for later in segments[index:]:
+                remove_segment(disk, directory, later)
+            del segments[index:]
+            break
+        file_size = segment.size
+        segment.reset_indexes()
+        segment.size = 0
+        for batch, data in scan(segment.file, 0, file_size):
+            if batch.base_offset < segment.base_offset:
+                break
+            segment.note_batch(batch.position, batch.size, batch.last_offset, batch.max_timestamp)
+            segment.size += batch.size
+            completed = replay(producers, batch, data)
+            if completed is not None and completed.aborted:
+                segment.aborted.append(
+                    AbortedTransaction(
+                        completed.producer_id,
+                        completed.first_offset,
+                        completed.last_offset,
+                        completed.last_stable_offset,
+                    )
+                )
+            if batch.leader_epoch > epochs.latest_epoch:
+                epochs.assign(batch.leader_epoch, batch.base_offset)
+            next_offset = batch.last_offset + 1
+        if segment.size < file_size:
+            segment.file.truncate(segment.size)
+            truncated += file_size - segment.size
+    return truncated

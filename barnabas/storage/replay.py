@@ -1,0 +1,158 @@
+"""Batches as they lie in a file: walking over them, and replaying them into producer state.
+
+Driven by: recovery, follower appends, searches. Emits: positions and header fields of batches, completed transactions.
+
+Invariants: `walk` and `scan` stop at the first byte that is not a whole batch of magic 2 with offsets that go on upwards; they never
+raise for what they find in a file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Buffer, File
+from barnabas.protocol.records import (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
+    HEADER_SIZE,
+    MAGIC,
+    decode_records,
+    read_control,
+)
+from barnabas.storage.producers import CompletedTransaction, ProducerState
+
+__all__ = ["HEADER", "LENGTH_OVERHEAD", "StoredBatch", "checksum_holds", "replay", "scan", "stored_batch", "walk"]
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+LENGTH_OVERHEAD = 12
+_LENGTH_MIN = HEADER_SIZE - LENGTH_OVERHEAD
+_CRC_START = 21
+_WALK_CHUNK = 16 * 1024  # a few index intervals
+_SCAN_CHUNK = 1024 * 1024
+
+
+class StoredBatch(NamedTuple):
+    """A batch in a file: where it is, and the header fields that storage needs."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    attributes: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+def stored_batch(buffer: Buffer, start: int, position: int) -> StoredBatch | None:
+    """Reads the header at byte `start` of a buffer; None where it is no header of magic 2. `position` is its place in the file."""
+    (base, length, epoch, magic, _, attributes, delta, _, timestamp, producer_id, producer_epoch, sequence, _) = (
+        HEADER.unpack_from(buffer, start)
+    )
+    if magic != MAGIC or length < _LENGTH_MIN or delta < 0 or base < 0:
+        return None
+    return StoredBatch(
+        position,
+        length + LENGTH_OVERHEAD,
+        base,
+        base + delta,
+        epoch,
+        attributes,
+        timestamp,
+        producer_id,
+        producer_epoch,
+        sequence,
+    )
+
+
+def checksum_holds(data: memoryview) -> bool:
+    """Whether the checksum of a whole batch is right."""
+    return bool(crc32c(data[_CRC_START:]) == struct.unpack_from(">I", data, 17)[0])
+
+
+def walk(file: File, position: int, end: int) -> Iterator[StoredBatch]:
+    """Headers of the whole batches between two positions, checksums not looked at."""
+    chunk = b""
+    chunk_start = position
+    while position + HEADER_SIZE <= end:
+        if position + HEADER_SIZE > chunk_start + len(chunk):
+            chunk = file.pread(min(_WALK_CHUNK, end - position), position)
+            chunk_start = position
+            if len(chunk) < HEADER_SIZE:
+                return
+        batch = stored_batch(chunk, position - chunk_start, position)
+        if batch is None or position + batch.size > end:
+            return
+        yield batch
+        position += batch.size
+
+
+def scan(file: File, position: int, end: int) -> Iterator[tuple[StoredBatch, memoryview]]:
+    """Whole batches whose checksums hold, each with its bytes, as long as their offsets go up."""
+    chunk = memoryview(b"")
+    chunk_start = position
+    next_offset = 0
+    while position + HEADER_SIZE <= end:
+        start = position - chunk_start
+        if start + HEADER_SIZE > len(chunk):
+            chunk, chunk_start, start = memoryview(file.pread(min(_SCAN_CHUNK, end - position), position)), position, 0
+            if len(chunk) < HEADER_SIZE:
+                return
+        batch = stored_batch(chunk, start, position)
+        if batch is None or position + batch.size > end or batch.base_offset < next_offset:
+            return
+        if start + batch.size > len(chunk):
+            size = min(max(_SCAN_CHUNK, batch.size), end - position)
+            chunk, chunk_start, start = memoryview(file.pread(size, position)), position, 0
+            if batch.size > len(chunk):
+                return
+        data = chunk[start : start + batch.size]
+        if not checksum_holds(data):
+            return
+        yield batch, data
+        next_offset = batch.last_offset + 1
+        position += batch.size
+
+
+def replay(state: ProducerState, batch: StoredBatch, data: Buffer) -> CompletedTransaction | None:
+    """Applies a batch of the log (its bytes in `data`) to the producer state; returns the transaction that it ends."""
+    state.end_offset = batch.last_offset + 1
+    if batch.producer_id < 0:
+        return None
+    if not batch.attributes & ATTRIBUTE_CONTROL:
+        state.append_data(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.base_offset,
+            batch.last_offset,
+            batch.max_timestamp,
+            batch.attributes & ATTRIBUTE_TRANSACTIONAL != 0,
+        )
+        return None
+    try:
+        records = decode_records(data)
+        if not records:
+            return None  # the cleaner took the transaction, and kept the batch for its producer's sake
+        control = read_control(records[0])
+    except RemoteProtocolError:
+        return None  # its checksum held: a control type or version of a later Kafka
+    if control.type not in (CONTROL_ABORT, CONTROL_COMMIT):
+        return None
+    return state.append_marker(
+        batch.producer_id,
+        batch.producer_epoch,
+        control.coordinator_epoch,
+        batch.base_offset,
+        records[0].timestamp,
+        aborted=control.type == CONTROL_ABORT,
+    )

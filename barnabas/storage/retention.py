@@ -1,0 +1,46 @@
+"""Which segments have outlived the topic's retention.
+
+A pure function over segments and configuration. Driven by: the partition log.
+
+Invariants: segments go oldest first and without gaps; none that reaches above the high watermark; the last one only if its
+records are too old (its place is taken by an empty one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.segment import Segment
+
+__all__ = ["expired_segments"]
+
+
+def expired_segments(
+    segments: Sequence[Segment],
+    config: LogConfig,
+    now_ms: int,
+    log_start_offset: int,
+    high_watermark: int,
+    log_end_offset: int,
+) -> int:
+    """How many of the oldest segments may go: by retention.ms, by retention.bytes, or below the log start offset.
+
+    Without "delete" in cleanup.policy only the last reason counts.
+    """
+    surplus = sum(segment.size for segment in segments) - config.retention_bytes
+    count = 0
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        end_offset = log_end_offset if following is None else following.base_offset
+        if end_offset > high_watermark or not segment.size:
+            break
+        below_start = following is not None and end_offset <= log_start_offset
+        too_old = (
+            config.deletes and config.retention_ms >= 0 and now_ms - segment.largest_timestamp() > config.retention_ms
+        )
+        too_many = config.deletes and config.retention_bytes >= 0 and surplus - segment.size >= 0
+        if not (below_start or too_old or too_many):
+            break
+        surplus -= segment.size
+        count += 1
+    return count

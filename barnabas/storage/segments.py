@@ -1,0 +1,121 @@
+"""The segments of a log, in order, and what is looked up over all of them.
+
+Driven by: the partition log. Emits: slices, aborted transactions, offsets of timestamps.
+
+Invariants: never empty; base offsets ascend; the last one is the active one, which alone grows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
+
+__all__ = ["Segments"]
+
+
+class Segments:
+    """An ordered list of segments.
+
+    Attributes:
+        active: the last one.
+    """
+
+    __slots__ = ("_list", "active")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._list = segments
+        self.active = segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._list)
+
+    @property
+    def first(self) -> Segment:
+        return self._list[0]
+
+    @property
+    def all(self) -> list[Segment]:
+        return self._list
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._list)
+
+    def add(self, segment: Segment) -> None:
+        """Makes a new segment the active one."""
+        self._list.append(segment)
+        self.active = segment
+
+    def take_oldest(self, count: int) -> list[Segment]:
+        """Removes and returns the oldest; at least the active one must stay."""
+        taken, self._list[:count] = self._list[:count], []
+        return taken
+
+    def take_active(self) -> Segment:
+        """Removes and returns the active one; the one before it becomes active."""
+        taken = self._list.pop()
+        if self._list:
+            self.active = self._list[-1]
+        return taken
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The segment that holds `offset` (the first, where it lies below all) and those after it."""
+        if offset >= self.active.base_offset:
+            return [self.active]
+        return self._list[self._index(offset) :]
+
+    def _index(self, offset: int) -> int:
+        return max(0, bisect_right(self._list, offset, key=lambda segment: segment.base_offset) - 1)
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool) -> LogSlice:
+        """As PartitionLog.read; the offset is within the log. A slice never spans two segments."""
+        for segment in self.from_offset(offset):
+            found = segment.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+            if found is not None:
+                return found
+        return LogSlice(b"", offset, offset)
+
+    def upper_bound_offset(self, offset: int, size: int, log_end_offset: int) -> int:
+        """As PartitionLog.upper_bound_offset."""
+        index = self._index(offset)
+        bound = self._list[index].upper_bound(offset, size)
+        if bound is not None:
+            return bound
+        return self._list[index + 1].base_offset if index + 1 < len(self._list) else log_end_offset
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """As PartitionLog.aborted_transactions."""
+        found: list[AbortedTransaction] = []
+        for segment in self.from_offset(start_offset):
+            for entry in segment.aborted:
+                if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                    found.append(entry)
+                if entry.last_stable_offset >= end_offset:
+                    return found  # what was aborted later began after the range
+        return found
+
+    def offset_for_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> TimestampOffset | None:
+        """The first record in [start_offset, end_offset) that is as young as `timestamp` or younger."""
+        for segment in self.from_offset(start_offset):
+            if segment.base_offset >= end_offset:
+                break
+            if segment.recorded_timestamp() >= timestamp:
+                found = segment.find_timestamp(timestamp, start_offset)
+                if found is not None:
+                    return found if found.offset < end_offset else None
+        return None
+
+    def max_timestamp_offset(self, start_offset: int, end_offset: int) -> TimestampOffset | None:
+        """The first record with the largest timestamp; None where none has a timestamp or it is not below `end_offset`."""
+        youngest = max(self.from_offset(start_offset), key=Segment.recorded_timestamp)
+        timestamp = youngest.recorded_timestamp()
+        if timestamp < 0:
+            return None
+        found = youngest.find_timestamp(timestamp, start_offset)
+        return found if found is not None and found.offset < end_offset else None

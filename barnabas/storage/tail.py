@@ -1,0 +1,80 @@
+"""The newest batches of a log, in memory, for readers that keep up with it.
+
+Driven by: appends of single batches. Emits: slices, without touching the disk.
+
+Invariants: holds consecutive batches up to the log's end, or nothing; at most TAIL_BYTES_MAX bytes, and no batch above
+TAIL_BATCH_BYTES_MAX, so that a thousand busy partitions stay within tens of megabytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+from barnabas.ports import Buffer
+from barnabas.storage.segment import LogSlice
+
+__all__ = ["TAIL_BATCH_BYTES_MAX", "TAIL_BYTES_MAX", "Tail"]
+
+TAIL_BYTES_MAX: Final = 64 * 1024
+TAIL_BATCH_BYTES_MAX: Final = 16 * 1024  # a larger one costs its reader little by a read of the file
+
+
+class Tail:
+    """Copies of the last batches.
+
+    Attributes:
+        start_offset: of the first batch held; the log's end where none is.
+    """
+
+    __slots__ = ("_bases", "_batches", "_bytes", "start_offset")
+
+    def __init__(self, end_offset: int) -> None:
+        self._bases: list[int] = []
+        self._batches: list[bytes] = []
+        self._bytes = 0
+        self.start_offset = end_offset
+
+    def clear(self, end_offset: int) -> None:
+        """Holds nothing up to a log's end that the tail did not see coming."""
+        if self._bases:
+            self._bases.clear()
+            self._batches.clear()
+            self._bytes = 0
+        self.start_offset = end_offset
+
+    def append(self, base_offset: int, data: Buffer, next_offset: int) -> None:
+        """Takes a batch that was appended to the log."""
+        size = len(data)
+        if size > TAIL_BATCH_BYTES_MAX:
+            self.clear(next_offset)
+            return
+        if not self._bases:
+            self.start_offset = base_offset
+        self._bases.append(base_offset)
+        self._batches.append(bytes(data))
+        self._bytes += size
+        if self._bytes > TAIL_BYTES_MAX:
+            half = len(self._bases) // 2 or 1
+            self._bytes -= sum(map(len, self._batches[:half]))
+            del self._bases[:half]
+            del self._batches[:half]
+            self.start_offset = self._bases[0] if self._bases else next_offset
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, at_least_one: bool) -> LogSlice:
+        """Batches from the one that holds `offset`; call it for `offset` ≥ start_offset only."""
+        bases, batches = self._bases, self._batches
+        first = index = bisect_right(bases, offset) - 1
+        count = len(bases)
+        size = 0
+        while index < count and bases[index] < end_offset:
+            size += len(batches[index])
+            if size > max_bytes and (index > first or not at_least_one):
+                break
+            index += 1
+        if index == first:
+            return LogSlice(b"", offset, offset)
+        next_offset = bases[index] if index < count else log_end_offset
+        return LogSlice(
+            batches[first] if index == first + 1 else b"".join(batches[first:index]), bases[first], next_offset
+        )
