@@ -12,6 +12,7 @@ Invariants: the same seed and program give the same trace, whatever PYTHONHASHSE
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from barnabas.testing.simulation.clock import SimClock, SimRng
 from barnabas.testing.simulation.disk import SimDisk
 from barnabas.testing.simulation.loop import SimLoop
 from barnabas.testing.simulation.network import Latency, SimHost, SimNetwork
-from barnabas.testing.simulation.process import Process
+from barnabas.testing.simulation.process import Process, current_process
 from barnabas.testing.simulation.trace import Trace
 
 __all__ = ["Machine", "Ports", "Program", "World", "WorldFailed"]
@@ -134,6 +135,20 @@ class Machine:
         self._world.trace.note(self._world.loop.now_ns, what)
 
 
+class _LoggedExceptions(logging.Handler):
+    """An exception that a program only logs fails the world as well: nobody reads the log of run 4,711."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(logging.ERROR)
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process = current_process()
+        if record.exc_info and record.exc_info[1] is not None and (process is None or process.alive):
+            message = f"{record.name} logged: {record.getMessage()}"
+            self._loop.default_exception_handler({"message": message, "exception": record.exc_info[1]})
+
+
 class World:
     """One simulated run.
 
@@ -163,6 +178,9 @@ class World:
         Raises:
             WorldFailed: it failed, or something else did that nobody handled, or `time_limit_s` virtual seconds passed.
         """
+        listener = _LoggedExceptions(self.loop)
+        logger = logging.getLogger("barnabas")
+        logger.addHandler(listener)
         try:
             result: T = self.loop.run(main, time_limit_s=time_limit_s)
         except Exception as failure:
@@ -170,6 +188,8 @@ class World:
             raise WorldFailed(
                 f"seed {self.seed} failed at {self.loop.time():.6f} s: {type(failure).__name__}: {failure}\n  {report}"
             ) from failure
+        finally:
+            logger.removeHandler(listener)
         return result
 
     def close(self) -> None:

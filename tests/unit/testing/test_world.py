@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import subprocess
 import sys
@@ -128,6 +129,21 @@ def test_a_program_that_fails_fails_the_world_unless_it_may() -> None:
         world.run(main(world, may_fail=False))
     with World(1) as world:
         assert world.run(main(world, may_fail=True)) == "broken program"
+
+
+def test_an_exception_that_is_only_logged_fails_the_world() -> None:
+    async def program(ports: Ports) -> None:
+        try:
+            raise ValueError("swallowed")
+        except ValueError:
+            logging.getLogger("barnabas.broker").exception("something went wrong")
+
+    async def main(world: World) -> None:
+        await world.machine("a").start(program)
+        await asyncio.sleep(1)
+
+    with World(1) as world, pytest.raises(WorldFailed, match=r"something went wrong.*swallowed"):
+        world.run(main(world))
 
 
 def test_a_dead_process_cannot_touch_the_disk() -> None:
