@@ -1,0 +1,105 @@
+"""A broker as users run it: `barnabas serve` as a process of its own, on a free port, over a folder of the test."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+READY = re.compile(r"ready node=(\d+) listen=(\S+):(\d+) pid=(\d+)")
+READY_SECONDS_MAX = 20.0  # far above what it takes: two cores may be busy with other tests
+
+
+class ServedBroker:
+    """One data directory and the process that serves it. The port stays the same over restarts.
+
+    Args:
+        data: the data directory.
+        settings: "key=value" as for `--set`.
+    """
+
+    def __init__(self, data: Path, *settings: str, node_id: int = 1) -> None:
+        self.data = data
+        self.settings = settings
+        self.node_id = node_id
+        self.port = 0
+        self.ready_seconds = 0.0  # from the start of the process to its ready line
+        self.stderr_path = data.with_name(data.name + ".stderr")
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> ServedBroker:
+        """Starts the process and waits for its ready line; its stderr on failure."""
+        command = [sys.executable, "-m", "barnabas.cli.main", "serve"]
+        command += ["--node-id", str(self.node_id), "--listen", f"127.0.0.1:{self.port}", "--data", str(self.data)]
+        command += ["--log-level", "info"]
+        for setting in self.settings:
+            command += ["--set", setting]
+        began = time.monotonic()
+        with self.stderr_path.open("a") as stderr:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            line = self.process.stdout.readline() if selector.select(READY_SECONDS_MAX) else ""
+        self.ready_seconds = time.monotonic() - began
+        match = READY.match(line)
+        if match is None:
+            self.kill()
+            raise AssertionError(f"no ready line but {line!r}; stderr:\n{self.log()}")
+        self.port = int(match.group(3))
+        assert int(match.group(4)) == self.process.pid
+        return self
+
+    def stop(self, timeout: float = 20.0) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout)
+        self._close()
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL: a crash of the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(20)
+            self._close()
+
+    def restart(self, *, kill: bool = False) -> ServedBroker:
+        """Stops it cleanly, or kills it, and starts it again on the same directory and port."""
+        if kill:
+            self.kill()
+        else:
+            assert self.stop() == 0, self.log()
+        return self.start()
+
+    def log(self) -> str:
+        """What all its lives said on stderr."""
+        return self.stderr_path.read_text() if self.stderr_path.exists() else ""
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the process."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def _close(self) -> None:
+        if self.process is not None and self.process.stdout is not None:
+            self.process.stdout.close()
