@@ -535,6 +535,8 @@ class PartitionLog:
 
         Sync them, then call `mark_synced` with the log end offset of now. A second call before that is fine.
         """
+        if self.log_end_offset == 0:
+            return []  # a folder that never held a record is made again where it is lost
         files = self._files.mark(self.log_end_offset)
         if self.recovery_point < self.log_end_offset or files:
             files.append(self._segments.active.file)

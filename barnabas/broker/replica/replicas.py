@@ -150,7 +150,7 @@ class Replicas:
     def close(self) -> None:
         """Closes every log with its producer snapshot and writes the checkpoints: a clean stop. OSError as the disk says."""
         healthy = [replica for replica in self.all() if not replica.failed]
-        self._node.disk.sync_now([file for replica in healthy for file in replica.log.unsynced_files()])
+        self._node.disk.sync_now([file for replica in healthy for file in replica.log.prepare_close()])
         for replica in healthy:
             replica.log.mark_synced(replica.log.log_end_offset)
             replica.log.close()
@@ -308,8 +308,7 @@ class Replicas:
             replica.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             aside = f"{replica.topic}-{replica.partition}.{self._node.rng.uuid().hex()}-delete"
             try:
-                replica.log.close()
-                self._node.disk.rename(f"{replica.topic}-{replica.partition}", aside)
+                replica.log.rename(aside)
             except OSError as error:
                 log.error("folder of deleted %r cannot be renamed: %s", replica, error)
                 continue
