@@ -423,7 +423,7 @@ class GroupShard:
     # -- looking at groups ---------------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """State and members; metadata and assignments only where the group is Stable. Raises GROUP_ID_NOT_FOUND."""
+        """State and members; their metadata only where the group is Stable, their last assignments always. Raises GROUP_ID_NOT_FOUND."""
         group = self.group(group_id)
         stable = group.state is GroupState.STABLE
         members = [
@@ -433,7 +433,7 @@ class GroupShard:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata(group.protocol_name) if stable else b"",
-                member_assignment=member.assignment if stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ]
