@@ -193,7 +193,7 @@ class TransactionShard:
         if before.state in _PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if before.state is _S.ONGOING:
-            return self._fence(before, server_version, now_ms)
+            return self._fence(before, new_producer_id, server_version, now_ms)
         if before.is_epoch_exhausted and (expected is None or expected.producer_epoch == before.producer_epoch):
             after = before.with_new_producer_id(
                 new_producer_id(), timeout_ms, now_ms, keep_last_epoch=expected is not None
@@ -203,7 +203,7 @@ class TransactionShard:
         return _changed(after, Ended(ProducerIdentity(after.producer_id, after.producer_epoch), None))
 
     def abort_timed_out(
-        self, timed_out: TransactionMetadata, server_version: int, now_ms: int
+        self, timed_out: TransactionMetadata, new_producer_id: Callable[[], int], server_version: int, now_ms: int
     ) -> Decision[Ended, TransactionRecord]:
         """Fences and aborts a transaction past its deadline, if it is still the one that was seen.
 
@@ -215,13 +215,18 @@ class TransactionShard:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if before is not timed_out:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
-        return self._fence(before, server_version, now_ms)
+        return self._fence(before, new_producer_id, server_version, now_ms)
 
     def _fence(
-        self, before: TransactionMetadata, server_version: int, now_ms: int
+        self, before: TransactionMetadata, new_producer_id: Callable[[], int], server_version: int, now_ms: int
     ) -> Decision[Ended, TransactionRecord]:
-        # The fence is never written by itself: its epoch and the abort are one record.
-        after = before.fenced().prepared(_S.PREPARE_ABORT, server_version, now_ms)
+        if server_version >= 2:
+            # The next epoch that every TV2 abort brings is fence enough; it is the producer's if it asks for it (KIP-360).
+            next_producer_id = new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID
+            after = before.prepared(_S.PREPARE_ABORT, server_version, now_ms, next_producer_id=next_producer_id)
+        else:
+            # The fence is never written by itself: its epoch and the abort are one record.
+            after = before.fenced().prepared(_S.PREPARE_ABORT, server_version, now_ms)
         return _changed(after, Ended(NOBODY, after))
 
     # --- AddPartitionsToTxn, AddOffsetsToTxn --------------------------------------------------------------------------------

@@ -409,8 +409,17 @@ class TransactionCoordinator:
             if not isinstance(outcome, BrokerError):
                 log.info("%s timed out after %d ms, aborting", timed_out.transactional_id, timed_out.timeout_ms)
 
-        version = self.transaction_version
-        self.host.write(partition, lambda shard, now_ms: shard.abort_timed_out(timed_out, version, now_ms), done)
+        def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
+            return shard.abort_timed_out(timed_out, self.producer_ids.take, self.transaction_version, now_ms)
+
+        def with_ids(error: BrokerError | None) -> None:
+            if error is None:  # else it is tried again in a second
+                self.host.write(partition, decide, done)
+
+        if timed_out.is_epoch_exhausted:
+            self.producer_ids.when_available(with_ids)
+        else:
+            with_ids(None)
 
     def _arm_expiry(self) -> None:
         interval_ms = self.node.config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms")

@@ -1,0 +1,164 @@
+"""Raw requests over a plain socket, for any broker: the project's codecs, no client logic in between.
+
+Each call sends one request in one version and returns the decoded answer, so that a script says exactly what a broker is told
+and a test sees exactly what it says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Sequence
+from struct import pack, unpack
+from typing import Any
+
+from barnabas.protocol import registry
+from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.groups import FindCoordinatorRequest
+from barnabas.protocol.messages.header import RequestHeader
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.schema import decode, encode
+
+NOT_READY = {5, 14, 15, 16}  # leader or coordinator not available, loading, not coordinator
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, bootstrap: str, client_id: str = "wire") -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self.bootstrap = bootstrap
+        self.client_id = client_id
+        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlations = itertools.count(1)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, request: Any, version: int) -> int:
+        """Sends one request; returns its correlation id."""
+        correlation = next(self._correlations)
+        key = type(request).API_KEY
+        header_version = registry.request_header_version(key, version)
+        header = RequestHeader(
+            request_api_key=key,
+            request_api_version=version,
+            correlation_id=correlation,
+            client_id=self.client_id,
+        )
+        body = encode(header, header_version) + encode(request, version)
+        self.socket.sendall(pack(">i", len(body)) + body)
+        return correlation
+
+    def receive(self, api_key: int, version: int, correlation: int) -> Any:
+        """The next answer, which must be the one expected."""
+        frame = self._exactly(unpack(">i", self._exactly(4))[0])
+        assert unpack(">i", frame[:4])[0] == correlation
+        at = 4 + (1 if registry.response_header_version(api_key, version) else 0)
+        return decode(registry.API[api_key].response, frame, version, at)
+
+    def call(self, request: Any, version: int) -> Any:
+        """One request and its answer."""
+        return self.receive(type(request).API_KEY, version, self.send(request, version))
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            piece = self.socket.recv(size - len(parts))
+            if not piece:
+                raise ConnectionResetError("the broker closed the connection")
+            parts += piece
+        return bytes(parts)
+
+    # --- what most scripts begin with -----------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+        """Creates a topic and waits until its partitions have leaders."""
+        from barnabas.protocol.messages.admin import CreatableTopicConfig
+
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        answer = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
+        assert answer.topics[0].error_code in (0, 36), answer
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            described = self.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 5).topics[0]
+            if described.error_code == 0 and all(
+                part.error_code == 0 and part.leader_id >= 0 for part in described.partitions
+            ):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{name} has no leaders: {described}")
+
+    def find_coordinator(self, key: str, key_type: int) -> None:
+        """Asks until the coordinator of a group (0) or transactional id (1) is there."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            answer = self.call(FindCoordinatorRequest(key=key, key_type=key_type), 3)
+            if answer.error_code == 0:
+                return
+            assert answer.error_code in NOT_READY, answer
+            time.sleep(0.05)
+        raise AssertionError(f"no coordinator for {key}: {answer}")
+
+    def produce(
+        self,
+        version: int,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes],
+        *,
+        transactional_id: str | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        topic_id: bytes = bytes(16),
+        timestamp: int | None = None,
+    ) -> Any:
+        """One batch to one partition, acks=all; its part of the answer."""
+        when = int(time.time() * 1000) if timestamp is None else timestamp
+        batch = build_batch(
+            [NewRecord(None, value, when) for value in values],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional_id is not None,
+        )
+        data = TopicProduceData(
+            name=topic, topic_id=topic_id, partition_data=[PartitionProduceData(index=partition, records=batch)]
+        )
+        request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=[data])
+        return self.call(request, version).responses[0].partition_responses[0]
+
+    def fetch(self, topic: str, partition: int, offset: int, *, isolation_level: int = 0) -> Any:
+        """One partition's part of a Fetch v11 answer."""
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 24,
+            isolation_level=isolation_level,
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                FetchTopic(
+                    topic=topic,
+                    partitions=[FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24)],
+                )
+            ],
+        )
+        return self.call(request, 11).responses[0].partitions[0]
