@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from barnabas.ports import Buffer
+from barnabas.testing.simulation.process import current_process
 
 if TYPE_CHECKING:
     from barnabas.testing.simulation.network import SimNetwork
@@ -63,6 +64,7 @@ class SimTransport(asyncio.Transport):
         self._eof_sent = False
         self._closing = False
         self._lost = False
+        self._gone = False  # connection_lost was called
 
     # -- asyncio.Transport -------------------------------------------------------------------------------------------
 
@@ -101,9 +103,11 @@ class SimTransport(asyncio.Transport):
         return not self._reading_paused and not self._closing
 
     def pause_reading(self) -> None:
+        self._check_usable()
         self._reading_paused = True
 
     def resume_reading(self) -> None:
+        self._check_usable()
         if self._reading_paused:
             self._reading_paused = False
             if self._arrived:
@@ -127,7 +131,12 @@ class SimTransport(asyncio.Transport):
         return len(self._outgoing)
 
     def write(self, data: Buffer) -> None:
-        """Copies `data`; to a closing or dead end it writes nothing."""
+        """Copies `data`; to a closing or dead end it writes nothing.
+
+        Raises:
+            RuntimeError: connection_lost has been called.
+        """
+        self._check_usable()
         if self._eof_written or self._closing or not self._network.is_alive(self):
             return
         if data:
@@ -143,6 +152,7 @@ class SimTransport(asyncio.Transport):
 
     def write_eof(self) -> None:
         """Half-closes: the other end sees an end of file after what is buffered."""
+        self._check_usable()
         self._eof_written = True
         self._pump()
 
@@ -185,7 +195,17 @@ class SimTransport(asyncio.Transport):
         self._outgoing.clear()
         self._network.forget(self)
         if self._protocol is not None:
-            self._network.loop.call_soon(self._protocol.connection_lost, error, context=self.context)
+            self._network.loop.call_soon(self._tell_lost, self._protocol, error, context=self.context)
+
+    def _tell_lost(self, protocol: asyncio.BaseProtocol, error: Exception | None) -> None:
+        self._gone = True
+        protocol.connection_lost(error)
+
+    def _check_usable(self) -> None:
+        """asyncio forgives calls after connection_lost, uvloop does not: the stricter one finds more."""
+        process = current_process(self.context)
+        if self._gone and (process is None or process.alive):
+            raise RuntimeError(f"the transport {self.local} → {self.remote} was used after connection_lost")
 
     def _pump(self) -> None:
         room = WINDOW_BYTES - self._unread

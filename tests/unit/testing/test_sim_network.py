@@ -319,3 +319,25 @@ def test_a_cancelled_connect_leaves_nothing_behind() -> None:
         assert not client.transports
 
     run(main)
+
+
+def test_a_transport_is_not_to_be_used_after_its_end() -> None:
+    async def main(world: World) -> None:
+        world.machine("server").start(serving(Echo))
+        transport, protocol = await world.machine("client").host.connect(Recorder, "server", 9092)
+        assert isinstance(protocol, Recorder)
+        transport.close()
+        transport.write(b"ignored while closing")
+        await protocol.closed
+        for use in (
+            lambda: transport.write(b"x"),
+            transport.write_eof,
+            transport.pause_reading,
+            transport.resume_reading,
+        ):
+            with pytest.raises(RuntimeError, match="after connection_lost"):  # as uvloop's transports do
+                use()
+        transport.close()
+        transport.abort()
+
+    run(main)
