@@ -58,8 +58,8 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
-    for value in image.foreign:
-        yield decode_record(value)
+    for foreign in image.foreign:
+        yield decode_record(foreign)
 
 
 def _topics(image: MetadataImage) -> Iterator[MetadataRecord]:

@@ -1,0 +1,141 @@
+"""Configurations as administrators see them: every key with its value, its source, and what would hold without it.
+
+Pure functions of a BrokerConfig (with its dynamic layers) and a topic's own settings.
+
+The list of synonyms is Kafka's: the topic's own value, then the server keys that it falls back on, layer by layer; what stands
+before the first entry of the main server key is left out. So log.retention.hours alone shows as source DEFAULT of retention.ms
+in DescribeConfigs, while CreateTopics tells the layer that really decided (`effective_source`), as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config_key import ConfigKey, ConfigSource
+from barnabas.broker.server_keys import SERVER_KEYS
+from barnabas.broker.topic_config import TOPIC_KEYS, TopicKey, topic_value
+
+__all__ = ["ConfigEntry", "SynonymEntry", "broker_entries", "cluster_entries", "topic_entries"]
+
+# A server key and the keys of coarser units that stand in for it.
+_FAMILIES: dict[str, tuple[str, ...]] = {
+    name: family
+    for family in (
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        ("log.roll.ms", "log.roll.hours"),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    )
+    for name in family
+}
+
+
+class SynonymEntry(NamedTuple):
+    """One layer that sets a value. `value` is None where it must not be shown."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One configuration key of a resource."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    effective_source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    type: int
+    doc: str
+    synonyms: tuple[SynonymEntry, ...]
+
+
+def _layers(config: BrokerConfig, names: tuple[str, ...]) -> list[SynonymEntry]:
+    """Every layer that sets one of `names`, best source first, in each the names in their order."""
+    found = [
+        SynonymEntry(name, text, source)
+        for name in names
+        if name in SERVER_KEYS
+        for source, text in config.layers(name)
+    ]
+    return sorted(found, key=lambda entry: entry.source)
+
+
+def _from_main_key(entries: list[SynonymEntry], main: str) -> tuple[SynonymEntry, ...]:
+    for index, entry in enumerate(entries):
+        if entry.name == main:
+            return tuple(entries[index:])
+    return ()
+
+
+def topic_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Every topic key, for a topic with these settings of its own."""
+    for entry in TOPIC_KEYS.values():
+        yield _topic_entry(config, settings, entry)
+
+
+def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], entry: TopicKey) -> ConfigEntry:
+    key = entry.key
+    layers = _layers(config, tuple(synonym.name for synonym in entry.synonyms))
+    synonyms = _from_main_key(layers, entry.synonyms[0].name) if entry.synonyms else ()
+    effective_source = layers[0].source if layers else ConfigSource.DEFAULT
+    own = settings.get(key.name)
+    if own is not None:
+        synonyms = (SynonymEntry(key.name, own.strip(), ConfigSource.DYNAMIC_TOPIC), *synonyms)
+        effective_source = ConfigSource.DYNAMIC_TOPIC
+    return ConfigEntry(
+        name=key.name,
+        value=key.render(topic_value(config, settings, key.name)),
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        effective_source=effective_source,
+        read_only=False,
+        sensitive=key.sensitive,
+        type=key.type,
+        doc=key.doc,
+        synonyms=synonyms,
+    )
+
+
+def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
+    """Every server key, and settings of the metadata log that are no key here."""
+    for name, key in SERVER_KEYS.items():
+        yield _server_entry(config, name, key)
+    for name in config.dynamic:
+        if name not in SERVER_KEYS:
+            # Kafka does not show the value of a key that it does not know: it might be a secret.
+            source = ConfigSource.DYNAMIC_BROKER
+            synonyms = (SynonymEntry(name, None, source),)
+            yield ConfigEntry(name, None, source, source, True, True, 0, "", synonyms)
+
+
+def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntry:
+    layers = _from_main_key(_layers(config, _FAMILIES.get(name, (name,))), name)
+    source = layers[0].source if layers else ConfigSource.DEFAULT
+    value = None if key.sensitive or not layers else key.render(config.value(name))
+    if layers and layers[0].name != name:
+        value = layers[0].value
+    return ConfigEntry(name, value, source, source, not key.dynamic, key.sensitive, key.type, key.doc, layers)
+
+
+def cluster_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """The dynamic defaults of all brokers, and nothing but what is set."""
+    for name, text in settings.items():
+        key = SERVER_KEYS.get(name)
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        known = key is not None and not key.sensitive
+        value = text if known else None
+        yield ConfigEntry(
+            name=name,
+            value=value,
+            source=source,
+            effective_source=source,
+            read_only=key is None or not key.dynamic,
+            sensitive=not known,
+            type=0 if key is None else key.type,
+            doc="" if key is None else key.doc,
+            synonyms=(SynonymEntry(name, value, source),),
+        )

@@ -1,0 +1,167 @@
+"""Decisions about configurations: IncrementalAlterConfigs for topics, single brokers and the default of all brokers.
+
+Pure functions of a ClusterView and a request. Every resource is decided by itself, all of its changes or none. The words and
+codes of refusals are Kafka's, who answers INVALID_CONFIG for topics and INVALID_REQUEST for broker values out of bounds.
+
+Records are written for what really changes. Changing min.insync.replicas forgets the eligible leaders (KIP-966), and it may be
+neither set for one broker nor removed from the cluster's defaults. Follows KIP-339.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final
+
+from barnabas.broker.config_key import ConfigKey, ConfigType
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from barnabas.broker.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord
+from barnabas.broker.metadata.topic_names import validate_topic_name
+from barnabas.broker.server_keys import SERVER_KEYS
+from barnabas.broker.topic_config import TOPIC_KEYS, topic_value, validate_topic_config
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.admin import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+__all__ = ["ConfigOperation", "alter_configs"]
+
+MIN_ISR: Final = "min.insync.replicas"
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs does with a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def alter_configs(
+    view: ClusterView, request: IncrementalAlterConfigsRequest
+) -> MetadataDecision[IncrementalAlterConfigsResponse]:
+    """Decides an IncrementalAlterConfigs request. With `validate_only` the answer is the same, and no records."""
+    records: list[MetadataRecord] = []
+    responses: list[AlterConfigsResourceResponse] = []
+    resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
+    told: set[tuple[int, str]] = set()
+    for resource, identity in zip(request.resources, resources, strict=True):
+        if identity in told:
+            continue
+        told.add(identity)
+        response = AlterConfigsResourceResponse(resource_type=identity[0], resource_name=identity[1])
+        responses.append(response)
+        try:
+            if resources.count(identity) > 1:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            records += _alter(view, resource)
+        except BrokerError as error:
+            response.error_code, response.error_message = error.code, error.message
+    answer = IncrementalAlterConfigsResponse(responses=responses)
+    return MetadataDecision(answer, [] if request.validate_only else records)
+
+
+def _alter(view: ClusterView, resource: AlterConfigsResource) -> list[MetadataRecord]:
+    kind, name = resource.resource_type, resource.resource_name
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [
+        config.name
+        for config in resource.configs
+        if config.value is None and config.config_operation != ConfigOperation.DELETE
+    ]
+    if nulls:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+    if kind == TOPIC_RESOURCE:
+        return _alter_topic(view, name, resource.configs)
+    if kind == BROKER_RESOURCE:
+        return _alter_broker(view, name, resource.configs)
+    raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+    if not topic:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    validate_topic_name(topic)
+    if view.image.topic(topic) is None:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+    settings = view.image.topic_config(topic)
+    changes: dict[str, str | None] = {}
+    for config in configs:
+        entry = TOPIC_KEYS.get(config.name)
+        key = None if entry is None else entry.key
+        current = settings.get(config.name)
+        if current is None and key is not None:
+            current = key.render(topic_value(view.config, settings, config.name))
+        changes[config.name] = _changed(config, key, current)
+    changed = {**settings, **{name: value for name, value in changes.items() if value is not None}}
+    validate_topic_config({name: value for name, value in changed.items() if changes.get(name, value) is not None})
+    return _records(TOPIC_RESOURCE, topic, settings, changes, clear_elr_of=topic)
+
+
+def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+    settings = view.image.config(BROKER_RESOURCE, broker)
+    fixed = [config.name for config in configs if config.name in SERVER_KEYS and not SERVER_KEYS[config.name].dynamic]
+    if fixed:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    changes: dict[str, str | None] = {}
+    for config in configs:
+        key = SERVER_KEYS.get(config.name)
+        current = settings.get(config.name)
+        if current is None and key is not None:
+            current = key.render(view.config.value(config.name))
+        value = changes[config.name] = _changed(config, key, current)
+        if config.name == MIN_ISR and view.image.feature("eligible.leader.replicas.version") > 0:
+            _check_min_isr(broker, value)
+        if key is not None and value is not None:
+            try:
+                key.parse(value)
+            except BrokerError as error:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, error.message) from None
+    return _records(BROKER_RESOURCE, broker, settings, changes, clear_elr_of="")
+
+
+def _check_min_isr(broker: str, value: str | None) -> None:
+    if broker:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
+    if value is None:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
+
+
+def _changed(config: AlterableConfig, key: ConfigKey | None, current: str | None) -> str | None:
+    """The new value, None where it is deleted. `current` is the effective one: what APPEND and SUBTRACT start from."""
+    operation, value = config.config_operation, config.value
+    if operation == ConfigOperation.DELETE or value is None:
+        return None
+    if operation == ConfigOperation.SET:
+        return value
+    if operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown config operation {operation}")
+    verb = ConfigOperation(operation).name
+    if key is None or key.type is not ConfigType.LIST:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {config.name} because its type is not LIST.")
+    members = [member.strip() for member in (current or "").split(",") if member.strip()]
+    named = [member.strip() for member in value.split(",") if member.strip()]
+    if operation == ConfigOperation.APPEND:
+        return ",".join(dict.fromkeys([*members, *named]))
+    return ",".join(member for member in members if member not in named)
+
+
+def _records(
+    kind: int, resource: str, settings: Mapping[str, str], changes: Mapping[str, str | None], *, clear_elr_of: str
+) -> list[MetadataRecord]:
+    records: list[MetadataRecord] = [
+        ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
+        for name, value in changes.items()
+        if value != settings.get(name)
+    ]
+    if records and changes.get(MIN_ISR, settings.get(MIN_ISR)) != settings.get(MIN_ISR):
+        records.append(ClearElrRecord(topic_name=clear_elr_of))
+    return records

@@ -1,0 +1,43 @@
+"""What decisions of the metadata controller have in common: what they look at, and what they come to.
+
+A decision is a pure function of a ClusterView and a request; its records are appended by the controller, its answer leaves once
+they are committed and in the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.records import MetadataRecord
+
+__all__ = ["ClusterView", "MetadataDecision"]
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What a decision may look at.
+
+    image: the cluster with everything appended so far, committed or not.
+    config: of the node that runs the controller.
+    new_id: a fresh 16-byte id.
+    next_offset: where the decision's first record will be written.
+    """
+
+    image: MetadataImage
+    config: BrokerConfig
+    new_id: Callable[[], bytes]
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDecision(Generic[A]):
+    """An answer and the records it stands for."""
+
+    answer: A
+    records: Sequence[MetadataRecord] = ()

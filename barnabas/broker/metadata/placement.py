@@ -1,0 +1,96 @@
+"""Where replicas go: partitions in turn over the unfenced brokers, the replicas of one on different brokers.
+
+Pure functions. Follows Kafka's rules for what is refused; the order differs (Kafka's striped placer is random).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas.broker.metadata.image import MetadataImage, PartitionImage
+from barnabas.errors import BrokerError, ErrorCode
+
+__all__ = ["UNASSIGNED_DIRECTORY", "assigned_partition", "place_partitions"]
+
+UNASSIGNED_DIRECTORY = bytes(16)
+
+
+def place_partitions(image: MetadataImage, count: int, replication_factor: int, start: int) -> list[PartitionImage]:
+    """`count` new partitions of so many replicas each, the first of them on the `start`th broker (modulo their number).
+
+    Raises:
+        BrokerError: INVALID_REPLICATION_FACTOR where there are not that many brokers, or none that may lead.
+    """
+    alive = sorted(broker.broker_id for broker in image.alive_brokers())
+    fenced = sorted(broker_id for broker_id in image.brokers if broker_id not in alive)
+    if replication_factor > len(image.brokers):
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
+            f"{replication_factor} cannot be reached because only {len(image.brokers)} broker(s) are registered "
+            f"or some brokers have all their log directories cordoned.",
+        )
+    if not alive:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced "
+            f"or have all their log directories cordoned.",
+        )
+    partitions = []
+    for number in range(count):
+        at = start + number
+        turned = [alive[(at + step) % len(alive)] for step in range(len(alive))]
+        replicas = (turned + fenced)[:replication_factor]
+        partitions.append(_partition(image, replicas))
+    return partitions
+
+
+def assigned_partition(image: MetadataImage, number: int, replicas: Sequence[int]) -> PartitionImage:
+    """A new partition on the brokers that the client named.
+
+    Raises:
+        BrokerError: INVALID_REPLICA_ASSIGNMENT: no broker, one twice, one that is not registered, or all of them fenced.
+    """
+    if not replicas:
+        raise _invalid("The manual partition assignment includes an empty replica list.")
+    for broker_id in replicas:
+        if replicas.count(broker_id) > 1:
+            raise _invalid(f"The manual partition assignment includes the broker {broker_id} more than once.")
+    for broker_id in replicas:
+        if broker_id not in image.brokers:
+            raise _invalid(
+                f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            )
+    partition = _partition(image, replicas)
+    if not partition.isr:
+        raise _invalid(
+            f"All brokers specified in the manual partition assignment for partition {number} are fenced "
+            f"or in controlled shutdown."
+        )
+    return partition
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def _partition(image: MetadataImage, replicas: Sequence[int]) -> PartitionImage:
+    isr = tuple(
+        broker_id
+        for broker_id in replicas
+        if not image.brokers[broker_id].fenced and not image.brokers[broker_id].in_controlled_shutdown
+    )
+    return PartitionImage(
+        leader=isr[0] if isr else -1,
+        leader_epoch=0,
+        partition_epoch=0,
+        replicas=tuple(replicas),
+        isr=isr,
+        directories=tuple(_directory(image, broker_id) for broker_id in replicas),
+    )
+
+
+def _directory(image: MetadataImage, broker_id: int) -> bytes:
+    """A broker with one directory leaves no choice; with several, the broker chooses and says so later (KIP-858)."""
+    directories = image.brokers[broker_id].directories
+    return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY

@@ -1,0 +1,288 @@
+"""Decisions about topics: create, delete, widen. Pure functions of a ClusterView and a request of the admin family.
+
+Every topic of a request is decided by itself: one that is refused leaves the others alone. The words of refusals are Kafka's.
+Follows KIP-4 (create, delete), KIP-195 (partitions), KIP-464 (defaults by −1), KIP-516 (topic ids), KIP-525 (configs in the
+answer). At most 10,000 partitions in a request, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from barnabas.broker.config_entries import topic_entries
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.image import TOPIC_RESOURCE, PartitionImage, TopicImage
+from barnabas.broker.metadata.placement import assigned_partition, place_partitions
+from barnabas.broker.metadata.records import (
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from barnabas.broker.metadata.topic_names import METADATA_TOPIC, colliding_topic, validate_topic_name
+from barnabas.broker.topic_config import validate_topic_config
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.admin import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+__all__ = ["create_partitions", "create_topics", "delete_topics"]
+
+PARTITIONS_MAX: Final = 10_000  # new ones in one request
+NO_ID: Final = bytes(16)
+
+
+def create_topics(view: ClusterView, request: CreateTopicsRequest) -> MetadataDecision[CreateTopicsResponse]:
+    """Decides a CreateTopics request. With `validate_only` the answer is the same, and no records."""
+    records: list[MetadataRecord] = []
+    results: list[CreatableTopicResult] = []
+    partitions_left = PARTITIONS_MAX
+    for topic in _once([topic.name for topic in request.topics], request.topics):
+        name = topic.name if isinstance(topic, CreatableTopic) else topic
+        try:
+            if not isinstance(topic, CreatableTopic):
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            topic_records, result = _create_topic(view, topic, partitions_left)
+        except BrokerError as error:
+            results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
+            continue
+        partitions_left -= result.num_partitions
+        records += topic_records
+        results.append(result)
+    return MetadataDecision(CreateTopicsResponse(topics=results), [] if request.validate_only else records)
+
+
+def _once(names: Sequence[str], items: Sequence[CreatableTopic]) -> list[CreatableTopic | str]:
+    """The items whose name is there once, and each repeated name alone, in the order of their first appearance."""
+    found: dict[str, CreatableTopic | str] = {}
+    for name, item in zip(names, items, strict=True):
+        found[name] = name if name in found else item
+    return list(found.values())
+
+
+def _create_topic(
+    view: ClusterView, topic: CreatableTopic, partitions_left: int
+) -> tuple[list[MetadataRecord], CreatableTopicResult]:
+    image = view.image
+    validate_topic_name(topic.name)
+    if topic.name == METADATA_TOPIC:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+    if image.topic(topic.name) is not None:
+        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    collision = colliding_topic(topic.name, image.topics_by_name)
+    if collision is not None:
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {collision}"
+        )
+    overrides = {config.name: config.value for config in topic.configs}
+    validate_topic_config(overrides)
+    settings = {name: value for name, value in overrides.items() if value is not None}
+    topic_id = view.new_id()
+    partitions = _new_partitions(view, topic, topic_id, partitions_left)
+    records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    records += _config_records(topic.name, settings)
+    records += _partition_records(topic_id, 0, partitions)
+    result = CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        num_partitions=len(partitions),
+        replication_factor=len(partitions[0].replicas),
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.effective_source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in topic_entries(view.config, settings)
+        ],
+    )
+    return records, result
+
+
+def _new_partitions(
+    view: ClusterView, topic: CreatableTopic, topic_id: bytes, partitions_left: int
+) -> list[PartitionImage]:
+    if topic.assignments:
+        return _assigned(view, topic, partitions_left)
+    count, replication_factor = topic.num_partitions, topic.replication_factor
+    if count == 0 or count < -1:
+        raise BrokerError(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        )
+    if replication_factor == 0 or replication_factor < -1:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if count == -1:
+        count = view.config.get_int("num.partitions")
+    if replication_factor == -1:
+        replication_factor = view.config.get_int("default.replication.factor")
+    _check_partitions_left(count, partitions_left)
+    return place_partitions(view.image, count, replication_factor, topic_id[0] << 8 | topic_id[1])
+
+
+def _assigned(view: ClusterView, topic: CreatableTopic, partitions_left: int) -> list[PartitionImage]:
+    for field, value in (("replication factor", topic.replication_factor), ("numPartitions", topic.num_partitions)):
+        if value != -1:
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {field} was not set to -1.",
+            )
+    numbers = [assignment.partition_index for assignment in topic.assignments]
+    if sorted(numbers) != list(range(len(numbers))):
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    _check_partitions_left(len(numbers), partitions_left)
+    assignments = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
+    return [
+        assigned_partition(view.image, assignment.partition_index, assignment.broker_ids) for assignment in assignments
+    ]
+
+
+def _check_partitions_left(count: int, partitions_left: int) -> None:
+    if count > partitions_left:
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+def _config_records(topic: str, settings: dict[str, str]) -> list[MetadataRecord]:
+    return [
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic, name=name, value=value)
+        for name, value in settings.items()
+    ]
+
+
+def _partition_records(topic_id: bytes, first: int, partitions: Sequence[PartitionImage]) -> list[MetadataRecord]:
+    return [
+        PartitionRecord(
+            partition_id=number,
+            topic_id=topic_id,
+            replicas=list(partition.replicas),
+            isr=list(partition.isr),
+            leader=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            directories=list(partition.directories),
+        )
+        for number, partition in enumerate(partitions, first)
+    ]
+
+
+def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> MetadataDecision[DeleteTopicsResponse]:
+    """Decides DeleteTopics; versions below 6 give names without ids.
+
+    Raises:
+        BrokerError: TOPIC_DELETION_DISABLED where delete.topic.enable is false.
+    """
+    if not view.config.get_bool("delete.topic.enable"):
+        raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
+    records: list[MetadataRecord] = []
+    results: list[DeletableTopicResult] = []
+    names = [state.name for state in states]
+    resolved = [_resolve(view, state) for state in states]
+    ids = [topic.topic_id for topic in resolved if isinstance(topic, TopicImage)]
+    told: set[str] = set()  # repeated names that are answered already
+    for state, topic in zip(states, resolved, strict=True):
+        result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
+        refusal = topic if isinstance(topic, BrokerError) else None
+        if state.name is not None and names.count(state.name) > 1:
+            if state.name in told:
+                continue
+            told.add(state.name)
+            refusal = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        elif isinstance(topic, TopicImage) and ids.count(topic.topic_id) > 1:
+            what = (
+                "Duplicate topic id."
+                if state.name is None
+                else "The provided topic name maps to an ID that was already supplied."
+            )
+            refusal = BrokerError(ErrorCode.INVALID_REQUEST, what)
+        if refusal is not None:
+            result.error_code, result.error_message = refusal.code, refusal.message
+        elif isinstance(topic, TopicImage):
+            result.name, result.topic_id = topic.name, topic.topic_id
+            records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+        results.append(result)
+    return MetadataDecision(DeleteTopicsResponse(responses=results), records)
+
+
+def _resolve(view: ClusterView, state: DeleteTopicState) -> TopicImage | BrokerError:
+    if state.name is None and state.topic_id == NO_ID:
+        return BrokerError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if state.name is not None and state.topic_id != NO_ID:
+        return BrokerError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if state.name is None:
+        found = view.image.topic_by_id(state.topic_id)
+        return found or BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    found = view.image.topic(state.name)
+    return found or BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+
+
+def create_partitions(
+    view: ClusterView, request: CreatePartitionsRequest
+) -> MetadataDecision[CreatePartitionsResponse]:
+    """Decides a CreatePartitions request. With `validate_only` the answer is the same, and no records."""
+    records: list[MetadataRecord] = []
+    results: list[CreatePartitionsTopicResult] = []
+    names = [topic.name for topic in request.topics]
+    partitions_left = PARTITIONS_MAX
+    for name in dict.fromkeys(names):
+        result = CreatePartitionsTopicResult(name=name)
+        results.append(result)
+        try:
+            if names.count(name) > 1:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            added = _widen(view, request.topics[names.index(name)], partitions_left)
+        except BrokerError as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        partitions_left -= len(added)
+        records += added
+    return MetadataDecision(CreatePartitionsResponse(results=results), [] if request.validate_only else records)
+
+
+def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: int) -> list[MetadataRecord]:
+    topic = view.image.topic(request.name)
+    if topic is None:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    present = len(topic.partitions)
+    if request.count == present:
+        raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if request.count < present:
+        raise BrokerError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {present} partition(s); {request.count} would not be an increase.",
+        )
+    additional = request.count - present
+    _check_partitions_left(additional, partitions_left)
+    if request.assignments is None:
+        replication_factor = len(topic.partitions[0].replicas)
+        added = place_partitions(view.image, additional, replication_factor, topic.topic_id[0] + present)
+        return _partition_records(topic.topic_id, present, added)
+    if len(request.assignments) != additional:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {additional} additional partition(s), but only {len(request.assignments)} "
+            f"assignment(s) were specified.",
+        )
+    assigned = [
+        assigned_partition(view.image, present + index, assignment.broker_ids)
+        for index, assignment in enumerate(request.assignments)
+    ]
+    return _partition_records(topic.topic_id, present, assigned)
