@@ -252,7 +252,8 @@ async def test_aiokafka_and_librdkafka_in_one_group(broker: ServedBroker) -> Non
         deadline = time.monotonic() + WAIT_S
         while not condition():
             assert time.monotonic() < deadline, (native.assignment(), foreign.partitions, len(taken))
-            await asyncio.to_thread(foreign.poll)
+            if not foreign.closed:
+                await asyncio.to_thread(foreign.poll)
             for batch in (await native.getmany(timeout_ms=20)).values():
                 taken.extend(record.value for record in batch)
 
