@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Draws docs/coverage.md from the tables in the code: the APIs served and the states of the machines.
+"""Draws docs/coverage.md and docs/file-map.md from the code: the APIs served, the states of the machines, the modules.
 
-Run by `make docs`. `tests/unit/test_docs.py` fails when the document no longer says what the code says.
+Run by `make docs`. `tests/unit/test_docs.py` fails when a document no longer says what the code says.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Mapping
 from enum import Enum
@@ -16,7 +17,8 @@ from barnabas.broker.coordinator.transaction_state import VALID_PREVIOUS as TRAN
 from barnabas.client.transactions import VALID_PREVIOUS as PRODUCER_STATES
 from barnabas.protocol.registry import API
 
-TARGET = Path(__file__).parent / "coverage.md"
+HERE = Path(__file__).parent
+PACKAGE = HERE.parent / "barnabas"
 
 HEAD = """# Coverage
 
@@ -55,7 +57,7 @@ def diagram(title: str, source: str, valid_previous: Mapping[Enum, frozenset[Enu
     return f"\n## {title}\n\nFrom `{source}`.\n\n```mermaid\nstateDiagram-v2\n{lines}\n```\n"
 
 
-def document() -> str:
+def coverage() -> str:
     return (
         HEAD
         + apis()
@@ -67,7 +69,34 @@ def document() -> str:
     )
 
 
-if __name__ == "__main__":
+def file_map() -> str:
+    """Every module with the first line of its docstring."""
+    lines = ["# File map", "", "Drawn from the modules' docstrings by `make docs`; don't edit."]
+    folder = None
+    for path in sorted(PACKAGE.rglob("*.py"), key=lambda p: (p.parent.parts, p.name)):
+        doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if path.parent != folder:
+            folder = path.parent
+            lines += ["", f"## `{folder.relative_to(PACKAGE.parent)}/`", ""]
+        if path.name != "__init__.py":
+            lines.append(f"- `{path.name}` {doc.splitlines()[0] if doc else ''}")
+        elif doc:
+            lines += [doc.splitlines()[0], ""]
+    return "\n".join(lines) + "\n"
+
+
+DOCUMENTS = {"coverage.md": coverage, "file-map.md": file_map}
+
+
+def main() -> None:
+    stale = [
+        name for name, draw in DOCUMENTS.items() if not (HERE / name).exists() or (HERE / name).read_text() != draw()
+    ]
     if "--check" in sys.argv:
-        sys.exit(0 if TARGET.read_text() == document() else "docs/coverage.md is stale: run make docs")
-    TARGET.write_text(document())
+        sys.exit(f"{', '.join(stale)} stale in docs/: run make docs" if stale else 0)
+    for name in stale:
+        (HERE / name).write_text(DOCUMENTS[name]())
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_coverage_is_fresh() -> None:
+def test_documents_are_fresh() -> None:
     check = subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True)
     assert check.returncode == 0, check.stderr
