@@ -7,9 +7,9 @@ and filled slot by slot.
 What makes it safe, although most reads check nothing: a slice never allocates more than the buffer has; reading a fixed-width
 value behind the end raises; positions only grow, for negative lengths are refused; so an overlong length is caught by the
 next read or by the one check at the end. Counts are checked before their loop: the smallest encoding of so many elements
-must fit in the bytes left, and the message's total must stay within `limits.DECODED_ELEMENTS_MAX`.
+must fit in the bytes left, and the message's total, tags included, must stay within `limits.DECODED_ELEMENTS_MAX`.
 
-Names in generated code: b buffer, w its memoryview, z its length, p position, n a length or count, t elements so far.
+Names in generated code: b buffer, w its memoryview, z its length, p position, n a length or count, t elements and tags so far.
 """
 
 from __future__ import annotations
@@ -162,7 +162,6 @@ class _DecoderSource(_Source):
     def __init__(self, cls: type, version: int) -> None:
         super().__init__(cls, version)
         self._run: list[tuple[str, str]] = []  # fixed-width reads not yet written: (struct code, target)
-        self.counts = False
         self.views = False
 
     def compile(self) -> Any:
@@ -209,8 +208,7 @@ class _DecoderSource(_Source):
         if self.views:
             head.append(" w = b if b.__class__ is memoryview else memoryview(b)")
         head.append(f" if z <= {_COPY_BYTES_MAX} and b.__class__ is not bytes: b = bytes(b)")
-        if self.counts:
-            head.append(" t = 0")
+        head.append(" t = 0")
         head.append(" try:")
         self.lines.append(" except Malformed as error: raise malformed(error) from None")
         return self.build("\n".join(head))
@@ -236,11 +234,13 @@ class _DecoderSource(_Source):
     def _tags(self, target: str, by_tag: list[Field]) -> None:
         self._flush("B", "n")
         if not by_tag:
-            self.line("if n: p = skip_tags(b, p, n)")
+            self.line("if n: p, t = skip_tags(b, p, n, t)")
             return
         self.line("if n:")
         self.indent += 1
         self.line("if n > 127: n, p = rest(b, p, n)")
+        self.line("t += n")
+        self.line(f"if t > {DECODED_ELEMENTS_MAX}: raise bad_count('tagged fields', n, z - p)")
         self.line("for _ in range(n):")
         self.indent += 1
         tag, end, size = self.fresh("g"), self.fresh("e"), self.fresh("s")
@@ -309,7 +309,6 @@ class _DecoderSource(_Source):
             self.line(f"e = {end}; {target} = {value}; p = e")
 
     def _array(self, target: str, name: str, wire: Array[Any], nullable: bool, compact: bool) -> None:
-        self.counts = True
         self._length("i", compact)
         if nullable:
             self.line(f"if {'not n' if compact else 'n < 0'}: {target} = None")
@@ -359,18 +358,21 @@ class _DecoderSource(_Source):
         self._run = []
 
 
-def _skip_tags(b: Buffer, p: int, n: int) -> int:
-    """Steps over `n` tagged fields nobody knows (n still as its first byte); returns the position after them."""
+def _skip_tags(b: Buffer, p: int, n: int, t: int) -> tuple[int, int]:
+    """Steps over `n` tagged fields nobody knows (n still as its first byte); returns p and t after them."""
     if n > 127:
         n, p = read_uvarint_rest(b, p, n)
     z = len(b)
+    t += n
+    if t > DECODED_ELEMENTS_MAX:
+        raise RemoteProtocolError(f"{n} tagged fields (at most {DECODED_ELEMENTS_MAX} elements and tags a message)")
     for _ in range(n):
         _, p = read_uvarint(b, p)
         size, p = read_uvarint(b, p)
         p += size
         if p > z:
             raise RemoteProtocolError(f"a tagged field reaches to byte {p} of {z}")
-    return p
+    return p, t
 
 
 class _EncoderSource(_Source):

@@ -99,7 +99,7 @@ API: dict[int, Api] = {
         Api(19, "CreateTopics", "admin", (2, 7), 5),
         Api(20, "DeleteTopics", "admin", (1, 6), 4),
         Api(21, "DeleteRecords", "admin", (0, 2), 2),
-        # version 6 (KIP-939) is still unstable in Kafka 4.3, so clients that do not know it must not be offered it
+        # version 6 (KIP-939) is unstable in Kafka 4.3: served to those who ask for it, not advertised
         Api(22, "InitProducerId", "transactions", (0, 6), 2, advertised=(0, 5)),
         Api(23, "OffsetForLeaderEpoch", "offsets", (2, 4), 4),
         Api(24, "AddPartitionsToTxn", "transactions", (0, 5), 3),
