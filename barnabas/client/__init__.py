@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
+from barnabas.client.consumer import Consumer
 from barnabas.client.errors import KafkaError
-from barnabas.client.producer import Producer
-from barnabas.client.types import OffsetAndMetadata, Record, RecordMetadata, TopicPartition
+from barnabas.client.group import RebalanceListener
+from barnabas.client.producer import Producer, Transaction
+from barnabas.client.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Record,
+    RecordMetadata,
+    TopicPartition,
+)
 
-__all__ = ["KafkaError", "OffsetAndMetadata", "Producer", "Record", "RecordMetadata", "TopicPartition"]
+__all__ = [
+    "Consumer",
+    "ConsumerGroupMetadata",
+    "KafkaError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Producer",
+    "RebalanceListener",
+    "Record",
+    "RecordMetadata",
+    "TopicPartition",
+    "Transaction",
+]

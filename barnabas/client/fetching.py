@@ -1,0 +1,573 @@
+"""The consumer's core: what to fetch from whom, and the records in what came back.
+
+Driven by: assign, seek, pause, Fetch answers and failures, `take` for every poll.
+Emits: Fetch requests (one on its way a broker), partitions whose position has to be looked up, records, errors to raise.
+
+Batches stay as they came until they are taken: one batch is decoded at a time. The next bytes of a partition are fetched
+while those before are still being taken, up to `max_partition_fetch_bytes` ahead. Sessions are in `fetch_session`.
+
+Invariants: `position` is the next offset to deliver and moves only by `take`, `seek` and `reset`; `fetch_offset` ≥ position;
+an answer to a fetch sent before a seek, a reset or a new assignment is dropped (its `age` differs); records come in offset
+order, each once. read_committed: `read_committed.AbortedFilter`, one for each answer and partition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from barnabas.client.errors import KafkaError, NoOffsetForPartition, code_of, error_for
+from barnabas.client.fetch_session import FetchSession
+from barnabas.client.metadata import ClusterMetadata
+from barnabas.client.read_committed import AbortedFilter
+from barnabas.client.types import Record, TopicPartition
+from barnabas.errors import ErrorCode, RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from barnabas.protocol.records import (
+    CONTROL_ABORT,
+    HEADER_SIZE,
+    BatchHeader,
+    crc_ok,
+    decode_records,
+    read_control,
+    read_header,
+)
+
+__all__ = ["FetchConfig", "Fetcher", "InFlightFetch", "PartitionState", "Reset"]
+
+_WAIT_WITH_FULL_BUFFERS_MS = 20  # how long a fetch may hold up partitions that it leaves out because they have enough
+_NEVER = 1 << 62  # not fetched again before a seek
+
+Deserializer = Callable[[Any], Any]
+
+
+class Reset:
+    """How a position that is not known is found."""
+
+    COMMITTED = "committed"  # the group's committed offset, then the policy
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchConfig:
+    """What the fetcher goes by; see Consumer. Sizes in bytes, times in ms."""
+
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 52_428_800
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 1_048_576
+    read_committed: bool = False
+    check_crcs: bool = True
+    auto_offset_reset: str = "latest"  # or "earliest", "none"
+    retry_backoff_ms: int = 100
+    rack_id: str = ""
+
+
+class _Fetched:
+    """What one answer brought for one partition: whole batches, judged and decoded one by one."""
+
+    __slots__ = ("aborted", "end", "position", "records", "size_bytes")
+
+    def __init__(self, records: Buffer, aborted: AbortedFilter | None) -> None:
+        self.records = records
+        self.aborted = aborted
+        self.position = 0  # of the next batch in `records`
+        self.end = len(records)
+        self.size_bytes = self.end
+
+
+class PartitionState:
+    """One assigned partition."""
+
+    __slots__ = (
+        "age",
+        "buffered",
+        "buffered_bytes",
+        "fetch_offset",
+        "fetching",
+        "high_watermark",
+        "index",
+        "last_stable_offset",
+        "log_start_offset",
+        "not_before_ms",
+        "paused",
+        "position",
+        "ready",
+        "ready_next",
+        "record_epoch",
+        "reset",
+        "safe_position",
+        "tp",
+    )
+
+    def __init__(self, tp: TopicPartition, position: int | None) -> None:
+        self.tp = tp
+        self.age = 0  # raised whenever what is on its way no longer fits
+        self.paused = False
+        self.fetching = False
+        self.not_before_ms = 0
+        self.high_watermark = -1  # −1 until the first answer
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.position: int | None = position
+        self.safe_position: int | None = position  # what an automatic commit may commit: taken and left behind
+        self.fetch_offset = position if position is not None else -1
+        self.reset: str | None = Reset.COMMITTED if position is None else None
+        self.record_epoch = -1  # leader epoch of the last record taken
+        self.buffered: deque[_Fetched] = deque()
+        self.buffered_bytes = 0
+        self.ready: list[Record] = []  # decoded and not yet taken: ready[index:]
+        self.index = 0
+        self.ready_next = -1  # position after the last of `ready`
+
+    def move(self, position: int | None, reset: str | None = None) -> None:
+        """Sets the position anew; what was fetched is dropped."""
+        self.age += 1
+        self.not_before_ms = 0
+        self.position = position
+        self.safe_position = position
+        self.fetch_offset = position if position is not None else -1
+        self.reset = reset
+        self.buffered.clear()
+        self.buffered_bytes = 0
+        self.ready = []
+        self.index = 0
+
+
+class InFlightFetch(NamedTuple):
+    """A Fetch request to send. `ages` tells which answers still count."""
+
+    node_id: int
+    request: FetchRequest
+    version_max: int
+    ages: dict[TopicPartition, int]
+
+
+class Fetcher:
+    """The core of one consumer.
+
+    Args:
+        key_deserializer, value_deserializer: applied to every record that has a key, a value.
+    """
+
+    def __init__(
+        self,
+        config: FetchConfig,
+        metadata: ClusterMetadata,
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.errors: list[KafkaError] = []  # to be raised by the next poll, oldest first
+        self.metadata_wanted = False
+        self._deserializers = (
+            None if key_deserializer is None and value_deserializer is None else (key_deserializer, value_deserializer)
+        )
+        self._sessions: dict[int, FetchSession] = {}
+        self._busy: dict[int, None] = {}  # nodes with a fetch on its way
+        self._turns: dict[PartitionState, None] = {}  # partitions with something to take, next first
+        self._buffered_bytes = 0
+        self._wake_ms: int | None = None
+
+    # -- assignment and positions --------------------------------------------------------------------------------------
+
+    def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Replaces the assignment. A partition that stays keeps its position and what was fetched of it."""
+        for tp in [tp for tp in self.partitions if tp not in positions]:
+            state = self.partitions.pop(tp)
+            self._drop_buffer(state)
+            state.move(None)
+        for tp, position in positions.items():
+            if tp not in self.partitions:
+                self.partitions[tp] = PartitionState(tp, position)
+
+    def seek(self, tp: TopicPartition, position: int | None, reset: str | None = None) -> None:
+        """Moves a partition to an offset, or (None) to wherever `reset` leads."""
+        state = self.partitions[tp]
+        self._drop_buffer(state)
+        state.move(position, reset)
+
+    def unresolved(self) -> Iterator[PartitionState]:
+        """Partitions whose position has to be looked up."""
+        return (state for state in self.partitions.values() if state.position is None and state.reset is not None)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def next_fetches(self, now_ms: int, ready: Callable[[int], bool]) -> list[InFlightFetch]:
+        """The requests to send now, one for each broker that has none on its way and something to be asked.
+
+        Args:
+            ready: whether a request can be handed to a node's connection; may begin to connect.
+        """
+        self._wake_ms = None
+        leaders = self.metadata.leaders
+        config = self.config
+        wanted: dict[int, dict[TopicPartition, int]] = {}
+        held_up: dict[int, None] = {}
+        if self._buffered_bytes >= config.fetch_max_bytes:
+            return []
+        for tp, state in self.partitions.items():
+            if state.fetching or state.paused or state.position is None:
+                continue
+            node_id = leaders.get(tp, -1)
+            if node_id < 0:
+                self.metadata_wanted = True
+                continue
+            if node_id in self._busy:
+                continue
+            if state.buffered_bytes >= config.max_partition_fetch_bytes:
+                held_up[node_id] = None
+                continue
+            if state.not_before_ms > now_ms:
+                if state.not_before_ms != _NEVER and (self._wake_ms is None or state.not_before_ms < self._wake_ms):
+                    self._wake_ms = state.not_before_ms
+                continue
+            wanted.setdefault(node_id, {})[tp] = state.fetch_offset
+        return [
+            self._fetch(node_id, partitions, node_id in held_up)
+            for node_id, partitions in wanted.items()
+            if ready(node_id)
+        ]
+
+    def wake_at(self) -> int | None:
+        """When `next_fetches` is worth calling again without other news, in monotonic ms."""
+        return self._wake_ms
+
+    def on_unsent(self, fetch: InFlightFetch) -> None:
+        """The request could not be handed to a connection."""
+        self._busy.pop(fetch.node_id, None)
+        session = self._sessions.get(fetch.node_id)
+        if session is not None:
+            session.restart()
+        for tp, _ in self._current(fetch):
+            self.partitions[tp].fetching = False
+
+    def on_failure(self, fetch: InFlightFetch, error: KafkaError, now_ms: int) -> None:
+        """No answer came."""
+        self.on_unsent(fetch)
+        self.metadata_wanted = True
+        for tp, state in self._current(fetch):
+            state.not_before_ms = now_ms + self.config.retry_backoff_ms
+            if not error.retriable:
+                error.topic, error.partition = tp.topic, tp.partition
+        if not error.retriable:
+            self.errors.append(error)
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def on_answer(self, fetch: InFlightFetch, response: FetchResponse, now_ms: int) -> None:
+        """Takes an answer. Its buffers are kept until their records are taken."""
+        self._busy.pop(fetch.node_id, None)
+        states = dict(self._current(fetch))
+        for state in states.values():
+            state.fetching = False
+        session = self._sessions[fetch.node_id]
+        code = code_of(response.error_code)
+        if code is not ErrorCode.NONE:
+            session.restart()
+            for state in states.values():
+                if code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
+                    state.not_before_ms = now_ms + self.config.retry_backoff_ms
+            self.metadata_wanted = True
+            if not code.retriable:
+                self.errors.append(error_for(code, "Fetch was refused", broker=fetch.node_id))
+            return
+        session.on_answer(response.session_id)
+        for topic in response.responses:
+            name = topic.topic or session.name_of(topic.topic_id)
+            for data in topic.partitions:
+                tp = TopicPartition(name, data.partition_index)
+                found = states.get(tp)
+                if found is not None:
+                    self._on_partition(found, data, fetch.node_id, now_ms)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def has_records(self) -> bool:
+        """Whether `take` may find something now."""
+        return any(not state.paused for state in self._turns)
+
+    def take(
+        self, max_records: int | None = None, only: Iterable[TopicPartition] = ()
+    ) -> dict[TopicPartition, list[Record]]:
+        """Records that are there, partition by partition in turn; positions move behind them.
+
+        Args:
+            max_records: at most so many in all.
+            only: partitions to take from; empty means all.
+
+        Raises:
+            KafkaError: an error to be told, or a batch that cannot be read (its partition stays where it is).
+        """
+        if self.errors:
+            raise self.errors.pop(0)
+        wanted = frozenset(only)
+        taken: dict[TopicPartition, list[Record]] = {}
+        left = max_records
+        for state in list(self._turns):
+            if state.paused or (wanted and state.tp not in wanted):
+                continue
+            records: list[Record] = []
+            while left is None or left > 0:
+                try:
+                    more = self._take_from(state, left)
+                except KafkaError:
+                    if not taken and not records:
+                        raise
+                    break  # what was taken is delivered first; the next poll meets the error again
+                if not more:
+                    break
+                records += more
+                if left is not None:
+                    left -= len(more)
+            if records:
+                taken[state.tp] = records
+            if left is not None and left <= 0:
+                if state in self._turns:  # the next poll begins with another partition
+                    del self._turns[state]
+                    self._turns[state] = None
+                break
+        return taken
+
+    def take_one(self) -> tuple[PartitionState, Record] | None:
+        """The next record and its partition, staying with a partition until its batch is used up."""
+        if self.errors:
+            raise self.errors.pop(0)
+        for state in list(self._turns):
+            if state.paused:
+                continue
+            records = self._take_from(state, 1)
+            if records:
+                if not state.ready and len(self._turns) > 1 and state in self._turns:
+                    del self._turns[state]
+                    self._turns[state] = None
+                return state, records[0]
+        return None
+
+    def _take_from(self, state: PartitionState, limit: int | None) -> list[Record]:
+        """Up to `limit` records of one decoded batch; empty when nothing is left of the partition."""
+        ready = state.ready
+        if not ready:
+            ready = self._decode_next(state)
+            if not ready:
+                self._turns.pop(state, None)
+                return ready
+        index = state.index
+        if index == 0 and (limit is None or limit >= len(ready)):
+            records = ready
+            stop = len(ready)
+        else:
+            stop = len(ready) if limit is None else min(len(ready), index + limit)
+            records = ready[index:stop]
+        if stop == len(ready):
+            state.ready = []
+            state.index = 0
+            state.position = state.ready_next
+            if not state.buffered:
+                self._turns.pop(state, None)
+        else:
+            state.index = stop
+            state.position = records[-1].offset + 1
+        return records
+
+    def _decode_next(self, state: PartitionState) -> list[Record]:
+        """The records of the next batch that has any to deliver; the position moves over batches that have none."""
+        position = state.position
+        while state.buffered and position is not None:
+            fetched = state.buffered[0]
+            if fetched.end - fetched.position < HEADER_SIZE:
+                self._used_up(state)
+                continue
+            try:
+                header = read_header(fetched.records, fetched.position)
+                if fetched.position + header.size_bytes > fetched.end:
+                    self._used_up(
+                        state
+                    )  # a batch that was cut off by the size limit; it comes whole with the next fetch
+                    continue
+                records = self._judge(state, fetched, header)
+            except RemoteProtocolError as error:
+                raise KafkaError(
+                    f"the batch after offset {position} cannot be read, seek past it to go on: {error}",
+                    code=ErrorCode.CORRUPT_MESSAGE,
+                    topic=state.tp.topic,
+                    partition=state.tp.partition,
+                ) from error
+            fetched.position += header.size_bytes
+            if records and records[0].offset < position:
+                records = [r for r in records if r.offset >= position]
+            next_offset = max(header.next_offset, position)
+            state.record_epoch = header.leader_epoch
+            if records:
+                state.ready = records
+                state.index = 0
+                state.ready_next = next_offset
+                if fetched.end - fetched.position < HEADER_SIZE:
+                    self._used_up(state)
+                return records
+            if state.safe_position == position:
+                state.safe_position = next_offset
+            position = state.position = next_offset
+        return []
+
+    def _judge(self, state: PartitionState, fetched: _Fetched, header: BatchHeader) -> list[Record]:
+        """The records of a batch that are to be delivered."""
+        if self.config.check_crcs and not crc_ok(fetched.records, fetched.position, header):
+            raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} does not hold")
+        attributes = header.attributes
+        if attributes & 0x20:
+            if fetched.aborted is not None and header.producer_id >= 0:
+                marker = decode_records(fetched.records, fetched.position, header)
+                abort = bool(marker) and read_control(marker[0]).type == CONTROL_ABORT
+                fetched.aborted.on_marker(header.producer_id, header.last_offset, abort=abort)
+            return []
+        if fetched.aborted is not None and not fetched.aborted.delivers(
+            header.producer_id, header.last_offset, transactional=bool(attributes & 0x10)
+        ):
+            return []
+        topic, partition = state.tp
+        suffix = (topic, partition, header.timestamp_type, header.leader_epoch)
+        new = Record.__new__
+        found = [
+            new(Record, topic, partition, r[0], r[1], suffix[2], r[2], r[3], r[4], suffix[3])
+            for r in decode_records(fetched.records, fetched.position, header)
+        ]
+        return found if self._deserializers is None else self._deserialized(found)
+
+    def _deserialized(self, records: list[Record]) -> list[Record]:
+        key_of, value_of = self._deserializers or (None, None)
+        out = []
+        for record in records:
+            key, value = record.key, record.value
+            try:
+                if key_of is not None and key is not None:
+                    key = key_of(key)
+                if value_of is not None and value is not None:
+                    value = value_of(value)
+            except Exception as error:
+                raise KafkaError(
+                    f"a deserializer raised {error!r} at offset {record.offset}; seek past it to go on",
+                    topic=record.topic,
+                    partition=record.partition,
+                ) from error
+            out.append(record._replace(key=key, value=value))
+        return out
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, node_id: int, partitions: dict[TopicPartition, int], held_up: bool) -> InFlightFetch:
+        config = self.config
+        session = self._sessions.get(node_id)
+        if session is None:
+            session = self._sessions[node_id] = FetchSession()
+        request, version_max = session.request(partitions, self.metadata, config.max_partition_fetch_bytes)
+        request.max_wait_ms = (
+            min(config.fetch_max_wait_ms, _WAIT_WITH_FULL_BUFFERS_MS) if held_up else config.fetch_max_wait_ms
+        )
+        request.min_bytes = config.fetch_min_bytes
+        request.max_bytes = config.fetch_max_bytes
+        request.isolation_level = 1 if config.read_committed else 0
+        request.rack_id = config.rack_id
+        self._busy[node_id] = None
+        ages = {}
+        for tp in partitions:
+            state = self.partitions[tp]
+            state.fetching = True
+            ages[tp] = state.age
+        return InFlightFetch(node_id, request, version_max, ages)
+
+    def _current(self, fetch: InFlightFetch) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        """The partitions of a fetch that are still where they were when it was sent; others are only set free."""
+        for tp, age in fetch.ages.items():
+            state = self.partitions.get(tp)
+            if state is None:
+                continue
+            if state.age == age:
+                yield tp, state
+            else:
+                state.fetching = False
+
+    def _on_partition(self, state: PartitionState, data: PartitionData, node_id: int, now_ms: int) -> None:
+        code = code_of(data.error_code)
+        if code is ErrorCode.NONE:
+            state.high_watermark = data.high_watermark
+            state.last_stable_offset = data.last_stable_offset
+            state.log_start_offset = data.log_start_offset
+            records = data.records
+            if records is not None and len(records) >= HEADER_SIZE:
+                self._keep(state, records, data)
+            return
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if self.config.auto_offset_reset == "none":
+                state.not_before_ms = now_ms + self.config.retry_backoff_ms
+                self.errors.append(
+                    error_for(
+                        code,
+                        f"the log does not hold offset {state.fetch_offset}, and auto_offset_reset is 'none'",
+                        broker=node_id,
+                        topic=state.tp.topic,
+                        partition=state.tp.partition,
+                    )
+                )
+            elif not state.ready and not state.buffered:  # what came before is delivered first
+                self.seek(state.tp, None, self.config.auto_offset_reset)
+            else:
+                state.not_before_ms = now_ms + self.config.retry_backoff_ms
+            return
+        state.not_before_ms = now_ms + self.config.retry_backoff_ms
+        if code.retriable:
+            self.metadata_wanted = True
+            leader = data.current_leader
+            if leader.leader_id >= 0 and self.metadata.hint(state.tp, leader.leader_id, leader.leader_epoch):
+                state.not_before_ms = 0
+        else:
+            self.errors.append(error_for(code, broker=node_id, topic=state.tp.topic, partition=state.tp.partition))
+
+    def _keep(self, state: PartitionState, records: Buffer, data: PartitionData) -> None:
+        """Queues whole batches; the next fetch goes on behind the last of them."""
+        next_offset = state.fetch_offset
+        position, end = 0, len(records)
+        try:
+            while end - position >= HEADER_SIZE:
+                header = read_header(records, position)
+                if position + header.size_bytes > end:
+                    break
+                position += header.size_bytes
+                next_offset = max(next_offset, header.next_offset)
+        except RemoteProtocolError:
+            position = end  # told when the batch is reached; nothing behind it is fetched
+            state.not_before_ms = _NEVER
+        if position == 0:
+            return
+        aborted = None
+        if self.config.read_committed:
+            aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
+        fetched = _Fetched(records, aborted)
+        state.buffered.append(fetched)
+        state.buffered_bytes += fetched.size_bytes
+        self._buffered_bytes += fetched.size_bytes
+        state.fetch_offset = next_offset
+        self._turns.setdefault(state)
+
+    def _used_up(self, state: PartitionState) -> None:
+        fetched = state.buffered.popleft()
+        state.buffered_bytes -= fetched.size_bytes
+        self._buffered_bytes -= fetched.size_bytes
+
+    def _drop_buffer(self, state: PartitionState) -> None:
+        self._buffered_bytes -= state.buffered_bytes
+        self._turns.pop(state, None)
+
+
+def check_reset_policy(policy: str) -> str:
+    """The policy itself; NoOffsetForPartition is what "none" leads to."""
+    if policy not in (Reset.EARLIEST, Reset.LATEST, "none"):
+        raise NoOffsetForPartition(f"auto_offset_reset={policy!r} is none of 'earliest', 'latest', 'none'")
+    return policy

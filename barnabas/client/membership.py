@@ -1,0 +1,371 @@
+"""A member of a classic consumer group: what it sends to the coordinator and what the answers mean.
+
+Driven by: the consumer's polls (a rebalance takes place inside them only), heartbeat times, answers.
+Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; the assignment; whether to join again.
+
+Invariants: states change after VALID_PREVIOUS; generation and member id are those of the assignment in force, so a commit
+that follows a lost membership is refused by the coordinator, never accepted under a generation that it does not belong to.
+Follows KIP-62 (max.poll.interval), KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED), KIP-559, KIP-814 (the leader of
+a static group that comes back keeps the assignment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from barnabas.client.assignors import ASSIGNORS, MemberSubscription
+from barnabas.client.errors import IllegalState, KafkaError, NotKafka, code_of, error_for
+from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
+from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.protocol.messages.groups import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
+from barnabas.protocol.schema import decode_versioned, encode_versioned
+
+__all__ = ["VALID_PREVIOUS", "GroupMember", "MemberState", "Next"]
+
+PROTOCOL_TYPE = "consumer"
+SUBSCRIPTION_VERSION = 1  # with the partitions owned, which the sticky assignors of other members read
+ASSIGNMENT_VERSION = 0
+
+
+class MemberState(Enum):
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    STABLE = "stable"
+    LEFT = "left"
+
+
+_S = MemberState
+
+VALID_PREVIOUS: dict[MemberState, frozenset[MemberState]] = {
+    _S.UNJOINED: frozenset({_S.JOINING, _S.SYNCING, _S.STABLE}),
+    _S.JOINING: frozenset({_S.UNJOINED, _S.STABLE, _S.JOINING, _S.SYNCING}),
+    _S.SYNCING: frozenset({_S.JOINING}),
+    _S.STABLE: frozenset({_S.SYNCING}),
+    _S.LEFT: frozenset({_S.UNJOINED, _S.JOINING, _S.SYNCING, _S.STABLE}),
+}
+
+
+class Next(Enum):
+    """What an answer asks of the shell."""
+
+    GO_ON = "go on"
+    AGAIN = "again"  # send the join anew at once
+    WAIT = "wait"  # the same after a pause
+    FIND_COORDINATOR = "find coordinator"  # it moved: look it up, then the same
+
+
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+class GroupMember:
+    """The core of one membership.
+
+    Args:
+        group_id: of the group, not empty.
+        group_instance_id: makes the member a static one; None for dynamic.
+        strategies: names of assignors, most wanted first.
+        session_timeout_ms: without heartbeats for so long the coordinator removes the member.
+        rebalance_timeout_ms: how long the coordinator waits for members to join again; `max_poll_interval_ms`.
+        heartbeat_interval_ms: pause between heartbeats.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        group_instance_id: str | None = None,
+        strategies: Sequence[str] = ("range", "roundrobin"),
+        session_timeout_ms: int = 45_000,
+        rebalance_timeout_ms: int = 300_000,
+        heartbeat_interval_ms: int = 3_000,
+    ) -> None:
+        unknown = [name for name in strategies if name not in ASSIGNORS]
+        if unknown or not strategies:
+            raise IllegalState(f"partition_assignment_strategy {list(strategies)!r}: known are {sorted(ASSIGNORS)}")
+        self.group_id = group_id
+        self.group_instance_id = group_instance_id
+        self.strategies = tuple(strategies)
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.state = MemberState.UNJOINED
+        self.member_id = ""
+        self.generation_id = -1
+        self.topics: tuple[str, ...] = ()
+        self.rejoin_wanted = True  # the next poll has to join
+        self.lost = False  # membership ended without this member's doing: its partitions may be another's already
+        self.assignment: list[TopicPartition] = []
+        self.group_topics: tuple[str, ...] = ()  # where this member leads: every topic that some member wants
+        self._protocol = ""
+        self._members: list[MemberSubscription] = []
+        self._leads = False
+        self._skip_assignment = False
+        self._next_heartbeat_ms = 0
+        self._heard_ms = 0
+        self._polled_ms = 0
+
+    @property
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Who commits: for OffsetCommit and for a producer's `send_offsets`."""
+        return ConsumerGroupMetadata(self.group_id, self.generation_id, self.member_id, self.group_instance_id)
+
+    @property
+    def leads(self) -> bool:
+        """Whether the assignment is this member's to make (in SYNCING)."""
+        return self._leads
+
+    # -- joining -------------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """The topics wanted; a change asks for a rebalance."""
+        wanted = tuple(sorted(set(topics)))
+        if wanted != self.topics:
+            self.topics = wanted
+            self.rejoin_wanted = True
+
+    def on_poll(self, now_ms: int) -> None:
+        """The consumer's caller has polled (KIP-62)."""
+        self._polled_ms = now_ms
+
+    def join_request(self) -> JoinGroupRequest:
+        """Begins a rebalance, or goes on with one."""
+        self._transition(MemberState.JOINING)
+        self.rejoin_wanted = False
+        subscription = ConsumerProtocolSubscription(
+            topics=list(self.topics), owned_partitions=_to_wire(self.assignment)
+        )
+        data = encode_versioned(subscription, SUBSCRIPTION_VERSION)
+        return JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name in self.strategies],
+        )
+
+    def on_join(self, response: JoinGroupResponse, now_ms: int) -> Next:
+        """Takes the answer to JoinGroup.
+
+        Raises:
+            KafkaError: the group does not take this member.
+        """
+        code = code_of(response.error_code)
+        self._heard_ms = now_ms
+        if code is ErrorCode.NONE:
+            self.member_id = response.member_id
+            self.generation_id = response.generation_id
+            self._protocol = response.protocol_name or ""
+            self._leads = response.leader == response.member_id and bool(response.members)
+            self._skip_assignment = response.skip_assignment
+            self._members = [self._member(m.member_id, m.group_instance_id, m.metadata) for m in response.members]
+            self.group_topics = tuple(sorted({t for m in self._members for t in m.topics}))
+            self.lost = False
+            self._transition(MemberState.SYNCING)
+            return Next.GO_ON
+        if code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+            return Next.AGAIN
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+            self.generation_id = -1
+            return Next.AGAIN
+        return self._common(code, "JoinGroup")
+
+    def sync_request(self, partition_counts: Mapping[str, int]) -> SyncGroupRequest:
+        """The second half of a rebalance; the leader's carries everyone's assignment.
+
+        Args:
+            partition_counts: of `group_topics`, where this member leads.
+        """
+        assignments = []
+        if self._leads and not self._skip_assignment:
+            shares = ASSIGNORS[self._protocol](self._members, partition_counts)
+            for member_id, partitions in shares.items():
+                record = ConsumerProtocolAssignment(assigned_partitions=_to_wire(partitions))
+                assignments.append(
+                    SyncGroupRequestAssignment(
+                        member_id=member_id, assignment=encode_versioned(record, ASSIGNMENT_VERSION)
+                    )
+                )
+        return SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self._protocol,
+            assignments=assignments,
+        )
+
+    def on_sync(self, response: SyncGroupResponse, now_ms: int) -> Next:
+        """Takes the answer to SyncGroup; on GO_ON `assignment` is in force.
+
+        Raises:
+            KafkaError: the group does not keep this member.
+        """
+        code = code_of(response.error_code)
+        self._heard_ms = now_ms
+        if code is ErrorCode.NONE:
+            self.assignment = self._assignment(response.assignment)
+            self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
+            self._transition(MemberState.STABLE)
+            return Next.GO_ON
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            return Next.AGAIN
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._forget(code)
+            return Next.AGAIN
+        return self._common(code, "SyncGroup")
+
+    # -- staying -------------------------------------------------------------------------------------------------------
+
+    def heartbeat_at(self) -> int | None:
+        """When the next heartbeat is due, in monotonic ms; None while there is nothing to keep alive."""
+        return self._next_heartbeat_ms if self.state is MemberState.STABLE else None
+
+    def overdue(self, now_ms: int) -> bool:
+        """Whether the caller has not polled for `rebalance_timeout_ms` (max.poll.interval.ms): time to leave."""
+        return self.state is MemberState.STABLE and now_ms - self._polled_ms > self.rebalance_timeout_ms
+
+    def heartbeat_request(self, now_ms: int) -> HeartbeatRequest:
+        self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
+        return HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+        )
+
+    def on_heartbeat(self, response: HeartbeatResponse, generation_id: int, now_ms: int) -> Next:
+        """Takes the answer to a heartbeat sent under `generation_id`.
+
+        Raises:
+            KafkaError: this member is fenced.
+        """
+        if self.state is not MemberState.STABLE or generation_id != self.generation_id:
+            return Next.GO_ON  # of a life before
+        code = code_of(response.error_code)
+        if code is ErrorCode.NONE:
+            self._heard_ms = now_ms
+            return Next.GO_ON
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._heard_ms = now_ms
+            self.rejoin_wanted = True
+            return Next.GO_ON
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self.on_lost(code)
+            return Next.GO_ON
+        if code in _MOVED:
+            return Next.FIND_COORDINATOR
+        if code.retriable:
+            return Next.WAIT
+        raise error_for(code, f"group {self.group_id!r} does not keep this member")
+
+    def session_over(self, now_ms: int) -> bool:
+        """Whether the coordinator was not heard for so long that it must have removed this member."""
+        return self.state is MemberState.STABLE and now_ms - self._heard_ms > self.session_timeout_ms
+
+    def on_lost(self, code: ErrorCode) -> None:
+        """The coordinator no longer knows this member: its partitions may be another's now."""
+        self._forget(code)
+        self.lost = True
+        self.rejoin_wanted = True
+        if self.state is not MemberState.UNJOINED:
+            self._transition(MemberState.UNJOINED)
+
+    def on_unsettled(self) -> None:
+        """A rebalance was broken off (no answer, coordinator gone); it is begun anew."""
+        self.rejoin_wanted = True
+        if self.state in (MemberState.JOINING, MemberState.SYNCING):
+            self._transition(MemberState.UNJOINED)
+
+    def leave_request(self, reason: str) -> LeaveGroupRequest | None:
+        """Ends the membership; None where there is nothing to tell: never joined, or static (KIP-345: its place is kept)."""
+        member_id, joined = self.member_id, self.state is not MemberState.LEFT
+        if joined:
+            self._transition(MemberState.LEFT)
+        self.member_id = ""
+        self.generation_id = -1
+        if not member_id or not joined or self.group_instance_id is not None:
+            return None
+        return LeaveGroupRequest(
+            group_id=self.group_id,
+            member_id=member_id,
+            members=[MemberIdentity(member_id=member_id, reason=reason)],
+        )
+
+    def rejoin(self) -> None:
+        """Back to the beginning after a leave that was not for good."""
+        self.state = MemberState.UNJOINED
+        self.rejoin_wanted = True
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _common(self, code: ErrorCode, what: str) -> Next:
+        if code in _MOVED:
+            return Next.FIND_COORDINATOR
+        if code is ErrorCode.REBALANCE_IN_PROGRESS or code.retriable:
+            return Next.WAIT
+        raise error_for(code, f"{what}: group {self.group_id!r} does not take this member")
+
+    def _forget(self, code: ErrorCode) -> None:
+        self.generation_id = -1
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+
+    def _member(self, member_id: str, group_instance_id: str | None, data: bytes) -> MemberSubscription:
+        try:
+            subscription = decode_versioned(ConsumerProtocolSubscription, _at_version(data, 3))
+        except RemoteProtocolError as error:
+            raise NotKafka(
+                f"member {member_id!r} of group {self.group_id!r} sent an unreadable subscription"
+            ) from error
+        owned = tuple(TopicPartition(t.topic, p) for t in subscription.owned_partitions for p in t.partitions)
+        return MemberSubscription(member_id, tuple(subscription.topics), group_instance_id, owned)
+
+    def _assignment(self, data: bytes) -> list[TopicPartition]:
+        if not data:
+            return []
+        try:
+            record = decode_versioned(
+                ConsumerProtocolAssignment, _at_version(data, ConsumerProtocolAssignment.VERSIONS[1])
+            )
+        except RemoteProtocolError as error:
+            raise KafkaError(f"the leader of group {self.group_id!r} sent an unreadable assignment") from error
+        return [TopicPartition(t.topic, p) for t in record.assigned_partitions for p in t.partitions]
+
+    def _transition(self, state: MemberState) -> None:
+        if self.state not in VALID_PREVIOUS[state]:
+            raise InvariantViolated(f"a group member cannot become {state.value} from {self.state.value}")
+        self.state = state
+
+
+def _to_wire(partitions: Sequence[TopicPartition]) -> list[WireTopicPartition]:
+    topics: dict[str, WireTopicPartition] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, WireTopicPartition(topic=topic)).partitions.append(partition)
+    return list(topics.values())
+
+
+def _at_version(data: bytes, highest: int) -> bytes:
+    """Later versions only append fields: one that is not known is read as the highest that is."""
+    version = int.from_bytes(data[:2], "big", signed=True)
+    return data if version <= highest else highest.to_bytes(2, "big") + data[2:]
