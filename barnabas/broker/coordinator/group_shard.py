@@ -218,7 +218,9 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         effects = Effects()
         if group is None and request.member_id:
-            refusal = JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
+            refusal = JoinGroupResponse(
+                error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id, protocol_name=None
+            )
             return Decision([Answer(call.reply, refusal)])
         if group is None:
             group = self.groups[request.group_id] = ClassicGroup(request.group_id, state_timestamp_ms=at.now_ms)

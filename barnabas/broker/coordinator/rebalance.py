@@ -506,7 +506,7 @@ def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
 
 
 def _refuse_join(reply: Reply, code: ErrorCode, member_id: str, effects: Effects) -> None:
-    effects.answers.append(Answer(reply, JoinGroupResponse(error_code=code, member_id=member_id)))
+    effects.answers.append(Answer(reply, JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)))
 
 
 def _joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:

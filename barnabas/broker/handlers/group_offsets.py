@@ -230,7 +230,7 @@ def _verify(
             _commit_in_transaction(node, call, records, guard, done)
             pending.effected()
 
-    if guard is None or not node.config.transaction_partition_verification_enable:
+    if guard is None or not node.config.get_bool("transaction.partition.verification.enable"):
         guard = None
         verified({})
         return

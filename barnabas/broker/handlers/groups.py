@@ -158,7 +158,7 @@ class _JoinReply:
         self.pending.resolve(response)
 
     def refuse(self, code: ErrorCode) -> None:
-        self.send(JoinGroupResponse(error_code=code, member_id=self.member_id))
+        self.send(JoinGroupResponse(error_code=code, member_id=self.member_id, protocol_name=None))
 
 
 class _SyncReply:
