@@ -84,12 +84,9 @@ class OffsetIndex:
         index = cls(base_offset)
         last_offset = last_position = -1
         for offset, position in _OFFSET_ENTRY.iter_unpack(data[: len(data) - len(data) % OFFSET_ENTRY_SIZE]):
-            if offset == 0 and position == 0:
-                if last_offset >= 0 or not any(data):
-                    break  # preallocated tail
-            elif position <= last_position or offset <= last_offset:
-                return None
-            if position >= log_size:
+            if offset == position == 0:
+                break  # preallocated tail: the batch at position 0 never has an entry
+            if position <= last_position or offset <= last_offset or position >= log_size:
                 return None
             index._offsets.append(offset)
             index._positions.append(position)
@@ -148,7 +145,7 @@ class TimeIndex:
         index = cls(base_offset)
         last_timestamp = last_offset = -1
         for timestamp, offset in _TIME_ENTRY.iter_unpack(data[: len(data) - len(data) % TIME_ENTRY_SIZE]):
-            if timestamp == 0 and offset == 0 and (last_timestamp >= 0 or not any(data)):
+            if timestamp == offset == 0:
                 break  # preallocated tail
             if timestamp <= last_timestamp or offset < last_offset:
                 return None

@@ -1,0 +1,104 @@
+"""Batches and logs for the storage tests, named by what matters in a test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from barnabas.ports import Disk
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.partition_log import AppendInfo, PartitionLog
+
+NOW = 1_700_000_000_000
+TOPIC_ID = bytes(range(16))
+CONFIG = LogConfig()
+
+
+def plain(
+    count: int = 1, *, timestamp: int = NOW, size: int = 10, key: bytes | None = b"k", compression: int = 0
+) -> bytearray:
+    """A batch without a producer; its records are a millisecond apart."""
+    return build_batch([NewRecord(key, b"v" * size, timestamp + n) for n in range(count)], compression=compression)
+
+
+def idempotent(
+    producer_id: int,
+    sequence: int,
+    count: int = 1,
+    *,
+    epoch: int = 0,
+    transactional: bool = False,
+    timestamp: int = NOW,
+    size: int = 10,
+) -> bytearray:
+    """A batch of a producer."""
+    records = [NewRecord(b"k", b"%d" % (sequence + n) + b"v" * size, timestamp + n) for n in range(count)]
+    return build_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+def open_log(disk: Disk, config: LogConfig = CONFIG, *, clean: bool = False, **options: int) -> PartitionLog:
+    """The log under test, in the folder "t-0"."""
+    now_ms = options.pop("now_ms", NOW)
+    return PartitionLog.open(disk, "t-0", config, now_ms=now_ms, topic_id=TOPIC_ID, clean=clean, **options)
+
+
+def append(
+    log: PartitionLog, batch: bytearray, *, leader_epoch: int = 0, now_ms: int = NOW, **more: object
+) -> AppendInfo:
+    return log.append_as_leader(batch, leader_epoch=leader_epoch, now_ms=now_ms, **more)  # type: ignore[arg-type]
+
+
+def append_transactional(
+    log: PartitionLog, producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, **more: int
+) -> AppendInfo:
+    """A verified transactional batch."""
+    guard = log.verification_guard(producer_id, epoch, sequence)
+    return append(log, idempotent(producer_id, sequence, count, epoch=epoch, transactional=True, **more), guard=guard)
+
+
+def end_transaction(
+    log: PartitionLog,
+    producer_id: int,
+    *,
+    commit: bool = True,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    version: int = 1,
+    leader_epoch: int = 0,
+    now_ms: int = NOW,
+) -> AppendInfo:
+    return log.append_marker(
+        producer_id,
+        epoch,
+        commit=commit,
+        coordinator_epoch=coordinator_epoch,
+        leader_epoch=leader_epoch,
+        now_ms=now_ms,
+        transaction_version=version,
+    )
+
+
+def small_segments(segment_bytes: int = 400, **more: object) -> LogConfig:
+    """Segments of a few batches, and an index entry for nearly each."""
+    return replace(CONFIG, segment_bytes=segment_bytes, index_interval_bytes=100, **more)  # type: ignore[arg-type]
+
+
+__all__ = [
+    "CONFIG",
+    "NOW",
+    "TOPIC_ID",
+    "Origin",
+    "append",
+    "append_transactional",
+    "end_transaction",
+    "idempotent",
+    "open_log",
+    "plain",
+    "small_segments",
+]
