@@ -226,8 +226,10 @@ class Controller:
         builder = ImageBuilder(self.image)
         answers: list[Callable[[], None]] = []
         image = self.image
-        appended = False
+        appended = stale = False
         for decide, done in queue:
+            if stale:
+                image, stale = builder.image(), False
             view = ClusterView(image, self.node.config, self.node.rng.uuid, self.metadata_log.log_end_offset)
             answer: Any
             try:
@@ -241,15 +243,14 @@ class Controller:
                 except OSError as error:
                     self.node.fatal(error)
                     return
-                image = builder.image()
-                appended = True
+                appended = stale = True
             answers.append(_answer(done, answer))
         if not appended:
             self._answer_all(answers)
             return
         self._in_flight = True
         self.metadata_log.when_committed(
-            self.metadata_log.log_end_offset, lambda: self._on_committed(image, builder.delta, answers)
+            self.metadata_log.log_end_offset, lambda: self._on_committed(builder.image(), builder.delta, answers)
         )
 
     def _append(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> None:

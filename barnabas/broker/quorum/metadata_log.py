@@ -33,7 +33,7 @@ from barnabas.broker.quorum.snapshots import (
     snapshot_name,
 )
 from barnabas.errors import InvariantViolated, RemoteProtocolError
-from barnabas.ports import Clock, Disk
+from barnabas.ports import Buffer, Clock, Disk
 from barnabas.protocol.messages.internal import LeaderChangeMessage, Voter
 from barnabas.protocol.records import (
     CONTROL_LEADER_CHANGE,
@@ -154,7 +154,7 @@ class MetadataLog:
         return ImageBuilder(EMPTY_IMAGE), 0
 
     @staticmethod
-    def _replay(builder: ImageBuilder, batches: bytes, offset: int) -> int:
+    def _replay(builder: ImageBuilder, batches: Buffer, offset: int) -> int:
         next_offset = offset
         for position, header in iter_batches(batches):
             next_offset = header.next_offset
