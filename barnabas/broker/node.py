@@ -87,6 +87,7 @@ class Node:
         self._soon: list[Callable[[], None]] = []
         self._soon_due = False
         self._alive = False
+        self._logs_open = False
         self._lock: DiskLock | None = None
         self._live_brokers: list[tuple[BrokerImage, RegisteredEndpoint]] = []
         self._timers = Timers(clock, self._loop_call_later, self.fatal)
@@ -128,6 +129,7 @@ class Node:
             address = await self.server.listen(listener.host, listener.port)
             await self.lifecycle.register(address, -1 if previous_epoch is None else previous_epoch)
             elections = self.replicas.load(self.image, clean=clean)
+            self._logs_open = True
             self.transactions.start()
             self.groups.start()
             self._tell(elections)
@@ -221,7 +223,10 @@ class Node:
         if any(kind == 4 for kind, _ in delta.configs):
             self.config.reconfigure(image.cluster_config, image.broker_config(self.node_id))
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
-        self._tell(self.replicas.apply(image, delta))
+        if self._logs_open:
+            self._tell(self.replicas.apply(image, delta))
+        if delta.deleted:
+            self.groups.on_topics_deleted([topic.name for topic in delta.deleted.values()])
 
     def live_brokers(self) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
         """Brokers that serve, with their addresses under the listener of our clients."""

@@ -1,0 +1,344 @@
+"""Peers that break the protocol: the broker answers with Kafka's code or closes the connection, and goes on as before.
+
+Every test ends with the same three questions: is the broker alive, is its memory what it was, and is everything that was
+acknowledged still there.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from barnabas.errors import ErrorCode
+from barnabas.protocol import registry
+from barnabas.protocol.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
+from barnabas.protocol.schema import decode, encode
+from tests.oracle.wire import Wire
+from tests.process.served import ServedBroker
+
+pytestmark = pytest.mark.process
+
+MIB = 1024 * 1024
+TOPIC = "kept"
+
+
+def batch(*values: bytes, **fields: int | bool) -> bytearray:
+    now_ms = int(time.time() * 1000)
+    return build_batch([NewRecord(None, value, now_ms) for value in values], **fields)  # type: ignore[arg-type]  # as declared there
+
+
+def request_frame(body: bytes, key: int, version: int, correlation: int = 7) -> bytes:
+    """A frame with a proper header around any body."""
+    flexible = registry.request_header_version(key, version) >= 2 if key in registry.API else False
+    header = struct.pack(">hhih", key, version, correlation, 4) + b"fuzz" + (b"\0" if flexible else b"")
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def fetch_all(wire: Wire, topic: str) -> list[bytes | None]:
+    data = wire.call(fetch_request(topic), 12).responses[0].partitions[0]
+    assert data.error_code == 0
+    return [
+        record.value for at, header in iter_batches(data.records) for record in decode_records(data.records, at, header)
+    ]
+
+
+def fetch_request(topic: str):  # type: ignore[no-untyped-def]  # FetchRequest; imported late to keep the list above short
+    from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=50 * MIB)
+    return FetchRequest(max_bytes=50 * MIB, topics=[FetchTopic(topic=topic, partitions=[partition])])
+
+
+def produce_request(records: bytes | bytearray | None, topic: str = TOPIC, **fields: object) -> ProduceRequest:
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])]
+    return ProduceRequest(**({"acks": -1, "timeout_ms": 5_000, "topic_data": data} | fields))  # type: ignore[arg-type]  # as declared
+
+
+@pytest.fixture
+def broker(served_broker: ServedBroker) -> Iterator[ServedBroker]:
+    """A broker with ten acknowledged records, looked at again when the test is over."""
+    with Wire(served_broker.address) as wire:
+        wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 8)
+        values = [f"acked {n}".encode() for n in range(10)]
+        for value in values:
+            answer = wire.call(produce_request(batch(value)), 8)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+    before = served_broker.rss_bytes()
+    yield served_broker
+    assert served_broker.alive
+    with Wire(served_broker.address) as wire:
+        kept = [value for value in fetch_all(wire, TOPIC) if value is not None and value.startswith(b"acked")]
+    assert kept == values
+    assert served_broker.rss_bytes() - before < 64 * MIB
+    assert "Traceback" not in served_broker.log()
+
+
+def is_closed(peer: socket.socket, timeout: float = 5.0) -> bool:
+    """Whether the broker closes; whatever it sends before is passed over."""
+    peer.settimeout(timeout)
+    try:
+        while peer.recv(65536):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+def connect(broker: ServedBroker) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", broker.port), timeout=10)
+
+
+def test_random_bytes(broker: ServedBroker) -> None:
+    rng = random.Random(1)
+    for _ in range(100):
+        with connect(broker) as peer:
+            peer.sendall(rng.randbytes(rng.randrange(1, 3_000)))
+            peer.shutdown(socket.SHUT_WR)
+            assert is_closed(peer)
+
+
+def test_random_bodies_behind_proper_headers(broker: ServedBroker) -> None:
+    rng = random.Random(2)
+    apis = [api for api in registry.API.values() if api.key not in (0, 20)]
+    for _ in range(300):
+        api = rng.choice(apis)
+        version = rng.randint(*api.versions)
+        with connect(broker) as peer:
+            peer.sendall(request_frame(rng.randbytes(rng.randrange(0, 200)), api.key, version))
+            peer.shutdown(socket.SHUT_WR)
+            assert is_closed(peer)
+
+
+def test_every_request_cut_short_in_its_frame(broker: ServedBroker) -> None:
+    for api in registry.API.values():
+        version = api.versions[1]
+        body = encode(api.request(), version)
+        for size in sorted({0, 1, len(body) // 2, len(body) - 1} & set(range(len(body)))):
+            with connect(broker) as peer:
+                peer.sendall(request_frame(body[:size], api.key, version))
+                peer.shutdown(socket.SHUT_WR)
+                assert is_closed(peer), (api.name, size)
+
+
+def test_flipped_bytes_of_valid_requests(broker: ServedBroker) -> None:
+    rng = random.Random(3)
+    valid = [
+        (
+            3,
+            12,
+            encode(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False), 12),
+        ),
+        (1, 12, encode(fetch_request(TOPIC), 12)),
+        (0, 9, encode(produce_request(batch(b"fuzzed")), 9)),
+        (18, 3, encode(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)),
+    ]
+    for _ in range(400):
+        key, version, body = rng.choice(valid)
+        mutated = bytearray(body)
+        for _ in range(rng.randrange(1, 4)):
+            mutated[rng.randrange(len(mutated))] = rng.randrange(256)
+        with connect(broker) as peer:
+            peer.sendall(request_frame(bytes(mutated), key, version))
+            peer.shutdown(socket.SHUT_WR)
+            assert is_closed(peer)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, -(2**31), 2**31 - 1, 100 * MIB + 1])
+def test_frame_lengths_that_cannot_be(broker: ServedBroker, length: int) -> None:
+    with connect(broker) as peer:
+        peer.sendall(struct.pack(">ihh", length, 0, 9))
+        assert is_closed(peer)
+    assert f"frame of {length} bytes" in broker.log()
+
+
+def test_only_produce_may_be_large(broker: ServedBroker) -> None:
+    with connect(broker) as peer:
+        peer.sendall(struct.pack(">ihh", 9 * MIB, 3, 9))
+        assert is_closed(peer)
+
+
+def test_announced_but_unsent_frames_cost_no_memory(broker: ServedBroker) -> None:
+    peers = [connect(broker) for _ in range(200)]
+    before = broker.rss_bytes()
+    for peer in peers:
+        peer.sendall(struct.pack(">ihhih", 99 * MIB, 0, 9, 1, -1) + bytes(1000))
+    with Wire(broker.address) as wire:
+        assert wire.call(ApiVersionsRequest(), 0).error_code == 0
+    assert broker.rss_bytes() - before < 300 * MIB
+    for peer in peers:
+        peer.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (3, 8, struct.pack(">i", 2**31 - 1)),
+        (3, 8, struct.pack(">i", 100_001) + bytes(400_000)),
+        (3, 12, b"\xff\xff\xff\xff\x0f"),
+        (3, 12, b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
+        (1, 4, struct.pack(">iiiibi", -1, 0, 1, MIB, 0, 2**31 - 1)),
+        (0, 3, struct.pack(">hhii", -1, -1, 1000, 2**31 - 1)),
+        (0, 3, struct.pack(">hhii", -1, -1, 1000, -2)),
+    ],
+)
+def test_hostile_counts(broker: ServedBroker, key: int, version: int, body: bytes) -> None:
+    before = broker.rss_bytes()
+    with connect(broker) as peer:
+        peer.sendall(request_frame(body, key, version))
+        assert is_closed(peer)
+    assert broker.rss_bytes() - before < 16 * MIB
+
+
+@pytest.mark.parametrize(("key", "version"), [(999, 0), (-1, 0), (3, 99), (3, -1), (0, 2), (4, 0), (18_000, 3)])
+def test_unknown_keys_and_versions_close_the_connection(broker: ServedBroker, key: int, version: int) -> None:
+    with connect(broker) as peer:
+        peer.sendall(request_frame(bytes(64), key, version))
+        assert is_closed(peer)
+
+
+@pytest.mark.parametrize("version", [5, 99, -1])
+def test_an_unknown_version_of_api_versions_is_told_the_range(broker: ServedBroker, version: int) -> None:
+    with connect(broker) as peer:
+        header = struct.pack(">hhih", 18, version, 4711, -1)
+        peer.sendall(struct.pack(">i", len(header)) + header)
+        size, correlation = struct.unpack(">ii", peer.recv(8))
+        answer = decode(ApiVersionsResponse, peer.recv(size - 4), 0)
+        assert correlation == 4711
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys] == [(18, 0, 4)]
+        # and the connection goes on
+        peer.sendall(request_frame(b"", 18, 0))
+        size, correlation = struct.unpack(">ii", peer.recv(8))
+        assert correlation == 7
+
+
+def test_a_request_may_come_byte_by_byte_and_many_in_one_piece(broker: ServedBroker) -> None:
+    frame = request_frame(encode(ApiVersionsRequest(), 0), 18, 0)
+    with connect(broker) as peer:
+        for byte in frame:
+            peer.sendall(bytes([byte]))
+        reader = peer.makefile("rb")
+        (size,) = struct.unpack(">i", reader.read(4))
+        first = reader.read(size)
+        peer.sendall(frame * 500)
+        for _ in range(500):
+            (size,) = struct.unpack(">i", reader.read(4))
+            assert reader.read(size) == first
+
+
+def test_answers_that_nobody_reads_do_not_pile_up(broker: ServedBroker) -> None:
+    """A peer that asks for more than it reads is read no further."""
+    frame = request_frame(encode(ApiVersionsRequest(), 0), 18, 0)
+    before = broker.rss_bytes()
+    with connect(broker) as peer:
+        peer.settimeout(1)
+        sent = 0
+        try:
+            while sent < 64 * MIB:
+                sent += peer.send(frame * 1000)
+        except TimeoutError:
+            pass
+        assert sent < 64 * MIB, "the broker took everything"
+        assert broker.rss_bytes() - before < 32 * MIB
+
+
+# -- record batches ----------------------------------------------------------------------------------------------------
+
+
+def refusal(broker: ServedBroker, records: bytes | bytearray | None, version: int = 9, **fields: Any) -> int:
+    with Wire(broker.address) as wire:
+        answer = wire.call(produce_request(records, **fields), version).responses[0].partition_responses[0]
+        if answer.error_code:
+            assert answer.base_offset == -1
+        return answer.error_code
+
+
+def patched(records: bytearray, at: int, layout: str, value: int, *, seal: bool) -> bytearray:
+    """A batch with one header field changed, its checksum made good again or not."""
+    import crc32c
+
+    struct.pack_into(layout, records, at, value)
+    if seal:
+        struct.pack_into(">I", records, 17, crc32c.crc32c(bytes(records[21:])))
+    return records
+
+
+def test_batches_that_lie(broker: ServedBroker) -> None:
+    corrupt, invalid = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
+    assert refusal(broker, patched(batch(b"x"), 17, ">I", 1, seal=False)) == corrupt
+    assert refusal(broker, patched(batch(b"x"), 16, ">b", 1, seal=True)) == invalid, "magic 1"
+    assert refusal(broker, patched(batch(b"x"), 16, ">b", 7, seal=True)) in (invalid, corrupt), "magic 7"
+    assert refusal(broker, patched(batch(b"x", b"y"), 57, ">i", 3, seal=True)) == invalid, "record count"
+    assert refusal(broker, patched(batch(b"x", b"y"), 57, ">i", -1, seal=True)) == invalid, "negative record count"
+    assert refusal(broker, patched(batch(b"x", b"y"), 23, ">i", 5, seal=True)) == invalid, "last offset delta"
+    assert refusal(broker, batch(b"x", control=True, producer_id=1, producer_epoch=0)) == invalid, "control batch"
+    assert refusal(broker, batch(b"x") + batch(b"y")) == invalid, "two batches"
+    assert refusal(broker, b"") == invalid
+    assert refusal(broker, None) == invalid
+    assert refusal(broker, batch(b"x")[:-1]) == invalid, "cut short"
+    assert refusal(broker, patched(batch(b"x"), 8, ">i", -5, seal=True)) in (invalid, corrupt), "negative length"
+
+
+def test_zstd_needs_version_7(broker: ServedBroker) -> None:
+    assert refusal(broker, batch(b"x", compression=4), 6) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert refusal(broker, batch(b"x", compression=4), 7) == 0
+
+
+def test_acks_that_cannot_be(broker: ServedBroker) -> None:
+    assert refusal(broker, batch(b"x"), acks=2) == ErrorCode.INVALID_REQUIRED_ACKS
+    assert refusal(broker, batch(b"x"), acks=-2) == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_partitions_that_are_not_there(broker: ServedBroker) -> None:
+    assert refusal(broker, batch(b"x"), topic="missing") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_acks_0_that_fails_closes_the_connection(broker: ServedBroker) -> None:
+    with connect(broker) as peer:
+        body = encode(produce_request(batch(b"x"), "missing", acks=0), 8)
+        peer.sendall(request_frame(body, 0, 8))
+        assert is_closed(peer)
+    assert "acks=0" in broker.log()
+
+
+def test_transactional_batches_without_a_transaction(broker: ServedBroker) -> None:
+    records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    assert refusal(broker, bytearray(records), 9) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert refusal(broker, bytearray(records), 9, transactional_id="nobody") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_stale_and_gapped_sequences(broker: ServedBroker) -> None:
+    def send(epoch: int, sequence: int) -> int:
+        return refusal(broker, batch(b"i", producer_id=9, producer_epoch=epoch, base_sequence=sequence))
+
+    assert send(1, 0) == 0
+    assert send(1, 1) == 0
+    assert send(1, 1) == 0, "a duplicate is answered as the original"
+    assert send(1, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(0, 2) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert send(2, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a new epoch begins at 0"
+    assert send(2, 0) == 0
+    with Wire(broker.address) as wire:
+        assert fetch_all(wire, TOPIC).count(b"i") == 3
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b"])
+def test_topic_names_that_cannot_be(broker: ServedBroker, name: str) -> None:
+    with Wire(broker.address) as wire:
+        answer = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 8)
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
