@@ -407,6 +407,7 @@ class ShardHost(Generic[S]):
                 records,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
+                base_sequence=0,  # as in Kafka, whose cleaner cannot rewrite a producer's batch without one
                 transactional=True,
             )
             info = replica.append(batch, origin=Origin.COORDINATOR, guard=producer.guard)
