@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import KafkaError
 from barnabas.client.group import RebalanceListener
@@ -16,9 +17,11 @@ from barnabas.client.types import (
 )
 
 __all__ = [
+    "Admin",
     "Consumer",
     "ConsumerGroupMetadata",
     "KafkaError",
+    "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",

@@ -7,12 +7,12 @@ Follows KIP-79 (ListOffsets by time), KIP-320 (leader epochs), KIP-447 (stable o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from barnabas.client.cluster import Cluster, Purpose
-from barnabas.client.errors import KafkaError, RequestTimedOut, code_of, error_for
+from barnabas.client.deadline import Deadline
+from barnabas.client.errors import KafkaError, code_of, error_for
 from barnabas.client.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -47,26 +47,6 @@ _NAMES_VERSION_MAX = 9  # OffsetCommit and OffsetFetch go by topic id from versi
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
-class _Deadline:
-    """Retries with pauses until the time is over."""
-
-    def __init__(self, cluster: Cluster, timeout_ms: int | None) -> None:
-        self._cluster = cluster
-        self._at = cluster.clock.monotonic_ms() + (cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
-
-    @property
-    def left_ms(self) -> int:
-        return max(1, self._at - self._cluster.clock.monotonic_ms())
-
-    async def pause(self, error: KafkaError) -> None:
-        """Waits a moment, or raises `error` where it is final or the time is over."""
-        if not error.retriable:
-            raise error
-        if self._cluster.clock.monotonic_ms() >= self._at:
-            raise RequestTimedOut(f"gave up after retries: {error}", code=error.code) from error
-        await asyncio.sleep(self._cluster.retry_backoff_ms / 1000)
-
-
 async def list_offsets(
     cluster: Cluster,
     timestamps: Mapping[TopicPartition, int],
@@ -79,7 +59,7 @@ async def list_offsets(
     Raises:
         KafkaError: a partition that is unknown or whose leader cannot be asked in time.
     """
-    deadline = _Deadline(cluster, timeout_ms)
+    deadline = Deadline(cluster, timeout_ms)
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     left = dict(timestamps)
     cluster.add_topics(tp.topic for tp in timestamps)
@@ -120,7 +100,7 @@ async def committed_offsets(
 
     Waits while a transaction is about to commit an offset asked for (KIP-447).
     """
-    deadline = _Deadline(cluster, timeout_ms)
+    deadline = Deadline(cluster, timeout_ms)
     wanted = None if partitions is None else list(partitions)
     while True:
         try:
@@ -168,7 +148,7 @@ async def commit_offsets(
     """
     if not offsets:
         return
-    deadline = _Deadline(cluster, timeout_ms)
+    deadline = Deadline(cluster, timeout_ms)
     while True:
         try:
             response: OffsetCommitResponse = await _ask_coordinator(
