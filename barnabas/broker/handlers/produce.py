@@ -257,7 +257,7 @@ def _append_verified(
         for key, batch in by_key.items():
             code = errors.get(key, ErrorCode.NONE)
             if code:
-                batch.error = _verification_error(code, adds)
+                batch.error = _verification_error(code, call.version)
         if pending is None:
             outcome.append(_append(node, call, response, batches, None))
         elif not pending.resolved:
@@ -288,11 +288,11 @@ def _append_verified(
     return pending
 
 
-def _verification_error(code: ErrorCode, adds: bool) -> BrokerError:
+def _verification_error(code: ErrorCode, version: int) -> BrokerError:
     """The coordinator's refusal as a producer understands it: older clients retry only what they know from Produce."""
-    if code == ErrorCode.INVALID_TXN_STATE:
-        return BrokerError(code, "Partition was not added to the transaction")
-    if code in RETRIABLE_FOR_OLD_CLIENTS or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < 11:
+        return BrokerError(ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction")
+    if code in RETRIABLE_FOR_OLD_CLIENTS or (code == ErrorCode.CONCURRENT_TRANSACTIONS and version < 12):
         return BrokerError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}",

@@ -1,0 +1,757 @@
+"""The same requests to Kafka and to Barnabas: transactions answer alike, code by code, epoch by epoch.
+
+Each script is played on both and its observations compared. Producer ids stand by the order of their first appearance.
+CONCURRENT_TRANSACTIONS while markers are written is a matter of speed: scripts wait until a transaction is complete, except
+where that answer is certain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.broker.coordinator.shard import partition_for
+from barnabas.broker.coordinator.transaction_state import TransactionState
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.internal import TransactionLogKey, TransactionLogValue
+from barnabas.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from barnabas.protocol.records import decode_records, iter_batches, read_control
+from barnabas.protocol.schema import decode_versioned
+
+from .wire import Wire
+
+pytestmark = pytest.mark.oracle
+
+TOPIC = "transactions-diff"
+PARTITIONS = 3
+SETTLING = ("Ongoing", "PrepareCommit", "PrepareAbort")
+NOT_READY = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+WAIT_SECONDS_MAX = 30.0
+
+
+def name(code: int) -> str:
+    return ErrorCode(code).name
+
+
+class Script:
+    """A run against one broker: one connection, and what was observed."""
+
+    def __init__(self, address: str, run: str) -> None:
+        self.wire = Wire(address)
+        self.run = run
+        self.seen: list[Any] = []
+        self._ids: dict[int, str] = {-1: "none"}
+
+    def note(self, *observed: Any) -> None:
+        self.seen.append(observed)
+
+    def producer_id(self, number: int) -> str:
+        return self._ids.setdefault(number, f"#{len(self._ids)}")
+
+    def producer(self, label: str) -> Producer:
+        return Producer(self, f"{label}-{self.run}")
+
+    def next_offset(self, partition: int) -> int:
+        """The end of a partition, so that a script can look at what it wrote alone."""
+        return int(self.wire.fetch(TOPIC, partition, 0).high_watermark)
+
+    def note_log(self, partition: int, offset: int) -> None:
+        """Batches from an offset on: who wrote them, and what markers say."""
+        fetched = self.wire.fetch(TOPIC, partition, offset)
+        for at, header in iter_batches(fetched.records):
+            control = ""
+            if header.is_control:
+                control = ("ABORT", "COMMIT")[read_control(decode_records(fetched.records, at, header)[0]).type]
+            self.note(
+                "batch", self.producer_id(header.producer_id), header.producer_epoch, header.record_count, control
+            )
+        self.note("last stable offset behind by", fetched.high_watermark - fetched.last_stable_offset)
+
+
+class Producer:
+    """A transactional id as one client uses it; what it does is noted."""
+
+    def __init__(self, script: Script, transactional_id: str) -> None:
+        self.script = script
+        self.wire = script.wire
+        self.transactional_id = transactional_id
+        self.producer_id = -1
+        self.epoch = -1
+        self._sequences: dict[int, int] = {}
+
+    def init(self, version: int = 4, timeout_ms: int = 60_000, producer_id: int = -1, epoch: int = -1) -> str:
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        answer = self.wire.call(request, version)
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while name(answer.error_code) in NOT_READY and time.monotonic() < deadline:
+            time.sleep(0.05)
+            answer = self.wire.call(request, version)
+        if answer.error_code == 0:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self._sequences.clear()
+        self.script.note(
+            "init", name(answer.error_code), self.script.producer_id(answer.producer_id), answer.producer_epoch
+        )
+        return name(answer.error_code)
+
+    def add(self, *partitions: int, version: int = 3, epoch: int | None = None, topic: str = TOPIC) -> None:
+        answer = self.wire.call(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch if epoch is None else epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))],
+            ),
+            version,
+        )
+        (results,) = answer.results_by_topic_v3_and_below
+        codes = sorted((r.partition_index, name(r.partition_error_code)) for r in results.results_by_partition)
+        self.script.note("add", codes)
+
+    def by_broker(
+        self,
+        *partitions: int,
+        version: int,
+        verify: bool,
+        epoch: int | None = None,
+        transactional_id: str | None = None,
+    ) -> None:
+        """AddPartitionsToTxn as brokers send it."""
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=self.transactional_id if transactional_id is None else transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch if epoch is None else epoch,
+            verify_only=verify,
+            topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=list(partitions))],
+        )
+        answer = self.wire.call(AddPartitionsToTxnRequest(transactions=[transaction]), version)
+        (result,) = answer.results_by_transaction
+        codes = [
+            sorted((r.partition_index, name(r.partition_error_code)) for r in topic.results_by_partition)
+            for topic in result.topic_results
+        ]
+        self.script.note("by broker", name(answer.error_code), codes)
+
+    def add_offsets(self, group: str, version: int = 3, epoch: int | None = None) -> None:
+        answer = self.wire.call(
+            AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch if epoch is None else epoch,
+                group_id=group,
+            ),
+            version,
+        )
+        self.script.note("add offsets", name(answer.error_code))
+
+    def commit_offset(self, group: str, offset: int, version: int, epoch: int | None = None) -> None:
+        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch if epoch is None else epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+        )
+        code = self.wire.call(request, version).topics[0].partitions[0].error_code
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while name(code) in NOT_READY and time.monotonic() < deadline:
+            time.sleep(0.05)
+            code = self.wire.call(request, version).topics[0].partitions[0].error_code
+        self.script.note("commit offset", name(code))
+
+    def produce(
+        self, partition: int = 0, version: int = 11, epoch: int | None = None, sequence: int | None = None
+    ) -> str:
+        answer = self.wire.produce(
+            version,
+            TOPIC,
+            partition,
+            [b"x"],
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch if epoch is None else epoch,
+            base_sequence=self._sequences.get(partition, 0) if sequence is None else sequence,
+        )
+        if answer.error_code == 0 and sequence is None:
+            self._sequences[partition] = self._sequences.get(partition, 0) + 1
+        self.script.note("produce", name(answer.error_code))  # our messages say more than Kafka's
+        return name(answer.error_code)
+
+    def end(
+        self, outcome: str, version: int, producer_id: int | None = None, epoch: int | None = None, adopt: bool = True
+    ) -> None:
+        answer = self.wire.call(
+            EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id if producer_id is None else producer_id,
+                producer_epoch=self.epoch if epoch is None else epoch,
+                committed=outcome == "commit",
+            ),
+            version,
+        )
+        if answer.error_code == 0 and version >= 5 and adopt:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self._sequences.clear()
+        self.script.note(
+            "end", outcome, name(answer.error_code), self.script.producer_id(answer.producer_id), answer.producer_epoch
+        )
+
+    def state(self) -> Any:
+        return self.wire.call(
+            DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0
+        ).transaction_states[0]
+
+    def describe(self) -> None:
+        state = self.state()
+        self.script.note(
+            "describe",
+            name(state.error_code),
+            state.transaction_state,
+            self.script.producer_id(state.producer_id),
+            state.producer_epoch,
+            state.transaction_timeout_ms,
+            [(topic.topic, sorted(topic.partitions)) for topic in state.topics],
+            state.transaction_start_time_ms > 0,
+        )
+
+    def settled(self, *states: str) -> None:
+        """Waits until markers are written (until none of `states`), then notes the state."""
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while self.state().transaction_state in (states or SETTLING[1:]):
+            assert time.monotonic() < deadline, "still not settled"
+            time.sleep(0.01)
+        self.describe()
+
+    def marker(self, version: int, epoch: int, outcome: str, partition: int = 0, **fields: Any) -> None:
+        marker = WritableTxnMarker(
+            producer_id=fields.get("producer_id", self.producer_id),
+            producer_epoch=epoch,
+            transaction_result=outcome == "commit",
+            topics=[WritableTxnMarkerTopic(name=fields.get("topic", TOPIC), partition_indexes=[partition])],
+            coordinator_epoch=fields.get("coordinator_epoch", 0),
+            transaction_version=fields.get("transaction_version", 2),
+        )
+        answer = self.wire.call(WriteTxnMarkersRequest(markers=[marker]), version)
+        (result,) = answer.markers
+        self.script.note("marker", [(p.partition_index, name(p.error_code)) for p in result.topics[0].partitions])
+
+
+# --- scripts ------------------------------------------------------------------------------------------------------------------
+
+
+def a_tv2_client(script: Script) -> None:
+    p = script.producer("tv2")
+    p.init()
+    p.describe()
+    start = script.next_offset(0)
+    assert p.produce(version=12) == "NONE"
+    p.describe()
+    p.end("commit", 5)
+    p.settled()
+    script.note_log(0, start)
+    for outcome, back in (("commit", 1), ("abort", 1), ("commit", 0), ("abort", 0)):
+        p.end(outcome, 5, epoch=p.epoch - back)
+    p.settled()
+    p.end("abort", 5)
+    p.settled()
+    p.produce(version=12)
+    p.end("commit", 5, epoch=p.epoch - 1)
+    p.end("abort", 5, epoch=p.epoch - 1)
+    p.end("abort", 5, epoch=p.epoch + 1)
+    p.describe()
+    p.end("abort", 5)
+    p.settled()
+    for outcome, back in (("abort", 1), ("commit", 1), ("commit", 0)):
+        p.end(outcome, 5, epoch=p.epoch - back)
+    p.produce(version=12, epoch=p.epoch - 1)
+    p.produce(version=12, epoch=p.epoch + 1)
+    script.note_log(0, start)
+
+
+def a_tv1_client(script: Script) -> None:
+    p = script.producer("tv1")
+    p.init(version=1)
+    start = script.next_offset(0)
+    p.add(0, 1, version=0)
+    p.produce(0)
+    p.produce(0)
+    p.describe()
+    p.end("commit", 3)
+    p.settled()
+    script.note_log(0, start)
+    p.end("commit", 3)
+    p.end("abort", 3)
+    p.add(0)
+    p.end("abort", 3)
+    p.settled()
+    p.end("abort", 3)
+    p.end("commit", 3)
+    p.add(0, epoch=p.epoch + 1)
+    p.add(0, epoch=p.epoch + 1, version=1)
+    for version in (1, 3):
+        p.end("commit", version, epoch=9)
+    p.end("commit", 3, producer_id=2**40)
+    p.add(0)
+    p.add(0)
+    p.add(0, 2)
+    p.describe()
+    p.end("commit", 1)
+    p.settled()
+
+
+def both_kinds_of_client_on_one_transaction(script: Script) -> None:
+    p = script.producer("mixed")
+    p.init()
+    p.add(0)
+    p.produce(0, version=12)
+    p.produce(1, version=12)
+    p.end("commit", 3)
+    p.settled()
+    p.add(0)
+    p.produce(0)
+    p.end("commit", 5)
+    p.settled()
+    p.produce(0, version=12)
+    p.end("commit", 3)
+    p.settled()
+    p.end("commit", 5)
+    p.end("commit", 5, epoch=p.epoch - 1)
+
+
+def produce_without_a_transaction(script: Script) -> None:
+    p = script.producer("unknown")
+    p.init()
+    for version in (11, 10, 9, 3):
+        p.produce(0, version=version)
+    p.add(1)
+    for version in (11, 10):
+        p.produce(0, version=version)
+    p.produce(1)
+    p.end("commit", 3)
+    p.settled()
+    # A delayed Produce after the markers (KIP-890).
+    p.produce(1, version=11, sequence=1)
+    p.produce(1, version=10, sequence=1)
+    stranger = script.producer("stranger")
+    stranger.producer_id, stranger.epoch = 2**40, 0
+    for version in (10, 11, 12):
+        stranger.produce(0, version=version)
+
+
+def a_producer_that_goes_on(script: Script) -> None:
+    p = script.producer("goes-on")
+    p.init()
+    epoch = p.epoch
+    p.init(producer_id=p.producer_id, epoch=epoch)
+    p.init(producer_id=p.producer_id, epoch=epoch)
+    p.init(producer_id=p.producer_id, epoch=epoch + 1)
+    p.init(producer_id=p.producer_id, epoch=epoch)
+    p.init(producer_id=2**40, epoch=epoch)
+    p.init(version=3, producer_id=2**40, epoch=epoch)
+    p.init(producer_id=-1, epoch=3)
+    p.init(producer_id=3, epoch=-1)
+
+
+def fencing_by_a_second_producer(script: Script) -> None:
+    for version in (11, 12):
+        first = script.producer(f"fenced-{version}")
+        first.init()
+        start = script.next_offset(0)
+        if version == 11:
+            first.add(0)
+        first.produce(0, version=version)
+        old = (first.producer_id, first.epoch)
+        second = Producer(script, first.transactional_id)
+        assert second.init() == "CONCURRENT_TRANSACTIONS"
+        second.settled()
+        script.note_log(0, start)
+        # The first one, before the second has come back.
+        first.end("abort", 5, *old, adopt=False)
+        first.end("commit", 5, *old, adopt=False)
+        first.end("abort", 3, *old)
+        first.produce(0, version=11)
+        first.produce(0, version=12)
+        first.add(0)
+        second.init()
+        second.describe()
+        # And after.
+        first.init(producer_id=old[0], epoch=old[1])
+        first.end("abort", 5, *old)
+        first.produce(0, version=12)
+        first.add(0)
+        script.note_log(0, start)
+
+
+def naming_itself_over_its_own_transaction(script: Script) -> None:
+    for version in (11, 12):
+        p = script.producer(f"itself-{version}")
+        p.init()
+        if version == 11:
+            p.add(0)
+        p.produce(0, version=version)
+        old = (p.producer_id, p.epoch)
+        assert p.init(producer_id=old[0], epoch=old[1]) == "CONCURRENT_TRANSACTIONS"
+        p.settled()
+        p.init(producer_id=old[0], epoch=old[1])
+        p.init(producer_id=old[0], epoch=old[1])
+        p.describe()
+        p.end("abort", 3, *old)
+        p.end("abort", 5, *old)
+
+
+def timeouts(script: Script) -> None:
+    late = []
+    for version in (11, 12):
+        p = script.producer(f"late-{version}")
+        p.init(timeout_ms=50)
+        if version == 11:
+            p.add(0)
+        p.produce(0, version=version)
+        late.append(p)
+    for p in late:
+        p.settled(*SETTLING)  # Kafka looks every 10 s
+    first, second = late
+    first.end("commit", 3)
+    first.end("abort", 3)
+    first.add(0)
+    first.produce(0)
+    first.init(producer_id=first.producer_id, epoch=first.epoch)
+    second.end("commit", 5)
+    second.produce(0, version=12)
+    second.end("abort", 5)
+    second.produce(0, version=12)
+    second.end("commit", 5)
+    second.settled()
+
+
+def refusals(script: Script) -> None:
+    p = script.producer("refused")
+    p.describe()
+    p.producer_id, p.epoch = 2**40, 0
+    for version in (3, 5):
+        p.end("commit", version)
+    p.add(0)
+    p.add_offsets("g")
+    for timeout_ms in (0, -1, 900_001, 2**31 - 1):
+        p.init(timeout_ms=timeout_ms)
+    p.init()
+    p.add(0, topic="no-such-topic")
+    p.add(0, PARTITIONS + 4)
+    p.describe()
+    nobody = Producer(script, "")
+    nobody.init()
+    nobody.end("commit", 3)
+    nobody.end("commit", 5)
+    nobody.add(0)
+    nobody.add_offsets("g")
+    nobody.describe()
+    for version in (0, 1, 2, 3, 4, 5):
+        idempotent = script.wire.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1), version)
+        script.note(name(idempotent.error_code), script.producer_id(idempotent.producer_id), idempotent.producer_epoch)
+
+
+def requests_of_brokers(script: Script) -> None:
+    p = script.producer("by-broker")
+    p.init()
+    for version in (4, 5):
+        p.by_broker(0, version=version, verify=True)
+    p.by_broker(0, version=4, verify=False)
+    p.by_broker(0, 1, version=4, verify=True)
+    p.by_broker(1, version=5, verify=False)
+    p.by_broker(0, 1, version=5, verify=True)
+    p.by_broker(0, version=4, verify=True, epoch=p.epoch + 7)
+    p.by_broker(0, version=4, verify=False, epoch=p.epoch + 7)
+    p.by_broker(0, PARTITIONS + 1, version=4, verify=True)
+    p.by_broker(0, version=4, verify=True, transactional_id="")
+    p.by_broker(0, version=4, verify=True, transactional_id="never-seen")
+    p.describe()
+    p.end("commit", 5)
+    p.settled()
+    p.by_broker(0, version=4, verify=True)
+
+
+def markers_of_administrators(script: Script) -> None:
+    p = script.producer("markers")
+    p.init()
+    start = script.next_offset(2)
+    p.produce(2, version=12)
+    script.note_log(2, start)
+    p.marker(2, p.epoch, "abort", 2)
+    p.marker(2, p.epoch + 1, "abort", 2)
+    p.marker(2, p.epoch + 1, "abort", 2)
+    p.marker(2, p.epoch + 1, "commit", 2)
+    script.note_log(2, start)
+    p.marker(2, p.epoch + 1, "abort", 2, coordinator_epoch=-1)
+    p.marker(1, p.epoch + 1, "abort", 2)
+    p.marker(1, p.epoch, "abort", 2)
+    p.marker(1, p.epoch + 2, "abort", 2, coordinator_epoch=5)
+    p.marker(1, p.epoch + 2, "abort", 2, coordinator_epoch=4)
+    p.marker(2, 0, "abort", 2, producer_id=2**41)
+    p.marker(1, 0, "commit", 0, topic="no-such-topic")
+    p.marker(2, 0, "commit", PARTITIONS + 9)
+    script.note_log(2, start)
+    p.describe()
+    script.note(script.wire.call(WriteTxnMarkersRequest(markers=[]), 1))
+
+
+def epochs_and_sequences_at_the_log(script: Script) -> None:
+    p = script.producer("sequences")
+    p.init()
+    start = script.next_offset(1)
+    p.produce(1, version=12)
+    p.produce(1, version=12, sequence=0)  # a duplicate
+    p.produce(1, version=12, sequence=5)
+    p.produce(1, version=12)
+    p.end("commit", 5)
+    p.settled()
+    p.produce(1, version=12, sequence=3)  # a new epoch begins at 0
+    p.produce(1, version=12)
+    p.end("abort", 5)
+    p.settled()
+    script.note_log(1, start)
+    q = script.producer("tv1-sequences")
+    q.init()
+    q.add(1)
+    q.produce(1)
+    q.end("commit", 3)
+    q.settled()
+    q.add(1)
+    q.produce(1, sequence=7)
+    q.produce(1)
+    q.end("commit", 3)
+    q.settled()
+    script.note_log(1, start)
+
+
+def offsets_in_transactions(script: Script) -> None:
+    group = f"txn-group-{script.run}"
+    script.wire.find_coordinator(group, 0)
+    p = script.producer("offsets")
+    p.init()
+    p.add_offsets(group)
+    p.commit_offset(group, 5, 3)
+    p.end("commit", 3)
+    p.settled()
+    for version in (3, 4):
+        p.commit_offset(group, 6, version)  # not added to the transaction
+    p.commit_offset(group, 6, 5)
+    p.state()
+    p.end("abort", 5)
+    p.settled()
+    p.add_offsets(group, epoch=p.epoch - 1)
+    p.add_offsets(group, version=1, epoch=p.epoch - 1)
+    for version in (2, 3, 5):
+        p.commit_offset(group, 7, version, epoch=p.epoch - 1)
+    stranger = script.producer("no-one")
+    stranger.producer_id, stranger.epoch = 2**40, 0
+    for version in (2, 5):
+        stranger.commit_offset(group, 7, version)
+
+
+def the_list(script: Script) -> None:
+    p = script.producer("list-a")
+    p.init()
+    p.produce(0, version=12)
+    q = script.producer("list-b")
+    q.init()
+
+    def listed(version: int, **filters: Any) -> None:
+        answer = script.wire.call(ListTransactionsRequest(**filters), version)
+        own = [
+            (state.transactional_id.rsplit("-", 1)[0], script.producer_id(state.producer_id), state.transaction_state)
+            for state in answer.transaction_states
+            if state.transactional_id.endswith(script.run) and state.transactional_id.startswith("list-")
+        ]
+        script.note(version, name(answer.error_code), sorted(answer.unknown_state_filters), sorted(own))
+
+    listed(0)
+    listed(0, state_filters=["Ongoing"])
+    listed(0, state_filters=["Ongoing", "Nonsense"])
+    listed(0, state_filters=["Nonsense"])
+    listed(0, producer_id_filters=[p.producer_id])
+    listed(0, producer_id_filters=[2**40])
+    listed(1, duration_filter=0)
+    listed(1, duration_filter=3_600_000)
+    listed(2, transactional_id_pattern="list-.*")
+    listed(2, transactional_id_pattern="list-a")
+    listed(2, transactional_id_pattern="")
+    listed(2, transactional_id_pattern="list-(")
+    p.end("commit", 5)
+    p.settled()
+
+
+def what_the_state_log_says(script: Script) -> None:
+    p = script.producer("logged")
+    p.init()
+    p.produce(0, version=12)
+    p.produce(1, version=12)
+    p.end("commit", 5)
+    p.settled()
+    p.add(2)
+    p.end("abort", 3)
+    p.settled()
+    p.end("abort", 5)
+    p.settled()
+    p.produce(0, version=12)
+    assert p.init() == "CONCURRENT_TRANSACTIONS"
+    p.settled()
+    p.init()
+    partition = partition_for(p.transactional_id, 50)
+    fetched = script.wire.fetch("__transaction_state", partition, 0)
+    for at, header in iter_batches(fetched.records):
+        for record in decode_records(fetched.records, at, header):
+            key = decode_versioned(TransactionLogKey, record.key or b"")
+            if key.transactional_id != p.transactional_id or record.value is None:
+                continue
+            value = decode_versioned(TransactionLogValue, record.value)
+            script.note(
+                record.value[:2],
+                TransactionState(value.transaction_status).label,
+                [
+                    script.producer_id(i)
+                    for i in (value.producer_id, value.previous_producer_id, value.next_producer_id)
+                ],
+                (value.producer_epoch, value.next_producer_epoch, value.client_transaction_version),
+                value.transaction_timeout_ms,
+                None
+                if value.transaction_partitions is None
+                else sorted((topic.topic, sorted(topic.partition_ids)) for topic in value.transaction_partitions),
+                value.transaction_start_timestamp_ms > 0,
+                value.transaction_last_update_timestamp_ms >= value.transaction_start_timestamp_ms,
+            )
+
+
+def epochs_run_out(script: Script) -> None:
+    """Takes 33,000 requests on each side, so it is not in the suite."""
+    labels = ("init", "end", "fence", "empty-abort", "tv1")
+    producers = [script.producer(f"last-epoch-{label}") for label in labels]
+    while any(p.epoch < 32_766 for p in producers):
+        sent = [
+            (
+                p,
+                script.wire.send(
+                    InitProducerIdRequest(transactional_id=p.transactional_id, transaction_timeout_ms=60_000), 4
+                ),
+            )
+            for p in producers
+            if p.epoch < 32_766
+        ]
+        for p, correlation in sent:
+            answer = script.wire.receive(InitProducerIdRequest.API_KEY, 4, correlation)
+            if answer.error_code == 0:
+                p.producer_id, p.epoch = answer.producer_id, answer.producer_epoch
+    init, end, fence, empty, tv1 = producers
+    for p in producers:
+        p.describe()
+    old = (init.producer_id, init.epoch)
+    for _ in range(2):
+        init.init(producer_id=old[0], epoch=old[1])
+    init.init()
+    init.init(producer_id=old[0], epoch=old[1])
+
+    old = (end.producer_id, end.epoch)
+    start = script.next_offset(0)
+    end.produce(0, version=12)
+    end.end("commit", 5, adopt=False)
+    end.settled()
+    end.end("abort", 5, *old, adopt=False)
+    end.end("commit", 5, *old)
+    end.produce(0, version=12)
+    for outcome in ("commit", "abort"):
+        end.end(outcome, 5, *old, adopt=False)
+    end.end("commit", 5)
+    end.settled()
+    end.end("commit", 5, *old)
+    script.note_log(0, start)
+
+    old = (fence.producer_id, fence.epoch)
+    start = script.next_offset(0)
+    fence.produce(0, version=12)
+    assert fence.init() == "CONCURRENT_TRANSACTIONS"
+    fence.settled()
+    fence.end("abort", 5, *old, adopt=False)
+    fence.end("commit", 5, *old, adopt=False)
+    fence.init(producer_id=old[0], epoch=old[1])
+    fence.init()
+    fence.init(producer_id=old[0], epoch=old[1])
+    script.note_log(0, start)
+
+    empty.end("abort", 5)
+    empty.settled()
+    empty.end("abort", 5)
+    empty.settled()
+
+    for outcome in ("commit", "abort"):
+        tv1.add(0)
+        tv1.produce(0)
+        tv1.end(outcome, 3)
+        tv1.settled()
+    tv1.init()
+    tv1.describe()
+
+
+SCRIPTS: list[Callable[[Script], None]] = [
+    a_tv2_client,
+    a_tv1_client,
+    both_kinds_of_client_on_one_transaction,
+    produce_without_a_transaction,
+    a_producer_that_goes_on,
+    fencing_by_a_second_producer,
+    naming_itself_over_its_own_transaction,
+    timeouts,
+    refusals,
+    requests_of_brokers,
+    markers_of_administrators,
+    epochs_and_sequences_at_the_log,
+    offsets_in_transactions,
+    the_list,
+    what_the_state_log_says,
+]
+
+
+def play(address: str, script: Callable[[Script], None], run: str) -> list[Any]:
+    played = Script(address, run)
+    try:
+        played.wire.create_topic(TOPIC, PARTITIONS)
+        for key_type in (0, 1):
+            played.wire.find_coordinator("any", key_type)
+        script(played)
+    finally:
+        played.wire.close()
+    return played.seen
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_answers_as_kafka(kafka: str, barnabas: str, script: Callable[[Script], None]) -> None:
+    run = str(time.time_ns())
+    assert play(barnabas, script, run) == play(kafka, script, run)
+
+
+@pytest.mark.soak
+def test_the_last_epoch_as_kafka(kafka: str, barnabas: str) -> None:
+    run = str(time.time_ns())
+    assert play(barnabas, epochs_run_out, run) == play(kafka, epochs_run_out, run)
