@@ -10,7 +10,7 @@ from typing import Any
 
 import construct as c
 
-from barnabas.protocol import codegen
+from barnabas.protocol.source import flexible as is_flexible
 from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text, present, tagged
 
 __all__ = ["plain", "struct_of"]
@@ -34,7 +34,7 @@ def struct_of(cls: type, version: int) -> Any:
     Raises:
         LocalProtocolError: no such version.
     """
-    return _struct(cls, version, codegen.flexible(cls, version))
+    return _struct(cls, version, is_flexible(cls, version))
 
 
 def plain(msg: Any, version: int) -> dict[str, Any]:
@@ -186,5 +186,4 @@ class _Tagged(c.Adapter):  # type: ignore[misc]  # construct ships no types
 
 
 def _default(f: Field, version: int) -> Any:
-    make = f.make_default()
-    return _plain(f.default if make is None else make(), version)
+    return _plain(f.default() if isinstance(f.default, type) else f.default, version)

@@ -36,6 +36,8 @@ def encode_uvarint(value: int) -> bytes:
     """Unsigned varint of 0 ≤ value < 2**32."""
     if value < 128:
         return _ONE_BYTE[value]
+    if value < 16384:
+        return bytes((value & 127 | 128, value >> 7))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -49,6 +51,8 @@ def encode_varint(value: int) -> bytes:
     value = (value << 1) ^ (value >> 63)
     if value < 128:
         return _ONE_BYTE[value]
+    if value < 16384:
+        return bytes((value & 127 | 128, value >> 7))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast, dataclass_transform, 
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol import codegen
+from barnabas.protocol.source import flexible
 from barnabas.protocol.wire import (
     Array,
     Bool,
@@ -339,7 +340,7 @@ def codec(cls: type[T], version: int) -> Codec[T]:
     Raises:
         LocalProtocolError: no such version.
     """
-    codegen.flexible(cls, version)
+    flexible(cls, version)
     return _Codec(cls, version)
 
 

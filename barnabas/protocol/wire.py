@@ -10,7 +10,6 @@ Every struct class carries its fields, in wire order, in `FIELDS`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from barnabas.errors import LocalProtocolError
@@ -164,15 +163,9 @@ class Field:
         """Whether null is a legal value in this version."""
         return self.nullable_since is not None and version >= self.nullable_since
 
-    def make_default(self) -> Callable[[], Any] | None:
-        """Where the default is mutable: what makes a new one. None where `default` itself may be shared."""
-        if self.default is not None:
-            if isinstance(self.wire, Array):
-                return list
-            if isinstance(self.wire, type):
-                made: Callable[[], Any] = self.wire
-                return made
-        return None
+    def has_mutable_default(self) -> bool:
+        """Whether each message needs a default of its own."""
+        return self.default is not None and isinstance(self.wire, (Array, type))
 
 
 def present(cls: type, version: int) -> list[Field]:

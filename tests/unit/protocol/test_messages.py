@@ -226,7 +226,7 @@ def assert_declared_alike(cls: Any, foreign: Any, version: int) -> None:
         if isinstance(element, type):
             assert_declared_alike(element, kind, version)
         else:
-            assert element is KAFKA_TYPES[kafka_type], where
+            assert element is KAFKA_TYPES[str(kafka_type)], where
         if their.default is not dataclasses.MISSING:
             default = getattr(cls(), our.name)
             assert leaves(default, version) == leaves(their.default, version) or (

@@ -1,0 +1,89 @@
+"""What both directions of generated code share: the function being written, and defaults as statements."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.errors import LocalProtocolError
+from barnabas.protocol.wire import Array, Field
+
+__all__ = ["Source", "default_statements", "flexible", "layout_of"]
+
+_LAYOUTS: dict[str, struct.Struct] = {}
+
+
+def flexible(cls: type, version: int) -> bool:
+    """Whether `version` of a message is a flexible one.
+
+    Raises:
+        LocalProtocolError: the message has no such version.
+    """
+    first, last = cls.VERSIONS  # type: ignore[attr-defined]  # every declared message has both
+    since: int | None = cls.FLEXIBLE_SINCE  # type: ignore[attr-defined]
+    if not first <= version <= last:
+        raise LocalProtocolError(f"{cls.__name__} has versions {first}-{last}, not {version}")
+    return since is not None and version >= since
+
+
+def layout_of(codes: str) -> struct.Struct:
+    made = _LAYOUTS.get(codes)
+    if made is None:
+        made = _LAYOUTS[codes] = struct.Struct(">" + codes)
+    return made
+
+
+def default_statements(target: str, f: Field, constant: Callable[[str, Any], str]) -> list[str]:
+    """Statements that give `target` a field's default: nested structs are made in line, which is quicker than a call.
+
+    Args:
+        constant: gives a value a global name with a prefix, in the function being written.
+    """
+    default = f.default
+    if default is None or not isinstance(f.wire, (Array, type)):
+        if default is None or isinstance(default, (bool, int, str, bytes)):
+            return [f"{target} = {default!r}"]
+        return [f"{target} = {constant('k', default)}"]
+    if isinstance(f.wire, Array):
+        return [f"{target} = []"]
+    made = [f"{target} = {constant('new', object.__new__)}({constant('C', f.wire)})"]
+    fields: tuple[Field, ...] = f.wire.FIELDS  # type: ignore[attr-defined]  # every declared struct has it
+    for nested in fields:
+        made += default_statements(f"{target}.{nested.name}", nested, constant)
+    return made
+
+
+class Source:
+    """Lines of one function, and the constants it refers to."""
+
+    def __init__(self, cls: type, version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = flexible(cls, version)
+        self.lines: list[str] = []
+        self.indent = 1
+        self.namespace: dict[str, Any] = {}
+        self._names = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append(" " * self.indent + text)
+
+    def fresh(self, prefix: str) -> str:
+        """A local name not used before."""
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def constant(self, prefix: str, value: Any) -> str:
+        """A global name for `value`."""
+        for name, held in self.namespace.items():
+            if held is value and name.startswith(prefix):
+                return name
+        name = f"{prefix}_{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def build(self, head: str) -> Any:
+        source = head + "\n" + "\n".join(self.lines)
+        exec(compile(source, f"<{self.cls.__name__} v{self.version}>", "exec"), self.namespace)
+        return self.namespace["coder"]
