@@ -1,4 +1,8 @@
-"""Served brokers for tests: `served_broker` is one, `serve` makes more; each ends with its test, and must not have crashed inside."""
+"""Served brokers for tests; none may have crashed inside when it ends.
+
+`served_broker` is one for the test alone, `serve` makes more, with settings; `shared_broker` serves a whole module, for tests that
+neither stop it nor fill it and use topics of their own.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +28,25 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
     yield start
     for broker in brokers:
-        if broker.alive:
-            try:
-                assert broker.stop() == 0, broker.log()
-            finally:
-                broker.kill()
-        assert "Traceback" not in broker.log(), broker.log()
+        end(broker)
+
+
+def end(broker: ServedBroker) -> None:
+    """Stops it if it still runs; its log must hold no trace."""
+    if broker.alive:
+        try:
+            assert broker.stop() == 0, broker.log()
+        finally:
+            broker.kill()
+    assert "Traceback" not in broker.log(), broker.log()
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    """One broker with default settings for all tests of a module."""
+    broker = ServedBroker(tmp_path_factory.mktemp("shared") / "data").start()
+    yield broker
+    end(broker)
 
 
 @pytest.fixture

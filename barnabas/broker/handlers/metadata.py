@@ -13,6 +13,7 @@ hides features with a minimum of 0 (KAFKA-17011), v4 shows them. DescribeCluster
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.router import Call, Pending, handles
@@ -137,7 +138,7 @@ def metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse | Pend
             pending.resolve(_metadata(node, call, errors))
 
     for name in list(open_names):
-        node.controller.ensure_topic(name, lambda error, name=name: created(name, error))
+        node.controller.ensure_topic(name, partial(created, name))
     return pending
 
 
