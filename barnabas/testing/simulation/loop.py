@@ -29,7 +29,7 @@ __all__ = ["Deadlock", "Livelock", "NotSimulated", "SimLoop", "TimeIsUp", "Unhan
 T = TypeVar("T")
 
 CALLBACKS_PER_INSTANT_MAX = 2_000_000  # callbacks without a step of time: far beyond what any burst needs
-_CLOSING_CALLBACKS_MAX = 100_000  # a task that resists cancellation for longer is dropped as it is
+_CLOSING_ROUNDS_MAX = 100  # a task that resists cancellation for longer is dropped as it is
 _CANCELLED_TIMERS_MIN = 256  # below this many cancelled timers the heap is not worth cleaning
 _NS = 1_000_000_000
 
@@ -137,17 +137,19 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Cancels what is left, lets it end as far as it can without time passing, and drops the rest unheard."""
         if self._closed:
             return
-        for task in sorted(asyncio.all_tasks(self), key=lambda task: task.get_name()):
-            task._log_destroy_pending = False  # type: ignore[attr-defined] # nobody will hear of it
-            task.cancel()
         asyncio._set_running_loop(self)
         try:
-            for _ in range(_CLOSING_CALLBACKS_MAX):
-                if not self._ready:
+            for _ in range(_CLOSING_ROUNDS_MAX):
+                left = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
+                if not left:
                     break
-                handle, self._process = self._ready.popleft()
-                if not handle.cancelled():
-                    handle._run()
+                for task in left:
+                    task._log_destroy_pending = False  # type: ignore[attr-defined] # nobody will hear of it
+                    task.cancel()
+                for _ in range(len(self._ready)):
+                    handle, self._process = self._ready.popleft()
+                    if not handle.cancelled():
+                        handle._run()
         finally:
             asyncio._set_running_loop(None)
         self._failure = None

@@ -18,6 +18,8 @@ from typing import Any
 
 __all__ = ["Process", "current_process"]
 
+_BURIALS_MAX = 100  # a task that outlives so many cancellations is dropped as it is
+
 _CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)
 
 
@@ -64,8 +66,14 @@ class Process:
         self.alive = False
         for cut in self._cuts:
             cut()
+        contextvars.Context().run(self._bury_all, _BURIALS_MAX)  # a context of no process: burials go on after death
+
+    def _bury_all(self, rounds: int) -> None:
+        """Cancels again what waits again: a task that closes its clients on the way out meets a wait at every step."""
         for task in list(self._tasks):
             self._bury(task)
+        if self._tasks and rounds:
+            next(iter(self._tasks)).get_loop().call_soon(self._bury_all, rounds - 1)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)

@@ -1,0 +1,202 @@
+"""The main job in a simulated world: a broker, a feeder, an exactly-once copy with deliberate aborts, and its judge.
+
+Broker, client and the code of the copy are those of the real world; only the ports are simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.node import Node
+from barnabas.client import Consumer, KafkaError, Producer, TopicPartition
+from barnabas.testing.simulation.invariants import check_acknowledged, check_copy, check_stable
+from barnabas.testing.simulation.world import Ports, World
+
+BROKER = "broker"
+BOOTSTRAP = f"{BROKER}:9092"
+PARTITIONS = 3
+SOURCE = [TopicPartition("input", partition) for partition in range(PARTITIONS)]
+TARGET = [TopicPartition("output", partition) for partition in range(PARTITIONS)]
+
+Program = Callable[[Ports], Coroutine[Any, Any, None]]
+
+
+class Deliberate(Exception):
+    """What the worker aborts its own transactions with."""
+
+
+@dataclass
+class Journal:
+    """What the test knows of the run: it sees every process and dies with none."""
+
+    acknowledged: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITIONS)})
+    committed: int = 0
+    aborted: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def broker(**settings: str) -> Program:
+    """A broker until it is killed. Its failure is the world's."""
+
+    async def program(ports: Ports) -> None:
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        node = Node(
+            BrokerConfig(
+                {
+                    "node.id": "1",
+                    "listeners": f"PLAINTEXT://{BOOTSTRAP}",
+                    "log.dirs": "data",
+                    "num.partitions": str(PARTITIONS),
+                    "offsets.topic.num.partitions": "3",
+                    "transaction.state.log.num.partitions": "3",
+                    **settings,
+                }
+            ),
+            clock=ports.clock,
+            rng=ports.rng,
+            disk=ports.disk,
+            network=ports.network,
+            on_fatal=failed.set_exception,
+        )
+        await node.start()
+        await failed
+
+    return program
+
+
+def feeder(journal: Journal, *, records: int, pause_s: float) -> Program:
+    """Sends `records` to each partition of the input, a pause between, and writes down what was acknowledged."""
+
+    async def send(producer: Producer, partition: int, value: bytes) -> None:
+        future = await producer.send("input", value, key=b"k", partition=partition)
+        await future
+        journal.acknowledged[partition].append(value)
+
+    async def program(ports: Ports) -> None:
+        async with Producer(
+            bootstrap_servers=BOOTSTRAP, clock=ports.clock, rng=ports.rng, network=ports.network
+        ) as producer:
+            for number in range(records):
+                await asyncio.gather(*(send(producer, p, b"%d-%d" % (p, number)) for p in range(PARTITIONS)))
+                await asyncio.sleep(pause_s * ports.rng.random() * 2)
+
+    return program
+
+
+def copier(journal: Journal, *, pause_s: float, abort_one_in: int) -> Program:
+    """Copies input to output in transactions, exactly once; restarts its clients after an error as a supervisor would."""
+
+    async def transact(producer: Producer, consumer: Consumer, ports: Ports) -> None:
+        batches = await consumer.getmany(timeout_ms=1_000)
+        if not batches:
+            return
+        try:
+            async with producer.transaction():
+                for tp, records in batches.items():
+                    for record in records:
+                        await producer.send("output", record.value, key=record.key, partition=tp.partition)
+                offsets = {tp: records[-1].offset + 1 for tp, records in batches.items()}
+                await producer.send_offsets(offsets, consumer.group_metadata())
+                if ports.rng.randrange(abort_one_in) == 0:
+                    raise Deliberate
+            journal.committed += 1
+        except Deliberate:
+            journal.aborted += 1
+            await consumer.seek_to_committed()
+
+    async def live(ports: Ports) -> None:
+        clients: dict[str, Any] = {
+            "bootstrap_servers": BOOTSTRAP,
+            "clock": ports.clock,
+            "rng": ports.rng,
+            "network": ports.network,
+        }
+        async with (
+            Producer(transactional_id="copy", transaction_timeout_ms=20_000, **clients) as producer,
+            Consumer(
+                "input",
+                group_id="copy",
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                session_timeout_ms=10_000,
+                **clients,
+            ) as consumer,
+        ):
+            while True:
+                await transact(producer, consumer, ports)
+                await asyncio.sleep(pause_s * ports.rng.random() * 2)
+
+    async def program(ports: Ports) -> None:
+        while True:
+            try:
+                await live(ports)
+            except KafkaError as error:
+                journal.failures.append(f"{asyncio.get_running_loop().time():.3f} {type(error).__name__}: {error}")
+            await asyncio.sleep(1)
+
+    return program
+
+
+async def read_all(ports: Ports, partitions: list[TopicPartition], isolation_level: str) -> dict[int, list[bytes]]:
+    """Every value of the partitions, in order of the offsets."""
+    found: dict[int, list[bytes]] = {tp.partition: [] for tp in partitions}
+    async with Consumer(
+        bootstrap_servers=BOOTSTRAP,
+        isolation_level=isolation_level,
+        auto_offset_reset="earliest",
+        clock=ports.clock,
+        rng=ports.rng,
+        network=ports.network,
+    ) as consumer:
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        while True:
+            positions = [await consumer.position(tp) for tp in partitions]
+            if all(position >= ends[tp] for tp, position in zip(partitions, positions, strict=True)):
+                return found
+            for tp, records in (await consumer.getmany(timeout_ms=1_000)).items():
+                found[tp.partition] += [record.value for record in records]
+
+
+async def judge(world: World, journal: Journal, *, settle_s: float = 120.0) -> None:
+    """Waits until the copy has caught up, then holds every promise against what is there."""
+
+    async def end_offsets(
+        ports: Ports, partitions: list[TopicPartition], isolation_level: str
+    ) -> dict[TopicPartition, int]:
+        async with Consumer(
+            bootstrap_servers=BOOTSTRAP,
+            isolation_level=isolation_level,
+            clock=ports.clock,
+            rng=ports.rng,
+            network=ports.network,
+        ) as consumer:
+            return await consumer.end_offsets(partitions)
+
+    async def program(ports: Ports) -> None:
+        source = await read_all(ports, SOURCE, "read_uncommitted")
+        for partition, acknowledged in journal.acknowledged.items():
+            check_acknowledged(acknowledged, source[partition])
+        deadline = asyncio.get_running_loop().time() + settle_s
+        while True:
+            target = await read_all(ports, TARGET, "read_committed")
+            if sum(map(len, target.values())) >= sum(map(len, source.values())):
+                break
+            if asyncio.get_running_loop().time() > deadline:
+                break  # check_copy says what is missing
+            await asyncio.sleep(1)
+        check_copy(source, target)
+        world.machine("worker").kill()  # what it had open is aborted by its time-out
+        await asyncio.sleep(60)
+        again = await read_all(ports, TARGET, "read_committed")
+        check_copy(source, again)
+        stable = await end_offsets(ports, TARGET, "read_committed")
+        for tp, high_watermark in (await end_offsets(ports, TARGET, "read_uncommitted")).items():
+            check_stable(stable[tp], high_watermark)
+
+    await world.machine("judge").start(program)
