@@ -125,7 +125,7 @@ class ConfigKey:
             wrong = self.check(value)
             if wrong is not None:
                 members = value if isinstance(value, tuple) else ()
-                shown = next((member for member in members if self.check((member,)) is not None), text.strip())
+                shown = next((member for member in members if self.check((member,)) is not None), self.render(value))
                 raise self._invalid(shown, wrong)
         return value
 
@@ -154,7 +154,7 @@ class ConfigKey:
             return tuple(part.strip() for part in text.split(",")) if text else ()
         return text
 
-    def _invalid(self, text: str, wrong: str) -> BrokerError:
+    def _invalid(self, text: str | None, wrong: str) -> BrokerError:
         return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {self.name}: {wrong}")
 
     def render(self, value: ConfigValue) -> str | None:

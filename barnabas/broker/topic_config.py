@@ -58,7 +58,7 @@ def _throttled_replicas(value: ConfigValue) -> str | None:
     members = value if isinstance(value, tuple) else ()
     if members == ("*",) or all(_REPLICA_LIST.match(member) for member in members):
         return None
-    return "must be the literal '*' or a list of [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    return "Must be the literal '*' or a list of [partitionId]:[brokerId],[partitionId]:[brokerId],..."
 
 
 def _topic_key(

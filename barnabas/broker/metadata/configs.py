@@ -55,7 +55,9 @@ def alter_configs(
         if identity in told:
             continue
         told.add(identity)
-        response = AlterConfigsResourceResponse(resource_type=identity[0], resource_name=identity[1])
+        response = AlterConfigsResourceResponse(
+            resource_type=identity[0], resource_name=identity[1], error_message=None
+        )
         responses.append(response)
         try:
             if resources.count(identity) > 1:

@@ -98,6 +98,7 @@ def _create_topic(
     result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
+        error_message=None,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
         configs=[
@@ -197,8 +198,12 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Meta
     names = [state.name for state in states]
     resolved = [_resolve(view, state) for state in states]
     ids = [topic.topic_id for topic in resolved if isinstance(topic, TopicImage)]
-    told: set[str] = set()  # repeated names that are answered already
+    told: set[str | bytes] = set()  # names and ids that are answered already
     for state, topic in zip(states, resolved, strict=True):
+        if isinstance(topic, TopicImage):
+            if topic.topic_id in told:
+                continue
+            told.add(topic.topic_id)
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         refusal = topic if isinstance(topic, BrokerError) else None
         if state.name is not None and names.count(state.name) > 1:
@@ -207,12 +212,12 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Meta
             told.add(state.name)
             refusal = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         elif isinstance(topic, TopicImage) and ids.count(topic.topic_id) > 1:
+            by_name = any(each.name == topic.name for each in states)
             what = (
-                "Duplicate topic id."
-                if state.name is None
-                else "The provided topic name maps to an ID that was already supplied."
+                "The provided topic name maps to an ID that was already supplied." if by_name else "Duplicate topic id."
             )
             refusal = BrokerError(ErrorCode.INVALID_REQUEST, what)
+            result.topic_id = topic.topic_id
         if refusal is not None:
             result.error_code, result.error_message = refusal.code, refusal.message
         elif isinstance(topic, TopicImage):
