@@ -24,7 +24,7 @@ _MISSING: Any = object()
 class Decoders(dict[int, Callable[[Buffer, int], tuple[Any, int]]]):
     """Version → decoder of one message, written when first asked for."""
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: type[Any]) -> None:
         super().__init__()
         self._cls = cls
 
@@ -37,7 +37,7 @@ class Decoders(dict[int, Callable[[Buffer, int], tuple[Any, int]]]):
 class Encoders(dict[int, Callable[[Any, bytearray], None]]):
     """Version → encoder of one message into a bytearray."""
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: type[Any]) -> None:
         super().__init__()
         self._cls = cls
 
@@ -50,7 +50,7 @@ class Encoders(dict[int, Callable[[Any, bytearray], None]]):
 class PartsEncoders(dict[int, Callable[[Any, bytearray, list[Buffer]], bytearray]]):
     """Version → encoder that passes long records by reference: fills the list of parts and returns the last one."""
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: type[Any]) -> None:
         super().__init__()
         self._cls = cls
 
@@ -61,9 +61,9 @@ class PartsEncoders(dict[int, Callable[[Any, bytearray, list[Buffer]], bytearray
         return made
 
 
-def make_init(cls: type) -> Callable[..., None]:
+def make_init(cls: type[Any]) -> Callable[..., None]:
     """The keyword-only `__init__` of a declared class."""
-    fields: tuple[Field, ...] = cls.FIELDS  # type: ignore[attr-defined]  # every declared struct has it
+    fields: tuple[Field, ...] = cls.FIELDS
     namespace: dict[str, Any] = {"MISSING": _MISSING}
 
     def constant(prefix: str, value: Any) -> str:

@@ -30,7 +30,7 @@ _COPY_BYTES_MAX = 4096  # a shorter message is copied to bytes first: slices and
 class DecoderSource(Source):
     """Writes `coder(b, p) -> (message, position after it)`."""
 
-    def __init__(self, cls: type, version: int) -> None:
+    def __init__(self, cls: type[Any], version: int) -> None:
         super().__init__(cls, version)
         self._run: list[tuple[str, str]] = []  # fixed-width reads not yet written: (struct code, target)
         self.views = False
@@ -84,14 +84,14 @@ class DecoderSource(Source):
         self.lines.append(" except Malformed as error: raise malformed(error) from None")
         return self.build("\n".join(head))
 
-    def _object(self, target: str, cls: type) -> None:
+    def _object(self, target: str, cls: type[Any]) -> None:
         """Makes the object and reads its fields."""
         self.line(f"{target} = new({self.constant('C', cls)})")
         for f in present(cls, self.version):
             self._value(f"{target}.{f.name}", f.name, f.wire, f.nullable(self.version), self.flexible and f.compact)
         by_tag = tagged(cls, self.version)
         here = {f.name for f in present(cls, self.version)}
-        fields: tuple[Field, ...] = cls.FIELDS  # type: ignore[attr-defined]
+        fields: tuple[Field, ...] = cls.FIELDS
         for f in fields:
             if f.name not in here:
                 for statement in default_statements(f"{target}.{f.name}", f, self.constant):
@@ -155,7 +155,7 @@ class DecoderSource(Source):
         else:
             self._nested(target, wire)
 
-    def _nested(self, target: str, cls: type) -> None:
+    def _nested(self, target: str, cls: type[Any]) -> None:
         name = self.fresh("o")
         self._object(name, cls)
         self.line(f"{target} = {name}")

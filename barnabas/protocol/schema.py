@@ -278,10 +278,12 @@ def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
         RemoteProtocolError: the bytes are not such a message, or hold more than `limits.DECODED_ELEMENTS_MAX` elements.
         LocalProtocolError: `cls` has no such version; the caller checks a peer's version before.
     """
-    return cls._DECODERS[version](buffer, offset)[0]  # type: ignore[attr-defined,no-any-return]
+    declared: Any = cls
+    decoded: T = declared._DECODERS[version](buffer, offset)[0]
+    return decoded
 
 
-def encode(msg: object, version: int) -> bytes:
+def encode(msg: Any, version: int) -> bytes:
     """Encodes a message.
 
     Raises:
@@ -289,18 +291,18 @@ def encode(msg: object, version: int) -> bytes:
             number or length out of range, a wrong type).
     """
     out = bytearray()
-    msg._ENCODERS[version](msg, out)  # type: ignore[attr-defined]
+    msg._ENCODERS[version](msg, out)
     return bytes(out)
 
 
-def encode_parts(msg: object, version: int, head: bytearray | None = None) -> list[Buffer]:
+def encode_parts(msg: Any, version: int, head: bytearray | None = None) -> list[Buffer]:
     """Encodes a message as buffers for `writelines`: Records of 4 KiB and more are passed by reference.
 
     Args:
         head: what stands before the message (frame length, header); it becomes the beginning of the first part.
     """
     parts: list[Buffer] = []
-    parts.append(msg._PARTS[version](msg, bytearray() if head is None else head, parts))  # type: ignore[attr-defined]
+    parts.append(msg._PARTS[version](msg, bytearray() if head is None else head, parts))
     return parts
 
 
@@ -351,11 +353,11 @@ def construct_of(cls: type, version: int) -> Any:
     return construct_view.struct_of(cls, version)
 
 
-def encode_versioned(rec: object, version: int) -> bytes:
+def encode_versioned(rec: Any, version: int) -> bytes:
     """Encodes a record of an internal topic behind its two-byte prefix. Errors as in `encode`."""
-    prefix: int | None = rec.PREFIX  # type: ignore[attr-defined]
+    prefix: int | None = rec.PREFIX
     out = bytearray(_PREFIX.pack(version if prefix is None else prefix))
-    rec._ENCODERS[version](rec, out)  # type: ignore[attr-defined]
+    rec._ENCODERS[version](rec, out)
     return bytes(out)
 
 
@@ -368,8 +370,9 @@ def decode_versioned(cls: type[T], buffer: Buffer) -> T:
     if len(buffer) < 2:
         raise RemoteProtocolError(f"{cls.__name__}: {len(buffer)} bytes are too short for the two-byte prefix")
     (number,) = _PREFIX.unpack_from(buffer, 0)
-    prefix: int | None = cls.PREFIX  # type: ignore[attr-defined]
-    first, last = cls.VERSIONS  # type: ignore[attr-defined]
+    declared: Any = cls
+    prefix: int | None = declared.PREFIX
+    first, last = declared.VERSIONS
     if prefix is None:
         if not first <= number <= last:
             raise RemoteProtocolError(f"{cls.__name__}: version {number} is not one of {first}-{last}")

@@ -14,14 +14,14 @@ __all__ = ["Source", "default_statements", "flexible", "layout_of"]
 _LAYOUTS: dict[str, struct.Struct] = {}
 
 
-def flexible(cls: type, version: int) -> bool:
+def flexible(cls: type[Any], version: int) -> bool:
     """Whether `version` of a message is a flexible one.
 
     Raises:
         LocalProtocolError: the message has no such version.
     """
-    first, last = cls.VERSIONS  # type: ignore[attr-defined]  # every declared message has both
-    since: int | None = cls.FLEXIBLE_SINCE  # type: ignore[attr-defined]
+    first, last = cls.VERSIONS
+    since: int | None = cls.FLEXIBLE_SINCE
     if not first <= version <= last:
         raise LocalProtocolError(f"{cls.__name__} has versions {first}-{last}, not {version}")
     return since is not None and version >= since
@@ -48,7 +48,8 @@ def default_statements(target: str, f: Field, constant: Callable[[str, Any], str
     if isinstance(f.wire, Array):
         return [f"{target} = []"]
     made = [f"{target} = {constant('new', object.__new__)}({constant('C', f.wire)})"]
-    fields: tuple[Field, ...] = f.wire.FIELDS  # type: ignore[attr-defined]  # every declared struct has it
+    nested_cls: type[Any] = f.wire
+    fields: tuple[Field, ...] = nested_cls.FIELDS
     for nested in fields:
         made += default_statements(f"{target}.{nested.name}", nested, constant)
     return made
@@ -57,7 +58,7 @@ def default_statements(target: str, f: Field, constant: Callable[[str, Any], str
 class Source:
     """Lines of one function, and the constants it refers to."""
 
-    def __init__(self, cls: type, version: int) -> None:
+    def __init__(self, cls: type[Any], version: int) -> None:
         self.cls = cls
         self.version = version
         self.flexible = flexible(cls, version)

@@ -168,15 +168,15 @@ class Field:
         return self.default is not None and isinstance(self.wire, (Array, type))
 
 
-def present(cls: type, version: int) -> list[Field]:
+def present(cls: type[Any], version: int) -> list[Field]:
     """The fields that lie in line in this version, in wire order."""
-    fields: tuple[Field, ...] = cls.FIELDS  # type: ignore[attr-defined]  # every declared struct has it
+    fields: tuple[Field, ...] = cls.FIELDS
     return [f for f in fields if f.in_version(version) and not f.is_tagged(version)]
 
 
-def tagged(cls: type, version: int) -> list[Field]:
+def tagged(cls: type[Any], version: int) -> list[Field]:
     """The tagged fields of this version, in the order of their tags, which is the order on the wire."""
-    fields: tuple[Field, ...] = cls.FIELDS  # type: ignore[attr-defined]  # every declared struct has it
+    fields: tuple[Field, ...] = cls.FIELDS
     return sorted((f for f in fields if f.in_version(version) and f.is_tagged(version)), key=lambda f: f.tag or 0)
 
 
