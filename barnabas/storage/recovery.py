@@ -5,7 +5,8 @@ Driven by: PartitionLog.open. Emits: segments, producer state, epoch cache and o
 After a clean stop files are trusted; the producer snapshot at the log's end makes the rest unnecessary. Otherwise every segment that
 reaches beyond the recovery point is read whole: it is cut at the first batch that is torn or damaged, later segments go,
 indexes are rebuilt, and the producer state is replayed from the newest snapshot below. A snapshot, index or epoch file that does not
-check is as good as none.
+check is as good as none. A segment that does not go on where the one before it ends tells of a loss there; in a compacted log it may also
+be the cleaner's work, believed where the index files agree with the shorter segment.
 
 Invariants: nothing below the recovery point is lost or rewritten; segments left follow one another upwards.
 """
@@ -83,7 +84,7 @@ def load(
         end_offset = segments[suspect].base_offset
         epochs.truncate_from_end(end_offset)
         rebuild_producers(disk, directory, segments[:suspect], producers, config, now_ms, start_offset, end_offset)
-        truncated = _recover(disk, directory, segments, suspect, producers, epochs)
+        truncated = _recover(disk, directory, segments, suspect, producers, epochs, config)
     end_offset = segments[-1].next_offset() if segments else start_offset
     if start_offset > end_offset or not segments:
         # What is left lies below the log start that was acknowledged (DeleteRecords): begin anew there.
@@ -238,16 +239,25 @@ def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> None:
 
 
 def _recover(
-    disk: Disk, directory: str, segments: list[Segment], first: int, producers: ProducerState, epochs: EpochCache
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    first: int,
+    producers: ProducerState,
+    epochs: EpochCache,
+    config: LogConfig,
 ) -> int:
     """Reads segments from `first` on, cuts at the first damage, drops what follows it. Returns the bytes that went."""
     truncated = 0
     next_offset = segments[first].base_offset
     for index in range(first, len(segments)):
         segment = segments[index]
-        if truncated or segment.base_offset < next_offset:
-            truncated += segment.size
+        whole = segment.base_offset == next_offset or (
+            segment.base_offset > next_offset and config.compacted and segments[index - 1].fits_its_indexes()
+        )
+        if truncated or not whole:
             for later in segments[index:]:
+                truncated += later.size
                 remove_segment(disk, directory, later)
             del segments[index:]
             break

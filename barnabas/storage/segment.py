@@ -144,6 +144,19 @@ class Segment:
         data = self._read_file(".txnindex")
         return data is None or decode_aborted(data, self.base_offset) is not None
 
+    def fits_its_indexes(self) -> bool:
+        """Whether its index files point at no batch beyond its end: whoever wrote them, when it was rolled, saw no more of it."""
+        offset_data, time_data = self._read_file(".index"), self._read_file(".timeindex")
+        if not self.size or offset_data is None or time_data is None:
+            return False
+        time_index = TimeIndex.from_bytes(self.base_offset, time_data)
+        return (
+            OffsetIndex.from_bytes(self.base_offset, offset_data, self.size) is not None
+            and time_index is not None
+            and len(time_index) > 0
+            and time_index.last[1] < self.next_offset()
+        )
+
     def load_indexes(self) -> None:
         """Reads .index and .timeindex, or rebuilds both from the log where one is missing or damaged."""
         offset_data, time_data = self._read_file(".index"), self._read_file(".timeindex")

@@ -55,11 +55,12 @@ def append(
 
 
 def append_transactional(
-    log: PartitionLog, producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, **more: int
+    log: PartitionLog, producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, leader_epoch: int = 0
 ) -> AppendInfo:
     """A verified transactional batch."""
     guard = log.verification_guard(producer_id, epoch, sequence)
-    return append(log, idempotent(producer_id, sequence, count, epoch=epoch, transactional=True, **more), guard=guard)
+    batch = idempotent(producer_id, sequence, count, epoch=epoch, transactional=True)
+    return append(log, batch, leader_epoch=leader_epoch, guard=guard)
 
 
 def end_transaction(

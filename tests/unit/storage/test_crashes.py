@@ -1,0 +1,167 @@
+"""Power loss at every write of a workload: what was synced is there, nothing is invented, the state is that of a model."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets, write_offsets
+from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.producers import ProducerState
+from tests.unit.storage.batches import (
+    NOW,
+    append,
+    append_transactional,
+    end_transaction,
+    idempotent,
+    open_log,
+    plain,
+    small_segments,
+)
+from tests.unit.storage.test_disk import Draws
+from tests.unit.storage.test_partition_log import values
+
+CONFIG = small_segments(500)
+COMPACTED = small_segments(500, cleanup_policy=frozenset({"compact"}))
+
+
+class Model:
+    """What the log held at each end offset: producer snapshot, aborted transactions, stable offset."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, tuple[bytes, list[AbortedTransaction], int]] = {0: (ProducerState().to_snapshot(), [], 0)}
+        self.synced_offset = 0
+
+    def note(self, log: PartitionLog) -> None:
+        end = log.log_end_offset
+        self.at[end] = (log.producers.to_snapshot(), log.aborted_transactions(0, 10_000), log.last_stable_offset(end))
+
+
+def workload(disk: MemoryDisk, model: Model, config: LogConfig = CONFIG) -> None:
+    """Plain, idempotent and transactional batches with rolls, syncs, a clean stop in the middle, and retention's kin."""
+    log = open_log(disk, config)
+    model.note(log)
+
+    def sync() -> None:
+        disk.sync_now(log.unsynced_files())
+        log.mark_synced(log.log_end_offset)
+        model.synced_offset = log.log_end_offset
+        write_offsets(disk, RECOVERY_POINT_CHECKPOINT, {("t", 0): log.recovery_point})
+
+    for n in range(10):
+        for step in range(5):
+            _step(log, n, step)
+            model.note(log)
+        if n % 3 == 1:
+            sync()
+        if n == 5:
+            log.close()
+            model.synced_offset = log.log_end_offset
+            write_offsets(disk, RECOVERY_POINT_CHECKPOINT, {("t", 0): log.recovery_point})
+            log = open_log(disk, config, clean=True)
+        if n == 7:
+            log.roll(NOW)
+
+
+def _step(log: PartitionLog, n: int, step: int) -> None:
+    epoch = n // 4
+    if step == 0:
+        append(log, plain(2), leader_epoch=epoch)
+    elif step == 1:
+        append(log, idempotent(4, n * 3, 3), leader_epoch=epoch)
+    elif step == 2:
+        append_transactional(log, 5, n, leader_epoch=epoch)
+    elif step == 3:
+        append_transactional(log, 6 + n % 2, n // 2, leader_epoch=epoch)
+    else:
+        end_transaction(log, 5, commit=n % 3 != 0, leader_epoch=epoch)
+
+
+def calls_of_workload() -> int:
+    disk = MemoryDisk()
+    workload(disk, Model())
+    return disk.calls
+
+
+def check_recovered(disk: MemoryDisk, model: Model, config: LogConfig = CONFIG) -> None:
+    recovery_point = read_offsets(disk, RECOVERY_POINT_CHECKPOINT).get(("t", 0), 0)
+    log = open_log(disk, config, recovery_point=recovery_point)
+    end = log.log_end_offset
+    assert end >= model.synced_offset
+    assert end in model.at, "the log ends in the middle of a batch"
+    assert values(log) == list(range(end))
+    snapshot, aborted, stable = model.at[end]
+    assert log.producers.to_snapshot() == snapshot
+    assert log.aborted_transactions(0, 10_000) == aborted
+    assert log.last_stable_offset(end) == stable
+    # And it goes on.
+    append(log, plain(2), leader_epoch=9)
+    log.close()
+    again = open_log(disk, config, clean=True)
+    assert values(again) == list(range(end + 2))
+    assert again.epochs.entries[-1] == (9, end)
+
+
+@pytest.mark.parametrize(("torn", "config"), [(False, CONFIG), (True, CONFIG), (True, COMPACTED)])
+def test_power_loss_at_every_call(torn: bool, config: LogConfig) -> None:
+    total = calls_of_workload()
+    assert total > 100
+    for index in range(total):
+        for seed in (None, index, 1000 + index):
+            disk = MemoryDisk()
+            disk.fail(
+                ("pwrite", "truncate", "create", "rename", "remove", "replace", "mkdir", "sync"),
+                after=index,
+                times=None,
+                prefix=torn,
+            )
+            model = Model()
+            with pytest.raises(OSError, match="output error"):
+                workload(disk, model, config)
+            disk.crash(None if seed is None else Draws(seed))
+            try:
+                check_recovered(disk, model, config)
+            except AssertionError as error:
+                raise AssertionError(f"after call {index} with seed {seed}: {error}") from error
+
+
+def test_a_kill_at_every_call_loses_nothing_that_was_appended() -> None:
+    for index in range(calls_of_workload()):
+        disk = MemoryDisk()
+        disk.fail(
+            ("pwrite", "truncate", "create", "rename", "remove", "replace", "mkdir", "sync"), after=index, times=None
+        )
+        model = Model()
+        with pytest.raises(OSError, match="output error"):
+            workload(disk, model)
+        disk.kill()
+        model.synced_offset = max(model.at)
+        check_recovered(disk, model)
+
+
+def test_crashes_one_after_another() -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        disk = MemoryDisk()
+        synced: list[int] = []
+        for life in range(6):
+            recovery_point = read_offsets(disk, RECOVERY_POINT_CHECKPOINT).get(("t", 0), 0)
+            log = open_log(disk, CONFIG, recovery_point=recovery_point)
+            assert log.log_end_offset >= len(synced), f"seed {seed}, life {life}"
+            assert values(log) == list(range(log.log_end_offset))
+            assert values(log)[: len(synced)] == synced
+            for _ in range(rng.randrange(20)):
+                append(log, plain(1 + rng.randrange(3)), leader_epoch=life)
+                if rng.random() < 0.2:
+                    disk.sync_now(log.unsynced_files())
+                    log.mark_synced(log.log_end_offset)
+                    synced = values(log)
+                    if rng.random() < 0.5:
+                        write_offsets(disk, RECOVERY_POINT_CHECKPOINT, {("t", 0): log.recovery_point})
+                if rng.random() < 0.1 and log.log_end_offset > len(synced):
+                    log.truncate_to(len(synced) + rng.randrange(log.log_end_offset - len(synced)))
+            disk.crash(Draws(seed * 100 + life))

@@ -1,0 +1,600 @@
+"""The partition log as its replica sees it: append, read, look up, roll, retain, truncate."""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import replace
+
+import pytest
+from crc32c import crc32c
+
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.records import decode_records, iter_batches, read_control
+from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.partition_log import LogSlice, PartitionLog
+from tests.unit.storage.batches import (
+    CONFIG,
+    NOW,
+    TOPIC_ID,
+    Origin,
+    append,
+    append_transactional,
+    end_transaction,
+    idempotent,
+    open_log,
+    plain,
+    small_segments,
+)
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def log(disk: MemoryDisk) -> PartitionLog:
+    return open_log(disk)
+
+
+def offsets(found: LogSlice) -> list[int]:
+    return [
+        record.offset
+        for position, header in iter_batches(found.records)
+        for record in decode_records(found.records, position, header)
+    ]
+
+
+def values(log: PartitionLog, start: int = 0, end: int | None = None) -> list[int]:
+    """Offsets of all records by repeated reads."""
+    end = log.log_end_offset if end is None else end
+    seen: list[int] = []
+    offset = start
+    while offset < end:
+        found = log.read(offset, 300, end_offset=end)
+        if not found.records:
+            break
+        seen += [each for each in offsets(found) if each >= start]
+        assert found.next_offset > offset
+        offset = found.next_offset
+    return seen
+
+
+class TestAppend:
+    def test_offsets_follow_one_another(self, log: PartitionLog) -> None:
+        infos = [append(log, plain(count)) for count in (1, 3, 2)]
+        assert [(info.base_offset, info.last_offset) for info in infos] == [(0, 0), (1, 3), (4, 5)]
+        assert log.log_end_offset == 6
+        assert log.size_bytes == sum(info.size_bytes for info in infos)
+        assert not any(info.duplicate for info in infos)
+        assert values(log) == [0, 1, 2, 3, 4, 5]
+
+    def test_a_refused_batch_leaves_no_trace(self, log: PartitionLog, disk: MemoryDisk) -> None:
+        append(log, idempotent(5, 0))
+        before = (log.log_end_offset, log.size_bytes, log.producers.to_snapshot(), disk.calls)
+        for batch in (plain()[:-1] + b"!", idempotent(5, 7), idempotent(6, 0, transactional=True)):
+            with pytest.raises(BrokerError):
+                append(log, batch)
+        assert (log.log_end_offset, log.size_bytes, log.producers.to_snapshot(), disk.calls) == before
+
+    def test_a_repeated_batch_is_answered_with_its_first_offset(self, log: PartitionLog) -> None:
+        append(log, plain(3))
+        first = append(log, idempotent(5, 0, 4))
+        append(log, plain())
+        again = append(log, idempotent(5, 0, 4))
+        assert again.duplicate
+        assert (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset) == (3, 6)
+        assert log.log_end_offset == 8
+
+    def test_leader_epochs_are_stamped_and_noted(self, log: PartitionLog) -> None:
+        append(log, plain(2), leader_epoch=3)
+        append(log, plain(2), leader_epoch=5)
+        found = log.read(0, 1000, end_offset=4)
+        assert [header.leader_epoch for _, header in iter_batches(found.records)] == [3, 5]
+        assert log.epochs.entries == [(3, 0), (5, 2)]
+        assert log.epochs.end_offset_for_epoch(4, log.log_end_offset) == (3, 2)
+
+    def test_log_append_time_is_told(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, replace(CONFIG, message_timestamp_type="LogAppendTime"))
+        info = append(log, plain(timestamp=5), now_ms=NOW + 7)
+        assert (info.log_append_time_ms, info.max_timestamp) == (NOW + 7, NOW + 7)
+        assert append(open_log(MemoryDisk()), plain()).log_append_time_ms == -1
+
+    def test_a_failed_write_can_be_repeated(self, log: PartitionLog, disk: MemoryDisk) -> None:
+        append(log, idempotent(5, 0))
+        disk.fail(number=errno.ENOSPC, prefix=True)
+        with pytest.raises(OSError, match="space"):
+            append(log, idempotent(5, 1, 2))
+        assert log.log_end_offset == 1
+        assert append(log, idempotent(5, 1)).base_offset == 1
+        log.close()
+        assert disk.size("t-0/00000000000000000000.log") == log.size_bytes
+        assert values(open_log(disk, clean=True)) == [0, 1]
+
+    def test_control_batches_are_for_append_marker_alone(self, log: PartitionLog) -> None:
+        info = end_transaction(log, 5, commit=False, coordinator_epoch=9)
+        assert (info.base_offset, info.last_offset) == (0, 0)
+        (record,) = decode_records(log.read(0, 1000, end_offset=1).records)
+        control = read_control(record)
+        assert (control.type, control.coordinator_epoch) == (0, 9)
+
+    def test_a_follower_takes_offsets_epochs_and_producers_as_they_come(self, log: PartitionLog) -> None:
+        append(log, plain(2), leader_epoch=1)
+        append_transactional(log, 5, 0, 3)
+        append_transactional(log, 6, 0, 1)
+        end_transaction(log, 5, commit=False, leader_epoch=2)
+        end_transaction(log, 6, leader_epoch=2)
+        fetched = log.read(0, 10_000, end_offset=log.log_end_offset).records
+        follower = open_log(MemoryDisk())
+        info = follower.append_as_follower(fetched, now_ms=NOW)
+        assert (info.base_offset, info.last_offset, info.size_bytes) == (0, 7, len(fetched))
+        assert follower.read(0, 10_000, end_offset=8) == log.read(0, 10_000, end_offset=8)
+        assert follower.epochs.entries == log.epochs.entries
+        assert follower.producers.to_snapshot() == log.producers.to_snapshot()
+        assert follower.aborted_transactions(0, 100) == log.aborted_transactions(0, 100) != []
+        with pytest.raises(BrokerError):
+            follower.append_as_follower(fetched, now_ms=NOW)
+
+    def test_the_raft_log_writes_control_batches_without_a_producer(self, log: PartitionLog) -> None:
+        batch = plain()
+        batch[22] |= 0x20
+        batch[17:21] = crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
+        assert append(log, batch, origin=Origin.RAFT).base_offset == 0
+
+
+class TestRead:
+    @pytest.fixture
+    def log(self, disk: MemoryDisk) -> PartitionLog:
+        log = open_log(disk, small_segments())
+        for _ in range(20):
+            append(log, plain(3))
+        return log
+
+    def test_every_offset_is_found_in_memory_and_on_disk(self, log: PartitionLog, disk: MemoryDisk) -> None:
+        log.close()
+        for each in (log, open_log(disk, small_segments(), clean=True), open_log(disk, small_segments())):
+            for offset in range(60):
+                found = each.read(offset, 1, end_offset=60)
+                assert offset in offsets(found)
+                assert found.first_offset == offset - offset % 3
+                assert found.next_offset == found.first_offset + 3
+            assert values(each) == list(range(60))
+
+    def test_bounds(self, log: PartitionLog) -> None:
+        assert log.read(60, 1000, end_offset=60) == (b"", 60, 60)
+        assert log.read(30, 1000, end_offset=30) == (b"", 30, 30)
+        assert log.read(0, 1, end_offset=60, at_least_one=False) == (b"", 0, 0)
+        for offset in (-1, 61):
+            with pytest.raises(BrokerError) as raised:
+                log.read(offset, 1000, end_offset=60)
+            assert raised.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    @pytest.mark.parametrize("from_disk", [False, True])
+    def test_slices_are_whole_batches_within_both_bounds(
+        self, log: PartitionLog, disk: MemoryDisk, from_disk: bool
+    ) -> None:
+        if from_disk:
+            log.close()
+            log = open_log(disk, small_segments(), clean=True)
+        rng = random.Random(1)
+        for _ in range(300):
+            offset, end, limit = rng.randrange(61), rng.randrange(61), rng.randrange(1200)
+            found = log.read(offset, limit, end_offset=end)
+            seen = offsets(found)
+            if offset >= end:
+                assert not seen
+                continue
+            assert seen[0] <= offset < seen[-1] + 1 == found.next_offset
+            assert seen == list(range(found.first_offset, found.next_offset))
+            assert max(seen) - max(seen) % 3 < end  # the last batch begins below the end
+            assert len(found.records) <= limit or len(seen) == 3
+
+    def test_a_sequential_reader_gets_each_byte_once(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, replace(CONFIG, segment_bytes=10_000_000))
+        for _ in range(30):
+            append(log, plain(1, size=30_000))
+        steps: list[int] = []
+        total = offset = 0
+        while offset < 30:
+            found = log.read(offset, 100_000, end_offset=30)
+            total += len(found.records)
+            steps.append(found.next_offset - offset)
+            offset = found.next_offset
+        assert total == log.size_bytes
+        assert steps == [3] * 10
+
+    def test_larger_than_asked_for_comes_whole(self, log: PartitionLog) -> None:
+        append(log, plain(1, size=390 - 80))
+        assert offsets(log.read(60, 10, end_offset=61)) == [60]
+
+
+class TestTransactions:
+    def test_the_worked_table_of_read_committed(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, small_segments(900))
+        for _ in range(100):
+            append(log, plain())
+        sequences = {10: 0, 11: 0, 12: 0}
+
+        def write(producer_id: int) -> None:
+            append_transactional(log, producer_id, sequences[producer_id])
+            sequences[producer_id] += 1
+
+        append(log, plain())  # 100
+        for producer_id in (10, 10, 11, 12):  # 101..104
+            write(producer_id)
+        append(log, plain())  # 105
+        for producer_id in (11, 12, 12):  # 106..108
+            write(producer_id)
+        assert log.last_stable_offset(109) == 101
+        assert log.first_unstable_offset == 101
+        end_transaction(log, 11, commit=False)  # 109
+        assert log.last_stable_offset(110) == 101
+        end_transaction(log, 12, commit=True)  # 110
+        write(11)  # 111
+        end_transaction(log, 10, commit=False)  # 112
+        assert log.last_stable_offset(113) == 111
+        end_transaction(log, 11, commit=False)  # 113
+        assert log.last_stable_offset(113) == 111  # its marker is not below the high watermark
+        assert log.last_stable_offset(114) == 114
+        expected = [
+            AbortedTransaction(11, 103, 109, 101),
+            AbortedTransaction(10, 101, 112, 111),
+            AbortedTransaction(11, 111, 113, 114),
+        ]
+        assert log.aborted_transactions(0, 114) == expected
+        assert log.aborted_transactions(110, 114) == expected[1:]
+        assert log.aborted_transactions(0, 103) == [expected[1]]
+        assert log.aborted_transactions(113, 114) == [expected[2]]
+        assert log.aborted_transactions(114, 200) == []
+        log.close()
+        for clean in (True, False):
+            assert open_log(disk, small_segments(900), clean=clean).aborted_transactions(0, 114) == expected
+
+    def test_a_batch_without_verification_is_refused(self, log: PartitionLog) -> None:
+        with pytest.raises(BrokerError) as raised:
+            append(log, idempotent(5, 0, transactional=True))
+        assert raised.value.code == ErrorCode.INVALID_TXN_STATE
+        for origin in (Origin.CLIENT, Origin.COORDINATOR):
+            with pytest.raises(BrokerError):
+                append(log, idempotent(5, 0, transactional=True), origin=origin)
+        unverified = open_log(MemoryDisk(), replace(CONFIG, transaction_partition_verification_enable=False))
+        assert append(unverified, idempotent(5, 0, transactional=True)).base_offset == 0
+
+    def test_within_a_transaction_no_guard_is_needed(self, log: PartitionLog) -> None:
+        append_transactional(log, 5, 0)
+        assert log.has_ongoing_transaction(5, 0)
+        assert log.verification_guard(5, 0, 1) is None
+        append(log, idempotent(5, 1, transactional=True))
+        end_transaction(log, 5)
+        assert not log.has_ongoing_transaction(5, 0)
+        with pytest.raises(BrokerError):
+            append(log, idempotent(5, 2, transactional=True))
+
+    def test_the_stable_offset_never_lies_below_the_log_start(self, log: PartitionLog) -> None:
+        append_transactional(log, 5, 0)
+        append(log, plain(5))
+        log.delete_records_before(3)
+        assert log.last_stable_offset(6) == 3
+        assert log.first_unstable_offset == 3
+
+
+class TestLookups:
+    @pytest.fixture
+    def log(self, disk: MemoryDisk) -> PartitionLog:
+        log = open_log(disk, small_segments())
+        for n in range(20):
+            append(log, plain(3, timestamp=NOW - 1_000_000 + n * 100))
+        return log
+
+    @pytest.mark.parametrize(
+        ("after", "offset", "at"),
+        [(-5000, 0, 0), (0, 0, 0), (1, 1, 1), (3, 3, 100), (100, 3, 100), (1902, 59, 1902), (1903, None, 0)],
+    )
+    def test_the_first_record_that_is_as_young(
+        self, log: PartitionLog, disk: MemoryDisk, after: int, offset: int | None, at: int
+    ) -> None:
+        log.close()
+        for each in (log, open_log(disk, small_segments(), clean=True)):
+            found = each.offset_for_timestamp(NOW - 1_000_000 + after, end_offset=60)
+            if offset is None:
+                assert found is None
+            else:
+                assert found == (offset, NOW - 1_000_000 + at, 0)
+
+    def test_timestamps_out_of_order(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, small_segments())
+        for timestamp in (500, 100, 900, 300, 900, 200):
+            append(log, plain(timestamp=timestamp, size=100))
+        found = [log.offset_for_timestamp(t, end_offset=6) for t in (0, 101, 501, 900, 901)]
+        assert [each and each.offset for each in found] == [0, 0, 2, 2, None]
+        largest = log.max_timestamp_offset(6)
+        assert largest is not None
+        assert (largest.offset, largest.timestamp) == (2, 900)
+        assert log.max_timestamp_offset(2) is None
+        assert log.offset_for_timestamp(900, end_offset=2) is None
+
+    def test_what_was_deleted_is_not_found(self, log: PartitionLog) -> None:
+        log.delete_records_before(31)
+        found = log.offset_for_timestamp(0, end_offset=60)
+        assert found is not None
+        assert found.offset == 31
+
+    def test_an_empty_log_knows_no_timestamp(self) -> None:
+        log = open_log(MemoryDisk())
+        assert log.offset_for_timestamp(0, end_offset=0) is None
+        assert log.max_timestamp_offset(0) is None
+        append(log, plain(timestamp=-1))
+        assert log.max_timestamp_offset(1) is None
+
+    def test_the_upper_bound_covers_what_is_read(self, log: PartitionLog) -> None:
+        for offset in range(0, 60, 7):
+            for size in (1, 100, 1000):
+                found = log.read(offset, size, end_offset=60)
+                assert found.next_offset <= log.upper_bound_offset(found) <= 60
+
+
+class TestSegments:
+    def test_names_are_kafkas(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, small_segments())
+        for _ in range(9):
+            append(log, plain(3))
+        append_transactional(log, 5, 0)
+        end_transaction(log, 5, commit=False)
+        log.close()
+        names = disk.listdir("t-0")
+        assert [name for name in names if not name[0].isdigit()] == ["leader-epoch-checkpoint", "partition.metadata"]
+        logs = [name for name in names if name.endswith(".log")]
+        assert logs[:2] == ["00000000000000000000.log", "00000000000000000009.log"]
+        for name in logs:
+            assert name.replace(".log", ".index") in names
+            assert name.replace(".log", ".timeindex") in names
+        assert [name for name in names if name.endswith(".txnindex")] == [logs[-1].replace(".log", ".txnindex")]
+        snapshots = [name for name in names if name.endswith(".snapshot")]
+        assert snapshots == [name.replace(".log", ".snapshot") for name in logs[1:]] + ["00000000000000000029.snapshot"]
+        assert disk.read("t-0/partition.metadata").startswith(b"version: 0\ntopic_id: AAEC")
+        assert disk.read("t-0/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+
+    def test_by_age_of_the_records(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, replace(CONFIG, segment_ms=1000))
+        append(log, plain(timestamp=NOW))
+        append(log, plain(timestamp=NOW + 1000))
+        assert disk.listdir("t-0") == ["00000000000000000000.log", "partition.metadata"]
+        append(log, plain(timestamp=NOW + 1001))
+        assert "00000000000000000002.log" in disk.listdir("t-0")
+
+    def test_by_age_of_the_segment_where_records_have_none(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, replace(CONFIG, segment_ms=1000))
+        append(log, plain(timestamp=-1))
+        append(log, plain(timestamp=-1), now_ms=NOW + 1000)
+        append(log, plain(timestamp=-1), now_ms=NOW + 1001)
+        assert "00000000000000000002.log" in disk.listdir("t-0")
+
+    def test_by_full_index(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, replace(small_segments(10_000_000), segment_index_bytes=24))
+        for _ in range(30):
+            append(log, plain(1, size=100))
+        assert len([name for name in disk.listdir("t-0") if name.endswith(".log")]) > 3
+        assert values(log) == list(range(30))
+
+    def test_when_relative_offsets_would_overflow(self, disk: MemoryDisk) -> None:
+        log = open_log(disk)
+        append(log, plain())
+        for base in (2**31 - 1, 2**31):
+            batch = plain()
+            batch[0:8] = base.to_bytes(8, "big")
+            log.append_as_follower(batch, now_ms=NOW)
+        assert [name for name in disk.listdir("t-0") if name.endswith(".log")] == [
+            "00000000000000000000.log",
+            f"{2**31:020d}.log",
+        ]
+        assert values(log, 1, 2**31 + 1) == [2**31 - 1, 2**31]
+
+    def test_on_request_but_never_an_empty_one(self, disk: MemoryDisk) -> None:
+        log = open_log(disk)
+        log.roll(NOW)
+        append(log, plain())
+        log.roll(NOW)
+        log.roll(NOW)
+        assert [name for name in disk.listdir("t-0") if name.endswith(".log")] == [
+            "00000000000000000000.log",
+            "00000000000000000001.log",
+        ]
+
+    def test_a_new_partition_costs_few_calls(self, disk: MemoryDisk) -> None:
+        open_log(disk)
+        assert disk.calls <= 4  # mkdir, two files, one write
+
+
+class TestRetention:
+    @pytest.fixture
+    def log(self, disk: MemoryDisk) -> PartitionLog:
+        log = open_log(disk, small_segments(retention_ms=-1))
+        for n in range(20):
+            append(log, plain(3, timestamp=NOW + n * 1000))
+        return log
+
+    def test_by_time(self, log: PartitionLog, disk: MemoryDisk) -> None:
+        log.reconfigure(small_segments(retention_ms=60_000, file_delete_delay_ms=500))
+        assert log.apply_retention(NOW + 60_000, 60) == 0
+        assert log.apply_retention(NOW + 62_002, 60) == 0
+        assert log.apply_retention(NOW + 62_003, 60) == 1
+        assert log.log_start_offset == 9
+        assert "00000000000000000000.log.deleted" in disk.listdir("t-0")
+        assert log.apply_retention(NOW + 62_502, 60) == 0
+        assert "00000000000000000000.log.deleted" in disk.listdir("t-0")
+        log.apply_retention(NOW + 62_503, 60)
+        assert not [name for name in disk.listdir("t-0") if name.startswith("00000000000000000000.")]
+        with pytest.raises(BrokerError):
+            log.read(8, 100, end_offset=60)
+        assert values(log, 9) == list(range(9, 60))
+
+    def test_everything_may_be_too_old_and_the_log_goes_on(self, log: PartitionLog, disk: MemoryDisk) -> None:
+        log.reconfigure(small_segments(retention_ms=1))
+        assert log.apply_retention(NOW + 10**9, 60) == 7
+        assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (60, 60, 0)
+        assert append(log, plain()).base_offset == 60
+        log.close()
+        assert open_log(disk, small_segments(), clean=True).log_start_offset == 60
+
+    def test_by_size(self, log: PartitionLog) -> None:
+        segment = 3 * len(plain(3))
+        log.reconfigure(small_segments(retention_ms=-1, retention_bytes=log.size_bytes - 2 * segment + 1))
+        assert log.apply_retention(NOW, 60) == 1
+        log.reconfigure(small_segments(retention_ms=-1, retention_bytes=log.size_bytes - 2 * segment))
+        assert log.apply_retention(NOW, 60) == 2
+        assert log.log_start_offset == 27
+
+    def test_nothing_above_the_high_watermark(self, log: PartitionLog) -> None:
+        log.reconfigure(small_segments(retention_ms=1))
+        assert log.apply_retention(NOW + 10**9, 26) == 2
+        assert log.log_start_offset == 18
+
+    def test_compacted_topics_keep_all_but_what_lies_below_the_log_start(self, log: PartitionLog) -> None:
+        log.reconfigure(small_segments(retention_ms=1, cleanup_policy=frozenset({"compact"})))
+        assert log.apply_retention(NOW + 10**9, 60) == 0
+        log.delete_records_before(25)
+        assert log.log_start_offset == 25
+        assert log.apply_retention(NOW + 10**9, 60) == 2
+        assert log.log_start_offset == 25
+        assert values(log, 25) == list(range(25, 60))
+
+    def test_delete_records(self, log: PartitionLog, disk: MemoryDisk) -> None:
+        log.delete_records_before(13)
+        log.delete_records_before(5)  # never back
+        assert log.log_start_offset == 13
+        assert log.epochs.entries == [(0, 13)]
+        assert offsets(log.read(13, 1, end_offset=60)) == [12, 13, 14]
+        for offset, code in ((12, ErrorCode.OFFSET_OUT_OF_RANGE), (61, ErrorCode.OFFSET_OUT_OF_RANGE)):
+            with pytest.raises(BrokerError) as raised:
+                log.read(offset, 1, end_offset=60)
+            assert raised.value.code == code
+        with pytest.raises(BrokerError):
+            log.delete_records_before(61)
+        log.close()
+        assert open_log(disk, small_segments(), clean=True, log_start_offset=13).log_start_offset == 13
+
+
+class TestTruncation:
+    @pytest.fixture
+    def log(self, disk: MemoryDisk) -> PartitionLog:
+        log = open_log(disk, small_segments())
+        for n in range(10):
+            append(log, plain(3, timestamp=NOW + n), leader_epoch=n // 3)
+        append_transactional(log, 5, 0, 2)
+        end_transaction(log, 5, commit=False, leader_epoch=4)
+        append_transactional(log, 6, 0, 2)
+        return log
+
+    @pytest.mark.parametrize("offset", range(36))
+    def test_at_any_offset_it_is_as_if_no_more_had_been_written(
+        self, log: PartitionLog, disk: MemoryDisk, offset: int
+    ) -> None:
+        whole = log.read(0, 1, end_offset=35)
+        assert whole.records
+        log.mark_synced(log.log_end_offset)
+        log.truncate_to(offset)
+        end = log.log_end_offset
+        assert end <= offset
+        assert offset - end < 3
+        assert values(log) == list(range(end))
+        assert log.size_bytes == sum(disk.size(f"t-0/{n}") for n in disk.listdir("t-0") if n.endswith(".log"))
+        assert log.recovery_point <= end
+        assert all(start < end for _, start in log.epochs.entries)
+        assert log.has_ongoing_transaction(5, 0) == (end == 32)
+        assert log.has_ongoing_transaction(6, 0) == (end == 35)
+        assert log.last_stable_offset(end) == {32: 30, 35: 33}.get(end, end)
+        assert bool(log.aborted_transactions(0, 100)) == (end >= 33)
+        assert all(int(n[:20]) <= end for n in disk.listdir("t-0") if n.endswith(".snapshot"))
+        assert append(log, plain(2), leader_epoch=9).base_offset == end
+        log.close()
+        again = open_log(disk, small_segments(), clean=True)
+        assert values(again) == list(range(end + 2))
+        assert again.producers.to_snapshot() == log.producers.to_snapshot()
+
+    def test_beyond_the_end_nothing_happens(self, log: PartitionLog) -> None:
+        log.truncate_to(1000)
+        assert log.log_end_offset == 35
+
+    def test_fully(self, log: PartitionLog, disk: MemoryDisk) -> None:
+        log.truncate_fully_and_start_at(1000)
+        assert (log.log_start_offset, log.log_end_offset, log.size_bytes, log.recovery_point) == (
+            1000,
+            1000,
+            0,
+            1000,
+        )
+        assert log.epochs.entries == []
+        assert not log.producers.entries
+        assert [n for n in disk.listdir("t-0") if n.endswith(".log")] == [f"{1000:020d}.log"]
+        assert append(log, plain()).base_offset == 1000
+        log.close()
+        assert values(open_log(disk, small_segments(), clean=True), 1000) == [1000]
+
+
+class TestSync:
+    async def test_the_recovery_point_follows_the_syncs(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, small_segments())
+        assert log.unsynced_files() == []
+        for _ in range(6):
+            append(log, plain(3))
+        assert log.recovery_point == 0
+        assert log.needs_sync
+        files, end = log.unsynced_files(), log.log_end_offset
+        append(log, plain(3))
+        await disk.sync(files)
+        log.mark_synced(end)
+        assert log.recovery_point == 18
+        disk.crash()
+        again = open_log(disk, small_segments(), recovery_point=18)
+        assert values(again) == list(range(18))
+
+    async def test_what_changed_after_a_sync_began_is_not_forgotten(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, small_segments(10_000))
+        append(log, plain(3))
+        files, end = log.unsynced_files(), log.log_end_offset
+        log.roll(NOW)  # the same end offset: only its order tells that its files came later
+        await disk.sync(files)
+        log.mark_synced(end)
+        assert log.needs_sync
+        paths = {file.path for file in log.unsynced_files()}
+        assert "t-0/00000000000000000000.index" in paths
+
+    async def test_nothing_is_left_to_sync_after_a_sync(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, small_segments())
+        for _ in range(6):
+            append(log, plain(3))
+        await disk.sync(log.unsynced_files())
+        log.mark_synced(log.log_end_offset)
+        assert log.unsynced_files() == []
+
+    def test_many_logs_are_closed_with_one_sync(self, disk: MemoryDisk) -> None:
+        log = open_log(disk)
+        append(log, idempotent(5, 0))
+        files = log.prepare_close()
+        disk.sync_now(files)
+        log.mark_synced(log.log_end_offset)
+        calls = disk.calls
+        log.close()
+        assert disk.calls == calls
+        disk.crash()
+        again = open_log(disk, clean=True)
+        assert values(again) == [0]
+        assert again.producers.to_snapshot() == log.producers.to_snapshot()
+
+    def test_removal(self, disk: MemoryDisk) -> None:
+        log = open_log(disk)
+        append(log, plain())
+        log.rename("t-0.abc-delete")
+        assert disk.listdir("") == ["t-0.abc-delete"]
+        log.delete()
+        assert disk.listdir("") == []
+
+
+def test_a_folder_of_another_topic_is_refused(disk: MemoryDisk, log: PartitionLog) -> None:
+    log.close()
+    with pytest.raises(BrokerError) as raised:
+        PartitionLog.open(disk, "t-0", CONFIG, now_ms=NOW, topic_id=bytes(16), clean=True)
+    assert raised.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert PartitionLog.open(disk, "t-0", CONFIG, now_ms=NOW, topic_id=None, clean=True).topic_id == TOPIC_ID
