@@ -101,7 +101,7 @@ class Struct:
             return NotImplemented
         return all(getattr(self, f.name) == getattr(other, f.name) for f in self.FIELDS)
 
-    __hash__ = None  # type: ignore[assignment]  # mutable
+    __hash__ = None  # type: ignore[assignment]  # mutable and equal by value: a hash would change under its owner
 
     def __repr__(self) -> str:
         values = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS)
