@@ -265,7 +265,11 @@ class GroupCoordinator:
     def _write_tombstones(self, partition: int, records: list[AnyRecord]) -> None:
         for start in range(0, len(records), TOMBSTONES_PER_BATCH):
             chunk: Decision[None, AnyRecord] = Decision(None, records[start : start + TOMBSTONES_PER_BATCH])
-            self.host.write(partition, lambda _shard, _now_ms, chunk=chunk: chunk, partial(_log_refused, partition))  # type: ignore[misc]
+            self.host.write(partition, partial(_decided, chunk), partial(_log_refused, partition))
+
+
+def _decided(decision: Decision[None, AnyRecord], _shard: GroupShard, _now_ms: int) -> Decision[None, AnyRecord]:
+    return decision
 
 
 def _log_refused(partition: int, outcome: BrokerError | None) -> None:

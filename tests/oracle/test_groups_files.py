@@ -1,0 +1,122 @@
+"""`__consumer_offsets` between Barnabas and Kafka: either takes over the other's groups from the files alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.protocol.messages.groups import (
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from tests.process.served import ServedBroker
+
+from .conftest import KAFKA_UP, SETTINGS, START_SECONDS_MAX, _free_ports
+from .test_groups_diff import RETRY, Script, insist, play, simple_offsets, transactional_offsets
+from .wire import Wire
+
+pytestmark = pytest.mark.oracle
+
+
+def leave_something(script: Script) -> None:
+    """A living member with an assignment and a commit, an emptied static group, a simple group."""
+    a = script.enter("a", "living")
+    script.joined("a")
+    script.sync("a", "living", a, 1, assignments={a: b"mine"})
+    script.commit("a", "living", {0: (5, "x")}, member_id=a, generation_id_or_member_epoch=1)
+    script.commit("s", "simple-left", {0: (9, "meta"), 1: (10, None)})
+    one = script.join("b", "static-left", group_instance_id="one").member_id
+    script.sync("b", "static-left", one, 1, assignments={one: b"all"}, group_instance_id="one")
+    again = script.join("b2", "static-left", group_instance_id="one").member_id
+    script.commit(
+        "b2", "static-left", {1: (3, "")}, member_id=again, generation_id_or_member_epoch=1, group_instance_id="one"
+    )
+
+
+def fill(address: str) -> None:
+    for script in (leave_something, simple_offsets, transactional_offsets):
+        play(address, script)
+
+
+def groups(address: str) -> list[Any]:
+    """Every group with its members and offsets."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            wire = Wire(address)
+            break
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    with wire:
+        wire.find_coordinator("any", 0)
+        listed = insist(lambda: wire.call(ListGroupsRequest(), 5), *RETRY).groups
+        found = []
+        for name in sorted(group.group_id for group in listed):
+            offsets = wire.call(
+                OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None)], require_stable=True), 9
+            )
+            topics = sorted(offsets.groups[0].topics, key=lambda topic: topic.name)
+            found.append([name, topics, wire.call(DescribeGroupsRequest(groups=[name]), 6).groups])
+    return found
+
+
+@pytest.fixture
+def kafka_on(tmp_path: Path, kafka: str) -> Iterator[Callable[[Path], str]]:
+    """Opens a data directory with Kafka; `kafka` is asked for so that there is one."""
+    folder = tmp_path / "opened"
+
+    def open_on(data: Path) -> str:
+        port = _free_ports()
+        command = ["bash", str(KAFKA_UP), "open", "--data", str(data), "--node-id", "1", "--port", str(port)]
+        with (tmp_path / "open.log").open("w") as output:
+            subprocess.run(
+                [*command, "--dir", str(folder)], stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True
+            )
+        return f"127.0.0.1:{port}"
+
+    yield open_on
+    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
+
+
+def test_kafka_reads_our_groups(tmp_path: Path, kafka_on: Callable[[Path], str]) -> None:
+    broker = ServedBroker(tmp_path / "data", *SETTINGS, "offsets.topic.num.partitions=2").start()
+    try:
+        fill(broker.address)
+        expected = groups(broker.address)
+        assert {"living", "simple-left", "static-left"} <= {name for name, *_ in expected}
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
+    logs = sorted(str(path) for path in broker.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size)
+    tool = [str(KAFKA_UP), "tool", "org.apache.kafka.tools.DumpLogSegments"]
+    options = ["--offsets-decoder", "--print-data-log", "--files", ",".join(logs)]
+    dump = subprocess.run(["bash", *tool, *options], capture_output=True, text=True, timeout=60, check=True)
+    records = [line for line in dump.stdout.splitlines() if line.startswith("| offset")]
+    assert len(records) > 20
+    assert not [line for line in records if " key: {" not in line and "endTxnMarker" not in line]
+    assert "isvalid: false" not in dump.stdout
+    assert groups(kafka_on(broker.data)) == expected
+
+
+def test_we_read_kafkas_groups(tmp_path: Path, kafka_data: tuple[str, Path]) -> None:
+    address, folder = kafka_data
+    fill(address)
+    expected = groups(address)
+    shutil.copytree(folder / "node-1" / "data", tmp_path / "data")  # of a running Kafka: as after a crash
+    (tmp_path / "data" / ".lock").unlink(missing_ok=True)
+    broker = ServedBroker(tmp_path / "data", *SETTINGS).start()
+    try:
+        assert groups(broker.address) == expected
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
+    assert "Traceback" not in broker.log(), broker.log()
