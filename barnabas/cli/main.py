@@ -14,7 +14,7 @@ from barnabas import __version__
 
 __all__ = ["app", "main"]
 
-# name, where it lives, what it does, examples
+# name, where it lives, what it does, examples (command groups bring their own)
 _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "serve",
@@ -30,11 +30,7 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "topic",
         "barnabas.cli.topic:app",
         "Create, list, describe, change and delete topics.",
-        (
-            "`barnabas topic create orders --partitions 3 --config cleanup.policy=compact`",
-            "`barnabas topic list`",
-            "`barnabas topic describe orders`",
-        ),
+        (),
     ),
     (
         "produce",
@@ -58,7 +54,7 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "txn",
         "barnabas.cli.txn:app",
         "List and describe transactions.",
-        ("`barnabas txn list --state Ongoing`", "`barnabas txn describe my-transactional-id`"),
+        (),
     ),
     (
         "dump",
@@ -94,7 +90,7 @@ app = App(
     ),
 )
 for _name, _target, _help, _shown in _COMMANDS:
-    app.command(_target, name=_name, help=_help, help_epilogue=_examples(*_shown))
+    app.command(_target, name=_name, help=_help, **({"help_epilogue": _examples(*_shown)} if _shown else {}))
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import KafkaError
+from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.client.group import RebalanceListener
 from barnabas.client.producer import Producer, Transaction
 from barnabas.client.types import (
@@ -20,7 +21,9 @@ __all__ = [
     "Admin",
     "Consumer",
     "ConsumerGroupMetadata",
+    "CopyProgress",
     "KafkaError",
+    "NewMessage",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -30,4 +33,5 @@ __all__ = [
     "RecordMetadata",
     "TopicPartition",
     "Transaction",
+    "exactly_once",
 ]

@@ -1,0 +1,96 @@
+"""`barnabas consume TOPIC`: a topic's records on standard output."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from barnabas.cli.session import Bootstrap, worked
+from barnabas.client.consumer import Consumer
+from barnabas.client.errors import UnknownTopicOrPartition
+from barnabas.client.types import Record, TopicPartition
+from barnabas.errors import ErrorCode
+
+__all__ = ["consume"]
+
+
+def consume(
+    topic: Annotated[str, Parameter(help="Which topic.")],
+    *,
+    from_beginning: Annotated[
+        bool, Parameter(negative=(), help="Begin at the first record [default: at new ones].")
+    ] = False,
+    group: Annotated[str | None, Parameter(help="Consume as a member of this group and commit its offsets.")] = None,
+    isolation: Annotated[
+        Literal["read_uncommitted", "read_committed"],
+        Parameter(help="read_committed leaves out open and aborted transactions."),
+    ] = "read_committed",
+    format_: Annotated[
+        Literal["value", "json"], Parameter(name="--format", help="Values alone, or a JSON object a record.")
+    ] = "value",
+    max_records: Annotated[int | None, Parameter(help="Stop after so many.")] = None,
+    exit_at_end: Annotated[bool, Parameter(negative=(), help="Stop at the end that the topic has now.")] = False,
+    bootstrap: Bootstrap = "localhost:9092",
+) -> int:
+    """Print a topic's records."""
+
+    async def work() -> None:
+        consumer = Consumer(
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            isolation_level=isolation,
+            auto_offset_reset="earliest" if from_beginning else "latest",
+        )
+        async with consumer:
+            partitions = sorted(TopicPartition(topic, p) for p in await consumer.partitions_for_topic(topic))
+            if not partitions:
+                raise UnknownTopicOrPartition(
+                    "there is no such topic", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=topic
+                )
+            if group is None:
+                consumer.assign(partitions)
+            else:
+                consumer.subscribe([topic])
+            ends = await consumer.end_offsets(partitions) if exit_at_end else {}
+            left = sys.maxsize if max_records is None else max_records
+            while left > 0:
+                for records in (await consumer.getmany(timeout_ms=250, max_records=min(left, 1000))).values():
+                    left -= len(records)
+                    for record in records:
+                        _print(record, format_)
+                sys.stdout.flush()
+                mine = sorted(consumer.assignment())
+                if exit_at_end and mine and all([await consumer.position(tp) >= ends[tp] for tp in mine]):
+                    return
+
+    return worked("consume", work())
+
+
+def _print(record: Record, format_: str) -> None:
+    if format_ == "value":
+        sys.stdout.buffer.write((record.value or b"") + b"\n")
+        return
+    shown: dict[str, Any] = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _readable(record.key),
+        "value": _readable(record.value),
+    }
+    if record.headers:
+        shown["headers"] = [[name, _readable(value)] for name, value in record.headers]
+    sys.stdout.buffer.write(json.dumps(shown, ensure_ascii=False).encode() + b"\n")
+
+
+def _readable(data: bytes | None) -> str | dict[str, str] | None:
+    """Text where it is UTF-8, else an object with its base64 form."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

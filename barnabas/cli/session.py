@@ -1,0 +1,36 @@
+"""What every client command shares: the bootstrap option, and errors told in one line on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from barnabas.client.errors import KafkaError
+from barnabas.runtime.loop import run
+
+__all__ = ["Bootstrap", "Settings", "pairs", "worked"]
+
+Bootstrap = Annotated[str, Parameter(name=["--bootstrap", "-b"], help="HOST:PORT of a broker, or several with commas.")]
+Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Kafka's config names; may be repeated.")]
+
+
+def worked(command: str, work: Coroutine[Any, Any, None]) -> int:
+    """Runs a command's work; returns its exit code, with a failure told in one line."""
+    try:
+        run(work)
+    except KafkaError as error:
+        print(f"barnabas {command}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def pairs(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
+    """`key=value` arguments as a mapping; exits with 2 where one is not of that form."""
+    for assignment in assignments:
+        if "=" not in assignment:
+            print(f"barnabas {command}: {assignment!r} is not key=value", file=sys.stderr)
+            raise SystemExit(2)
+    return dict(assignment.split("=", 1) for assignment in assignments)
