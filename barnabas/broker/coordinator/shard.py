@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
@@ -43,6 +44,7 @@ R = TypeVar("R")
 Undo = Callable[[], None]
 
 
+@lru_cache(maxsize=4096)  # asked for at every request of a group or transactional id
 def java_hash(text: str) -> int:
     """`String.hashCode()` of Java: over UTF-16 code units, wrapped to a signed 32-bit integer."""
     value = 0
