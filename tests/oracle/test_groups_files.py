@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -111,7 +110,8 @@ def test_we_read_kafkas_groups(tmp_path: Path, kafka_data: tuple[str, Path]) -> 
     address, folder = kafka_data
     fill(address)
     expected = groups(address)
-    shutil.copytree(folder / "node-1" / "data", tmp_path / "data")  # of a running Kafka: as after a crash
+    # Of a running Kafka: as after a crash. Its indexes are preallocated: 10 MB each, mostly holes.
+    subprocess.run(["cp", "-r", "--sparse=always", str(folder / "node-1" / "data"), str(tmp_path / "data")], check=True)
     (tmp_path / "data" / ".lock").unlink(missing_ok=True)
     broker = ServedBroker(tmp_path / "data", *SETTINGS).start()
     try:
