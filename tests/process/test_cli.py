@@ -1,0 +1,166 @@
+"""The `barnabas` command as a user types it: output, errors in one line, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process.served import ServedBroker
+
+pytestmark = pytest.mark.process
+
+
+def barnabas(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "barnabas.cli.main", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (),
+        ("serve",),
+        ("topic",),
+        *(("topic", verb) for verb in ("create", "list", "describe", "alter", "delete")),
+        ("produce",),
+        ("consume",),
+        ("txn",),
+        ("txn", "list"),
+        ("txn", "describe"),
+        ("dump",),
+        ("demo",),
+    ],
+    ids=" ".join,
+)
+def test_help_is_complete(command: tuple[str, ...]) -> None:
+    shown = barnabas(*command, "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("Usage: barnabas")
+    assert "Examples:" in shown.stdout
+    assert " ".join(("barnabas", *command)) in shown.stdout.partition("Examples:")[2]
+
+
+def test_topics_records_and_transactions(shared_broker: ServedBroker) -> None:
+    at = ("-b", shared_broker.address)
+    created = barnabas("topic", "create", "cli", "--partitions", "2", "--config", "retention.ms=3600000", *at)
+    assert created.stdout == "created cli with 2 partitions, replication factor 1\n"
+    assert "cli" in barnabas("topic", "list", *at).stdout.splitlines()
+
+    plain = barnabas("produce", "cli", "--partition", "0", "--key-separator", ":", *at, stdin="a:1\nb:2\nplain\n")
+    assert plain.stderr == "wrote 3 records to cli\n"
+    transactional = ("produce", "cli", "--partition", "1", "--transactional-id", "cli-1", "--compression", "zstd", *at)
+    assert barnabas(*transactional, stdin="x\ny\n").stderr == "wrote 2 records to cli\n"
+
+    values = barnabas("consume", "cli", "--from-beginning", "--exit-at-end", *at)
+    assert sorted(values.stdout.split()) == ["1", "2", "plain", "x", "y"]
+    as_json = ("consume", "cli", "--from-beginning", "--exit-at-end", "--format", "json", "--group", "cli-group", *at)
+    records = [json.loads(line) for line in barnabas(*as_json).stdout.splitlines()]
+    assert [(r["key"], r["value"]) for r in records if r["partition"] == 0] == [("a", "1"), ("b", "2"), (None, "plain")]
+    assert barnabas(*as_json).stdout == "", "the group has committed all of it"
+
+    described = barnabas("topic", "describe", "cli", *at).stdout
+    assert "retention.ms=3600000" in described
+    assert "partition 1: leader 1" in described
+    assert "offsets 0..3, stable up to 3" in described  # two records and their commit marker
+    listed = barnabas("txn", "list", "--state", "CompleteCommit", *at).stdout
+    assert listed.startswith("cli-1  producer ")
+    assert barnabas("txn", "describe", "cli-1", *at).stdout.startswith("cli-1  CompleteCommit\n")
+
+    assert barnabas("topic", "alter", "cli", "--partitions", "3", "--unset", "retention.ms", *at).returncode == 0
+    altered = barnabas("topic", "describe", "cli", *at).stdout
+    assert "partitions 3" in altered
+    assert "retention.ms" not in altered
+    assert barnabas("topic", "delete", "cli", *at).stdout == "deleted cli\n"
+    assert "cli" not in barnabas("topic", "list", *at).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (("topic", "create", "no spaces"), "INVALID_TOPIC_EXCEPTION"),
+        (("topic", "create", "x", "--partitions", "0"), "INVALID_PARTITIONS"),
+        (("topic", "create", "x", "--config", "nonsense=1"), "nonsense"),
+        (("topic", "describe", "missing"), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (("consume", "missing"), "no such topic"),
+        (("txn", "describe", "missing"), "TRANSACTIONAL_ID_NOT_FOUND"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_refusals_are_told_in_one_line(shared_broker: ServedBroker, command: tuple[str, ...], complaint: str) -> None:
+    refused = barnabas(*command, "-b", shared_broker.address)
+    assert refused.returncode == 1
+    assert complaint in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_no_broker_there() -> None:
+    refused = barnabas("topic", "list", "-b", "127.0.0.1:1")
+    assert refused.returncode == 1
+    assert "no Kafka broker answers at 127.0.0.1:1" in refused.stderr
+
+
+def test_config_without_equals_sign_is_a_wrong_call() -> None:
+    refused = barnabas("topic", "create", "x", "--config", "retention.ms", "-b", "127.0.0.1:1")
+    assert refused.returncode == 2
+    assert "'retention.ms' is not key=value" in refused.stderr
+
+
+def test_dump_shows_every_file_a_broker_leaves(served_broker: ServedBroker) -> None:
+    at = ("-b", served_broker.address)
+    assert barnabas("produce", "dumped", "--transactional-id", "d-1", *at, stdin="one\ntwo\n").returncode == 0
+    grouped = ("consume", "dumped", "--from-beginning", "--exit-at-end", "--group", "g", *at)
+    assert barnabas(*grouped).stdout.split() == ["one", "two"]
+    assert served_broker.stop() == 0
+    files = [str(path) for path in sorted(served_broker.data.rglob("*")) if path.is_file() and path.name != ".lock"]
+    shown = barnabas("dump", *files)
+    assert shown.returncode == 0, shown.stdout[-2000:]
+    for expected in (
+        "value 'one'",
+        "COMMIT coordinator epoch",
+        "'d-1' TransactionLogValue(",
+        "OffsetCommitKey(group='g', topic='dumped'",
+        "FeatureLevelRecord(name='transaction.version', feature_level=2)",
+        "cluster.id=",
+    ):
+        assert expected in shown.stdout
+
+
+def test_dump_of_a_damaged_log(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(bytes(range(1, 200)))
+    shown = barnabas("dump", str(path), str(tmp_path / "missing.log"))
+    assert shown.returncode == 1
+    assert shown.stdout.count("  ! ") == 2
+    assert "Traceback" not in shown.stderr
+
+
+class TestDemo:
+    def test_copies_every_row_once_through_a_kill(self, tmp_path: Path) -> None:
+        rows = tmp_path / "rows.txt"
+        rows.write_text("".join(f"row {number},{number * number}\n" for number in range(6_000)))
+        shown = barnabas("demo", "--input", str(rows), "--abort-every", "3", timeout_s=120)
+        assert shown.returncode == 0, shown.stdout + shown.stderr
+        table = {
+            cells[0].strip(): cells[1].strip()
+            for line in shown.stdout.splitlines()
+            if len(cells := line.strip("│").split("│")) == 2
+        }
+        assert table["rows in"] == table["rows out"] == "6,000"
+        assert table["duplicates"] == table["losses"] == "0"
+        assert table["worker kills"] == "1"
+        assert int(table["transactions aborted"].split()[0]) >= 1
+
+    def test_without_input_it_names_the_command(self, tmp_path: Path) -> None:
+        refused = barnabas("demo", "--input", str(tmp_path / "missing.csv"))
+        assert refused.returncode == 2
+        assert "there is no file" in refused.stderr
+
+    def test_refuses_a_directory_that_is_not_empty(self, tmp_path: Path) -> None:
+        (tmp_path / "rows.txt").write_text("a\n")
+        refused = barnabas("demo", "--input", str(tmp_path / "rows.txt"), "--data", str(tmp_path))
+        assert refused.returncode == 2
+        assert "is not empty" in refused.stderr
