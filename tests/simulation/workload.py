@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
 from barnabas.client import Consumer, KafkaError, Producer, TopicPartition
-from barnabas.testing.simulation.invariants import check_acknowledged, check_copy, check_stable
+from barnabas.testing.simulation.invariants import check_acknowledged, check_copy, check_live, check_stable
 from barnabas.testing.simulation.world import Ports, World
 
 BROKER = "broker"
@@ -37,35 +38,42 @@ class Journal:
     committed: int = 0
     aborted: int = 0
     failures: list[str] = field(default_factory=list)
+    seen: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITIONS)})
 
 
-def broker(**settings: str) -> Program:
-    """A broker until it is killed. Its failure is the world's."""
+class Broker:
+    """A broker's program, and the hand that stops it cleanly. Its failure is the world's."""
 
-    async def program(ports: Ports) -> None:
-        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def __init__(self, **settings: str) -> None:
+        self.settings = {
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://{BOOTSTRAP}",
+            "log.dirs": "data",
+            "num.partitions": str(PARTITIONS),
+            "offsets.topic.num.partitions": "3",
+            "transaction.state.log.num.partitions": "3",
+            **settings,
+        }
+        self._ended: asyncio.Future[None] | None = None
+
+    async def __call__(self, ports: Ports) -> None:
+        self._ended = asyncio.get_running_loop().create_future()
         node = Node(
-            BrokerConfig(
-                {
-                    "node.id": "1",
-                    "listeners": f"PLAINTEXT://{BOOTSTRAP}",
-                    "log.dirs": "data",
-                    "num.partitions": str(PARTITIONS),
-                    "offsets.topic.num.partitions": "3",
-                    "transaction.state.log.num.partitions": "3",
-                    **settings,
-                }
-            ),
+            BrokerConfig(self.settings),
             clock=ports.clock,
             rng=ports.rng,
             disk=ports.disk,
             network=ports.network,
-            on_fatal=failed.set_exception,
+            on_fatal=self._ended.set_exception,
         )
         await node.start()
-        await failed
+        await self._ended
+        await node.stop()
 
-    return program
+    def stop(self) -> None:
+        """SIGTERM: the program ends by itself, some time later."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
 
 
 def feeder(journal: Journal, *, records: int, pause_s: float) -> Program:
@@ -87,7 +95,17 @@ def feeder(journal: Journal, *, records: int, pause_s: float) -> Program:
     return program
 
 
-def copier(journal: Journal, *, pause_s: float, abort_one_in: int) -> Program:
+class Membership(Enum):
+    """How a worker comes by its partitions."""
+
+    DYNAMIC = "a member that is new after each restart"
+    STATIC = "a member that keeps its place (group.instance.id)"
+    NONE = "no member: every partition, by hand"
+
+
+def copier(
+    journal: Journal, *, pause_s: float, abort_one_in: int, membership: Membership = Membership.DYNAMIC
+) -> Program:
     """Copies input to output in transactions, exactly once; restarts its clients after an error as a supervisor would."""
 
     async def transact(producer: Producer, consumer: Consumer, ports: Ports) -> None:
@@ -118,8 +136,9 @@ def copier(journal: Journal, *, pause_s: float, abort_one_in: int) -> Program:
         async with (
             Producer(transactional_id="copy", transaction_timeout_ms=20_000, **clients) as producer,
             Consumer(
-                "input",
+                *(() if membership is Membership.NONE else ("input",)),
                 group_id="copy",
+                group_instance_id="copier" if membership is Membership.STATIC else None,
                 isolation_level="read_committed",
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
@@ -127,6 +146,8 @@ def copier(journal: Journal, *, pause_s: float, abort_one_in: int) -> Program:
                 **clients,
             ) as consumer,
         ):
+            if membership is Membership.NONE:
+                consumer.assign(SOURCE)
             while True:
                 await transact(producer, consumer, ports)
                 await asyncio.sleep(pause_s * ports.rng.random() * 2)
@@ -138,6 +159,26 @@ def copier(journal: Journal, *, pause_s: float, abort_one_in: int) -> Program:
             except KafkaError as error:
                 journal.failures.append(f"{asyncio.get_running_loop().time():.3f} {type(error).__name__}: {error}")
             await asyncio.sleep(1)
+
+    return program
+
+
+def observer(journal: Journal) -> Program:
+    """Reads the output as it is committed, for as long as it lives, and writes down what it sees."""
+
+    async def program(ports: Ports) -> None:
+        async with Consumer(
+            bootstrap_servers=BOOTSTRAP,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            clock=ports.clock,
+            rng=ports.rng,
+            network=ports.network,
+        ) as consumer:
+            consumer.assign(TARGET)
+            while True:
+                for tp, records in (await consumer.getmany(timeout_ms=60_000)).items():
+                    journal.seen[tp.partition] += [record.value for record in records]
 
     return program
 
@@ -195,6 +236,8 @@ async def judge(world: World, journal: Journal, *, settle_s: float = 120.0) -> N
         await asyncio.sleep(60)
         again = await read_all(ports, TARGET, "read_committed")
         check_copy(source, again)
+        for partition, values in journal.seen.items():
+            check_live(values, again[partition])
         stable = await end_offsets(ports, TARGET, "read_committed")
         for tp, high_watermark in (await end_offsets(ports, TARGET, "read_uncommitted")).items():
             check_stable(stable[tp], high_watermark)

@@ -21,6 +21,7 @@ __all__ = [
     "check_acknowledged",
     "check_atomic",
     "check_copy",
+    "check_live",
     "check_stable",
 ]
 
@@ -109,6 +110,18 @@ def check_copy(source: Mapping[P, Sequence[V]], target: Mapping[P, Sequence[V]])
     unknown = [partition for partition in target if partition not in source and target[partition]]
     if unknown:
         raise Violation(f"records on partitions that the source does not have: {_some(unknown)}")
+
+
+def check_live(seen: Sequence[V], final: Sequence[V]) -> None:
+    """What a read_committed reader saw of a partition while all went on is what is there in the end, as far as it came.
+
+    A record that was seen and is gone was read before it was committed, or lost after; one that was passed over became
+    visible behind the reader's back.
+    """
+    for position, value in enumerate(seen):
+        if position >= len(final) or final[position] != value:
+            there = repr(final[position]) if position < len(final) else "the end"
+            raise Violation(f"a reader saw {value!r} as committed record {position}, in the end {there} is there")
 
 
 def check_stable(last_stable_offset: int, high_watermark: int) -> None:

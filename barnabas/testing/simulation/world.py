@@ -107,6 +107,13 @@ class Machine:
             process.die()
         self.disk.crash(self._rng)
 
+    async def join(self) -> None:
+        """Waits until nothing runs here any more."""
+        if self.process is not None:
+            ended: asyncio.Future[None] = self._world.loop.create_future()
+            self.process.on_death(lambda: None if ended.done() else ended.set_result(None))
+            await ended
+
     async def _run(self, process: Process, program: Program[T], ports: Ports, may_fail: bool) -> T:
         try:
             return await program(ports)

@@ -11,6 +11,7 @@ from barnabas.testing.simulation.invariants import (
     check_acknowledged,
     check_atomic,
     check_copy,
+    check_live,
     check_stable,
 )
 
@@ -79,3 +80,11 @@ def test_a_last_stable_offset_that_stays_behind() -> None:
     check_stable(10, 10)
     with pytest.raises(Violation, match="stays at 9"):
         check_stable(9, 10)
+
+
+def test_a_live_reader_saw_the_beginning_of_what_is_there() -> None:
+    check_live([1, 2], [1, 2, 3])
+    check_live([], [])
+    for seen in ([1, 3], [1, 2, 3, 4], [2, 3]):
+        with pytest.raises(Violation, match="a reader saw"):
+            check_live(seen, [1, 2, 3])

@@ -1,0 +1,100 @@
+"""Chaos: faults drawn from a world's seed, one after another, while the main job goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from barnabas.testing.simulation.world import Machine, World
+from tests.simulation.workload import Broker, Program
+
+__all__ = ["Chaos"]
+
+
+class Chaos:
+    """Breaks things and mends them.
+
+    Args:
+        broker: runs on machine "broker".
+        copier: runs on machine "worker", and as its double on "worker-2".
+        power: whether power may fail. Only where acknowledgements wait for the disk is nothing lost then.
+    """
+
+    def __init__(self, world: World, broker: Broker, copier: Program, *, power: bool) -> None:
+        self.world = world
+        self.broker = broker
+        self.copier = copier
+        self.node: Machine = world.machine("broker")
+        self.worker: Machine = world.machine("worker")
+        self.double: Machine = world.machine("worker-2")
+        self.faults: list[Callable[[], Awaitable[None]]] = [
+            self.kill_broker,
+            self.lose_power if power else self.kill_broker,
+            self.stop_broker,
+            self.kill_worker,
+            self.cut_link,
+            self.reset_link,
+            self.split_brain,
+        ]
+
+    async def run(self, count: int) -> None:
+        """`count` faults, in bursts and with pauses; everything is mended at the end."""
+        rng = self.world.rng
+        for _ in range(count):
+            await self._pause(4.0 if rng.randrange(3) else 0.3)
+            await self.faults[rng.randrange(len(self.faults))]()
+        self.double.kill()
+
+    async def kill_broker(self) -> None:
+        """SIGKILL: the page cache survives."""
+        self.node.kill()
+        await self._restart_broker()
+
+    async def lose_power(self) -> None:
+        """The machine falls silent; what was not synced is lost or torn."""
+        self.node.lose_power()
+        await self._restart_broker()
+
+    async def stop_broker(self) -> None:
+        """SIGTERM."""
+        self.broker.stop()
+        await self.node.join()
+        await self._restart_broker()
+
+    async def kill_worker(self) -> None:
+        """The worker dies, often within a transaction, and is started again."""
+        self.worker.kill()
+        await self._pause(3.0 * self.world.rng.randrange(2))
+        self.worker.start(self.copier)
+
+    async def cut_link(self) -> None:
+        """Nothing passes between the broker and a client, in one direction or both, for up to 40 seconds."""
+        both_ways = bool(self.world.rng.randrange(2))
+        self.world.network.cut(self._client(), "broker", both_ways=both_ways)
+        await self._pause(3.0 if self.world.rng.randrange(4) else 40.0)
+        self.world.network.heal()
+
+    async def reset_link(self) -> None:
+        """A client's connections are reset."""
+        self.world.network.reset_links(self._client(), "broker")
+
+    async def split_brain(self) -> None:
+        """The worker is cut off and replaced by a double with the same transactional id; then it comes back, a zombie."""
+        self.world.network.cut("worker", "broker")
+        if self.double.process is None:
+            self.double.start(self.copier)
+        await self._pause(20.0)
+        self.world.network.heal()
+        if self.world.rng.randrange(2):
+            await self._pause(3.0)
+            self.double.kill()
+
+    async def _restart_broker(self) -> None:
+        await self._pause(5.0 * self.world.rng.randrange(2))
+        self.node.start(self.broker)
+
+    async def _pause(self, up_to_s: float) -> None:
+        await asyncio.sleep(self.world.rng.random() * up_to_s)
+
+    def _client(self) -> str:
+        return ("worker", "feeder", "observer")[self.world.rng.randrange(3)]
