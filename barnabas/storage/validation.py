@@ -142,7 +142,8 @@ def check_leader_batch(data: Buffer, config: LogConfig, origin: Origin, now_ms: 
         if max_timestamp != NO_TIMESTAMP:
             _check_time(base_timestamp, max_timestamp, config, now_ms)
     batch: bytearray | memoryview
-    if (config.compacted or config.record_validation == "full") and not attributes & ATTRIBUTE_CONTROL:
+    # A coordinator's records are not looked at: this process built them a moment ago.
+    if origin is Origin.CLIENT and (config.compacted or config.record_validation == "full"):
         _check_records(data, config, now_ms)
     batch = _writable(data, size)
     if config.compression_type != "producer" and attributes & COMPRESSION_MASK != _CODECS[config.compression_type]:
