@@ -86,16 +86,19 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitRe
     response = OffsetCommitResponse()
     accepted: list[OffsetCommitResponsePartition] = []
     records: list[AnyRecord] = []
+    image = node.image
+    by_id = call.version >= 10
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for topic in request.topics:
-        name, topic_id, unknown = _lookup(node, topic.name, topic.topic_id, by_id=call.version >= 10)
-        partition_count = node.image.partition_count(name)
+        known = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
+        partition_count = 0 if known is None else len(known.partitions)
         answers: list[OffsetCommitResponsePartition] = []
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
         for partition in topic.partitions:
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             metadata = partition.committed_metadata or ""
-            if not 0 <= partition.partition_index < partition_count:
+            if known is None or not 0 <= partition.partition_index < partition_count:
                 answer.error_code = unknown
                 continue
             accepted.append(answer)
@@ -103,9 +106,14 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitRe
                 answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             committed = CommittedOffset(
-                partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                now_ms,
+                expire_ms,
+                known.topic_id,
             )
-            records.append(OffsetRecord(request.group_id, name, partition.partition_index, committed))
+            records.append(OffsetRecord(request.group_id, known.name, partition.partition_index, committed))
     if not accepted:
         return response
     committer = Committer(
@@ -124,14 +132,6 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitRe
 
     _write(node, request.group_id, decide, done)
     return pending
-
-
-def _lookup(node: Node, name: str, topic_id: bytes, *, by_id: bool) -> tuple[str, bytes, ErrorCode]:
-    """Name and id of a topic, and the code for what is not there; the name is "" where there is no such topic."""
-    if by_id:
-        by_its_id = node.image.topic_by_id(topic_id)
-        return "" if by_its_id is None else by_its_id.name, topic_id, ErrorCode.UNKNOWN_TOPIC_ID
-    return name, _topic_id(node, name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _topic_id(node: Node, name: str) -> bytes:
