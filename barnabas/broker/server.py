@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 ORDINARY_BUFFER_BYTES: Final = 1024 * 1024  # of a connection, before it counts against the byte budget
 REQUESTS_PER_TURN: Final = 32  # of one connection a wake-up: 2 ms of the loop at most, then others have their turn
+SWEEP_MS: Final = 5_000  # between looks at which connections are silent
 WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
@@ -78,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         "closed",
         "get_buffer",
         "server",
+        "silent_since_ms",
     )
 
     def __init__(self, server: Server) -> None:
@@ -85,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = "?"
         self.client_port = 0
         self.closed = False
+        self.silent_since_ms = server.node.clock.monotonic_ms()
         self.active = True  # something was received since the last sweep of idle connections
         self._router = server.router
         self._reader = FrameReader(size_bytes_max=server.request_bytes_max, limit_of=server.frame_limit)
@@ -338,9 +341,16 @@ class Connection(asyncio.BufferedProtocol):
         self._out = []
         self._shut()
         if transport is not None:
+            if self._write_paused:
+                transport.abort()  # whoever leaves answers unread would keep the socket for ever
+                return
             if out:
                 transport.writelines(out)
             transport.close()
+
+    def rest(self) -> None:
+        """Nothing was said for a while: gives memory back."""
+        self._reader.release()
 
     def abort(self) -> None:
         """Closes at once, without a word: the node stops."""
@@ -457,15 +467,20 @@ class Server:
             connection.settle()
 
     def _sweep_later(self) -> None:
-        self.node.call_later(max(self.node.config.get_int("connections.max.idle.ms") // 2, 1), self._sweep)
+        self.node.call_later(SWEEP_MS, self._sweep)
 
     def _sweep(self) -> None:
-        """Closes connections that said nothing for `connections.max.idle.ms` and wait for nothing."""
+        """Silent connections give back their buffers, and are closed after `connections.max.idle.ms`."""
+        now_ms = self.node.clock.monotonic_ms()
+        idle_ms_max = self.node.config.get_int("connections.max.idle.ms")
         for connection in list(self.connections):
             if connection.active or connection.waits:
                 connection.active = False
-            else:
-                connection.close("idle")
+                connection.silent_since_ms = now_ms
+                continue
+            connection.rest()
+            if 0 <= idle_ms_max <= now_ms - connection.silent_since_ms:
+                connection.close(f"idle for {idle_ms_max} ms (connections.max.idle.ms)")
         self._sweep_later()
 
 

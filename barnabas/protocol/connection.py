@@ -43,9 +43,9 @@ class FrameReader:
     def __init__(self, *, size_bytes_max: int = FRAME_BYTES_MAX, limit_of: Callable[[int], int] | None = None) -> None:
         self._size_bytes_max = size_bytes_max
         self._limit_of = limit_of
-        self._buffer = bytearray(_BUFFER_BYTES)
+        self._buffer = bytearray()  # made by the first read: a connection that says nothing costs nothing
         self._view = memoryview(self._buffer)
-        self._capacity = _BUFFER_BYTES
+        self._capacity = 0
         self._start = 0  # start ≤ end ≤ capacity; bytes between are received and not yet part of a whole frame
         self._end = 0
         self._wanted = 0  # bytes of the unfinished frame with its length, 0 while unknown
@@ -59,6 +59,13 @@ class FrameReader:
     def allocated_bytes(self) -> int:
         """Size of the present buffer."""
         return self._capacity
+
+    def release(self) -> None:
+        """Lets go of the buffer where nothing is under way; the next read makes another. For connections that fell silent."""
+        if self._start == self._end:
+            self._buffer = bytearray()
+            self._view = memoryview(self._buffer)
+            self._capacity = self._start = self._end = 0
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Room for the next read; `received` is to be told how much of it was filled."""

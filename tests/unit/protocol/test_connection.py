@@ -80,6 +80,7 @@ def test_one_read_may_fill_the_whole_room() -> None:
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 3, 100 * MEBIBYTE + 1, 2**31 - 1])
 def test_a_length_out_of_bounds_ends_the_connection_at_its_fourth_byte(size: int) -> None:
     reader = FrameReader(limit_of=limit_of)
+    reader.get_buffer()
     before = reader.allocated_bytes
     with pytest.raises(RemoteProtocolError, match=str(size)):
         reader.feed(struct.pack(">i", size))
@@ -179,3 +180,16 @@ def test_frames_are_length_header_and_body() -> None:
     parts = frame(b"head", [b"part", records])
     assert b"".join(parts) == b"\0\0\0\x0fheadpartrecords"
     assert parts[2] is records  # passed by reference, not copied
+
+
+def test_a_silent_connection_costs_no_buffer() -> None:
+    reader = FrameReader()
+    assert reader.allocated_bytes == 0
+    (frame,) = reader.feed(struct.pack(">i", 4) + b"abcd")
+    reader.release()
+    assert reader.allocated_bytes == 0
+    assert bytes(frame) == b"abcd", "a frame's view keeps its buffer"
+    assert reader.feed(struct.pack(">i", 8) + b"ef") == []
+    reader.release()
+    assert reader.buffered_bytes == 6, "what is under way stays"
+    assert [bytes(one) for one in reader.feed(b"ghijkl")] == [b"efghijkl"]
