@@ -104,7 +104,7 @@ def leaves(value: Any, version: int) -> list[Any]:
     if isinstance(value, datetime.timedelta):
         return [round(value.total_seconds() * 1000)]
     if isinstance(value, datetime.datetime):
-        return [(value - EPOCH) // datetime.timedelta(milliseconds=1)]
+        return [round((value - EPOCH) / datetime.timedelta(milliseconds=1))]  # kio goes through a float
     if isinstance(value, uuid.UUID):
         return [value.bytes]
     if isinstance(value, enum.Enum):
