@@ -215,10 +215,28 @@ def _results(
 
 @handles(AddOffsetsToTxnRequest)
 def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pending:
-    """Adds the group's partition of `__consumer_offsets` to the transaction."""
+    """Adds the group's partition of `__consumer_offsets` to the transaction; makes that topic if nobody needed it before."""
+    if node.image.topic(OFFSETS_TOPIC) is not None:
+        pending = Pending()
+        _add_group(node, call, pending)
+        return pending
+    pending = Pending(blocks=True)
+
+    def made(error: BrokerError | None) -> None:
+        if pending.resolved:
+            return  # the connection closed while it waited: no effect
+        if error is not None:
+            pending.resolve(refuse(call, error))
+            return
+        _add_group(node, call, pending)
+        pending.effected()
+
+    node.controller.ensure_topic(OFFSETS_TOPIC, made)
+    return pending
+
+
+def _add_group(node: Node, call: Call[AddOffsetsToTxnRequest], pending: Pending) -> None:
     request = call.request
-    partition = node.groups.host.partition_of(request.group_id)
-    pending = Pending()
 
     def done(error: BrokerError | None) -> None:
         pending.resolve(AddOffsetsToTxnResponse() if error is None else refuse(call, error))
@@ -226,11 +244,10 @@ def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pendin
     node.transactions.add_partitions(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
-        [(OFFSETS_TOPIC, partition)],
+        [(OFFSETS_TOPIC, node.groups.host.partition_of(request.group_id))],
         0,
         done,
     )
-    return pending
 
 
 @handles(EndTxnRequest)

@@ -1,0 +1,231 @@
+"""Crash matrix: the broker dies at every log write of a transaction's life, and every promise is then held against what is left.
+
+For each write of a `.log` file between the begin of a transaction and its completion (partitions, offsets, coordinator's log,
+markers): the broker dies just before or just after it, by a kill (the page cache stays) or by a power cut (flush.messages=1,
+unsynced bytes are lost or torn), while the client lives on and retries, or dies with it. Then the broker starts again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from barnabas.client import Consumer, KafkaError, Producer, TopicPartition
+from barnabas.ports import Buffer, File
+from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
+from barnabas.testing.simulation.world import Ports, World
+from tests.simulation.workload import BOOTSTRAP, TARGET, Broker, read_all
+
+pytestmark = pytest.mark.simulation
+
+GROUP = "crash-group"
+READ_FROM = TopicPartition("output", 2)  # any partition that exists
+TIMEOUT_MS = 5_000
+NEVER = 1 << 30
+
+
+class Tripwire:
+    """Counts writes of log files once armed, and pulls at the one it is set to."""
+
+    def __init__(self, at: int, *, after: bool, pull: Callable[[], None]) -> None:
+        self.at = at
+        self.after = after
+        self.armed = False
+        self.pulled = False
+        self.paths: list[str] = []
+        self._pull = pull
+
+    def write(self, write: Callable[[], None], path: str) -> None:
+        if not self.armed or self.pulled or not path.endswith(".log"):
+            write()
+            return
+        self.paths.append(path)
+        if len(self.paths) <= self.at:
+            write()
+            return
+        self.pulled = True
+        if self.after:
+            write()
+            self._pull()
+        else:
+            self._pull()
+            write()  # raises: the process is dead
+
+
+class WiredFile:
+    """A file whose writes go over a tripwire."""
+
+    def __init__(self, wire: Tripwire, inner: File) -> None:
+        self._wire = wire
+        self.inner = inner
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        self._wire.write(lambda: self.inner.pwrite(data, offset), self.inner.path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class WiredDisk:
+    """A disk whose files are wired."""
+
+    def __init__(self, wire: Tripwire, inner: Any) -> None:
+        self._wire = wire
+        self._inner = inner
+
+    def open(self, path: str, *, create: bool = False) -> WiredFile:
+        return WiredFile(self._wire, self._inner.open(path, create=create))
+
+    async def sync(self, files: Sequence[Any]) -> None:
+        await self._inner.sync([file.inner for file in files])
+
+    def sync_now(self, files: Sequence[Any]) -> None:
+        self._inner.sync_now([file.inner for file in files])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class Crash:
+    """One run: where it dies, and what the client knows."""
+
+    def __init__(
+        self, world: World, at: int, *, commit: bool, version: int, power: bool, after: bool, client_dies: bool
+    ) -> None:
+        self.world = world
+        self.commit = commit
+        self.version = version
+        self.client_dies = client_dies
+        self.machine = world.machine("broker")
+        self.wire = Tripwire(at, after=after, pull=self.machine.lose_power if power else self.machine.kill)
+        self.broker = Broker(**({"log.flush.interval.messages": "1"} if power else {}))
+        self.second = Outcome.UNKNOWN if commit else Outcome.ABORTED
+        self.done = False
+
+    async def serve(self, ports: Ports) -> None:
+        await self.broker(replace(ports, disk=WiredDisk(self.wire, ports.disk)))  # type: ignore[arg-type]
+
+    async def client(self, ports: Ports) -> None:
+        async with Producer(
+            bootstrap_servers=BOOTSTRAP,
+            transactional_id="crash",
+            transaction_version=self.version,
+            transaction_timeout_ms=TIMEOUT_MS,
+            clock=ports.clock,
+            rng=ports.rng,
+            network=ports.network,
+        ) as producer:
+            async with producer.transaction():
+                await self.write(producer, b"first", 1)
+            self.wire.armed = True
+            await producer.begin_transaction()
+            try:
+                await self.write(producer, b"second", 2)
+                if self.commit:
+                    await producer.commit_transaction()
+                    self.second = Outcome.COMMITTED
+            except KafkaError:
+                self.second = Outcome.ABORTED  # its commit was never asked for, or refused
+                await producer.abort_transaction()
+            else:
+                if not self.commit:
+                    await producer.abort_transaction()
+            await asyncio.sleep(1)  # markers and completion follow the answer
+            self.wire.armed = False
+            async with producer.transaction():
+                await producer.send("output", b"third-0", partition=0)
+        self.done = True
+
+    async def write(self, producer: Producer, name: bytes, offset: int) -> None:
+        for partition in (0, 1):
+            await (await producer.send("output", b"%s-%d" % (name, partition), partition=partition))
+        await producer.send_offsets({READ_FROM: offset}, GROUP)
+
+    async def run(self) -> None:
+        self.machine.start(self.serve)
+        await asyncio.sleep(1)
+        worker = self.world.machine("worker")
+        worker.start(self.client)
+        for _ in range(6_000):
+            await asyncio.sleep(0.02)
+            if self.wire.pulled and self.machine.process is None:
+                if self.client_dies:
+                    worker.kill()
+                    self.done = True
+                await asyncio.sleep(0.5)
+                self.machine.start(self.serve)
+            if self.done:
+                break
+        assert self.done, "the client never came to its end"
+        await asyncio.sleep(3 * TIMEOUT_MS / 1000)
+        await self.world.machine("judge").start(self.judge)
+
+    async def judge(self, ports: Ports) -> None:
+        found = await read_all(ports, TARGET, "read_committed")
+        delivered = [value for values in found.values() for value in values]
+        third = [] if self.client_dies and self.wire.pulled else [b"third-0"]
+        check_atomic(
+            [
+                TransactionHistory(Outcome.COMMITTED, [b"first-0", b"first-1"]),
+                TransactionHistory(self.second, [b"second-0", b"second-1"]),
+                TransactionHistory(Outcome.COMMITTED, third),
+            ],
+            delivered,
+        )
+        async with Consumer(
+            bootstrap_servers=BOOTSTRAP,
+            group_id=GROUP,
+            isolation_level="read_committed",
+            clock=ports.clock,
+            rng=ports.rng,
+            network=ports.network,
+        ) as consumer:
+            # The offset is part of the transaction: it went with its records.
+            assert await consumer.committed(READ_FROM) == (2 if b"second-0" in delivered else 1)
+            stable = await consumer.end_offsets(TARGET)
+        async with Consumer(
+            bootstrap_servers=BOOTSTRAP, clock=ports.clock, rng=ports.rng, network=ports.network
+        ) as consumer:
+            for tp, high_watermark in (await consumer.end_offsets(TARGET)).items():
+                check_stable(stable[tp], high_watermark)
+
+
+def run_crash(at: int, seed: int = 7, **how: Any) -> list[str]:
+    """One world with one crash; the log files written in the life of the transaction, up to it."""
+    with World(seed) as world:
+        crash = Crash(world, at, **how)
+        world.run(crash.run(), time_limit_s=3600)
+        return crash.wire.paths
+
+
+def writes_of_a_life(commit: bool, version: int) -> list[str]:
+    return run_crash(NEVER, commit=commit, version=version, power=False, after=False, client_dies=False)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_what_is_written_in_the_life_of_a_transaction(commit: bool, version: int) -> None:
+    folders = [path.split("/")[-2].rsplit("-", 1)[0] for path in writes_of_a_life(commit, version)]
+    # PREPARE and COMPLETE, and what was added: each partition by its own request, as the producer comes to it.
+    assert folders.count("__transaction_state") == 3 + 2
+    assert folders.count("output") == 4  # a record and a marker on two partitions
+    assert folders.count("__consumer_offsets") == 2
+
+
+@pytest.mark.parametrize("client_dies", [False, True], ids=["client-lives", "client-dies"])
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
+@pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_dies_at_every_write(commit: bool, version: int, power: bool, client_dies: bool) -> None:
+    count = len(writes_of_a_life(commit, version))
+    for at in range(count):
+        for after in (False, True):
+            try:
+                run_crash(at, commit=commit, version=version, power=power, after=after, client_dies=client_dies)
+            except BaseException as failure:
+                failure.add_note(f"died {'after' if after else 'before'} write {at} of {count}")
+                raise
