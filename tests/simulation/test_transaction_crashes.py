@@ -105,6 +105,7 @@ class Crash:
         self.broker = Broker(**({"log.flush.interval.messages": "1"} if power else {}))
         self.second = Outcome.UNKNOWN if commit else Outcome.ABORTED
         self.done = False
+        self.second_is_seen = False
 
     async def serve(self, ports: Ports) -> None:
         await self.broker(replace(ports, disk=WiredDisk(self.wire, ports.disk)))  # type: ignore[arg-type]
@@ -184,8 +185,9 @@ class Crash:
             rng=ports.rng,
             network=ports.network,
         ) as consumer:
+            self.second_is_seen = b"second-0" in delivered
             # The offset is part of the transaction: it went with its records.
-            assert await consumer.committed(READ_FROM) == (2 if b"second-0" in delivered else 1)
+            assert await consumer.committed(READ_FROM) == (2 if self.second_is_seen else 1)
             stable = await consumer.end_offsets(TARGET)
         async with Consumer(
             bootstrap_servers=BOOTSTRAP, clock=ports.clock, rng=ports.rng, network=ports.network
@@ -194,16 +196,18 @@ class Crash:
                 check_stable(stable[tp], high_watermark)
 
 
-def run_crash(at: int, seed: int = 7, **how: Any) -> list[str]:
-    """One world with one crash; the log files written in the life of the transaction, up to it."""
+def run_crash(at: int, seed: int = 7, **how: Any) -> Crash:
+    """One world with one crash."""
     with World(seed) as world:
         crash = Crash(world, at, **how)
         world.run(crash.run(), time_limit_s=3600)
-        return crash.wire.paths
+        return crash
 
 
 def writes_of_a_life(commit: bool, version: int) -> list[str]:
-    return run_crash(NEVER, commit=commit, version=version, power=False, after=False, client_dies=False)
+    """The log files written in the life of a transaction, in order."""
+    crash = run_crash(NEVER, commit=commit, version=version, power=False, after=False, client_dies=False)
+    return crash.wire.paths
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -221,11 +225,21 @@ def test_what_is_written_in_the_life_of_a_transaction(commit: bool, version: int
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_dies_at_every_write(commit: bool, version: int, power: bool, client_dies: bool) -> None:
-    count = len(writes_of_a_life(commit, version))
-    for at in range(count):
+    writes = writes_of_a_life(commit, version)
+    prepare = [at for at, path in enumerate(writes) if "__transaction_state" in path][-2]
+    seen = []
+    for at in range(len(writes)):
         for after in (False, True):
             try:
-                run_crash(at, commit=commit, version=version, power=power, after=after, client_dies=client_dies)
+                crash = run_crash(at, commit=commit, version=version, power=power, after=after, client_dies=client_dies)
             except BaseException as failure:
-                failure.add_note(f"died {'after' if after else 'before'} write {at} of {count}")
+                failure.add_note(f"died {'after' if after else 'before'} write {at} of {len(writes)}")
                 raise
+            assert crash.wire.pulled
+            seen.append(crash.second_is_seen)
+    if not commit:
+        assert not any(seen)
+    elif client_dies and not power:  # PREPARE_COMMIT in the log is what decides
+        assert seen == [False] * (2 * prepare + 1) + [True] * (2 * (len(writes) - prepare) - 1)
+    elif not client_dies:  # the client asks again until it is committed, once its commit was asked for
+        assert all(seen[2 * prepare :])
