@@ -13,6 +13,7 @@ header's (first and largest), not each record's.
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 from crc32c import crc32c
@@ -38,9 +39,21 @@ from barnabas.protocol.records import (
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.replay import HEADER, LENGTH_OVERHEAD, StoredBatch, checksum_holds, stored_batch
 
-__all__ = ["CheckedBatch", "RecordValidationError", "check_leader_batch", "check_replicated_batches"]
+__all__ = [
+    "CheckedBatch",
+    "RecordValidationError",
+    "check_leader_batch",
+    "check_replicated_batches",
+    "single_batch_size",
+]
 
 _CRC_START: Final = 21
+_CRC_POSITION: Final = 17
+_MAGIC_POSITION: Final = 16
+_LENGTH_MIN_OF_ANY_MAGIC: Final = 14  # of the formats before v2
+_LENGTH: Final = Struct(">i")
+_ATTRIBUTES: Final = Struct(">h")
+_CRC: Final = Struct(">I")
 _RECORD_ERRORS_MAX: Final = 3  # spelled out in the message
 _CODECS: Final = {
     "uncompressed": Compression.NONE,
@@ -82,32 +95,12 @@ def check_leader_batch(data: Buffer, config: LogConfig, origin: Origin, now_ms: 
             UNSUPPORTED_COMPRESSION_TYPE, in Kafka's order of checks.
     """
     available = len(data)
-    if available < HEADER_SIZE:
-        raise _invalid(f"{available} bytes hold no record batch")
-    (
-        base,
-        length,
-        _,
-        magic,
-        crc,
-        attributes,
-        delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        epoch,
-        sequence,
-        count,
-    ) = HEADER.unpack_from(data)
-    size = length + LENGTH_OVERHEAD
-    if size < HEADER_SIZE:
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"batch length {length} is below that of an empty batch")
-    if magic != MAGIC:
-        raise _invalid(f"batch of magic {magic}, only {MAGIC} is accepted")
-    if size > available:
-        raise _invalid(f"batch of {size} bytes in {available}")
-    if size < available:
-        _check_single(data, size)
+    size = available
+    if available < HEADER_SIZE or HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD != available or data[16] != MAGIC:
+        size = single_batch_size(data)
+    base, _, _, _, crc, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, count = (
+        HEADER.unpack_from(data)
+    )
     if base != 0 and origin is Origin.CLIENT:
         raise _invalid(f"base offset is {base}, from a client it must be 0")
     if size > config.max_message_bytes:
@@ -136,12 +129,16 @@ def check_leader_batch(data: Buffer, config: LogConfig, origin: Origin, now_ms: 
         )
 
     appends_time = config.message_timestamp_type == "LogAppendTime"
-    if not appends_time:
+    if appends_time:
         if attributes & ATTRIBUTE_LOG_APPEND_TIME:
-            raise _invalid_timestamp("a client may not set the timestamp type LogAppendTime")
-        if max_timestamp != NO_TIMESTAMP:
-            _check_time(base_timestamp, max_timestamp, config, now_ms)
-    batch: bytearray | memoryview
+            raise _invalid_timestamp([(0, "a client may not set the timestamp type LogAppendTime")])
+    elif max_timestamp != NO_TIMESTAMP:
+        oldest, youngest = (
+            now_ms - config.message_timestamp_before_max_ms,
+            now_ms + config.message_timestamp_after_max_ms,
+        )
+        if max_timestamp > youngest or (base_timestamp < oldest and base_timestamp != NO_TIMESTAMP):
+            _check_records(data, config, now_ms, always_times=True)
     # A coordinator's records are not looked at: this process built them a moment ago.
     if origin is Origin.CLIENT and (config.compacted or config.record_validation == "full"):
         _check_records(data, config, now_ms)
@@ -150,6 +147,9 @@ def check_leader_batch(data: Buffer, config: LogConfig, origin: Origin, now_ms: 
         batch = _recompressed(batch, config)
         attributes = (attributes & ~COMPRESSION_MASK) | _CODECS[config.compression_type]
         size = len(batch)
+    if attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        attributes &= ~ATTRIBUTE_LOG_APPEND_TIME
+        _clear_log_append_time(batch, attributes)
     if appends_time:
         stamp_log_append_time(batch, 0, read_header(batch), now_ms)
         attributes |= ATTRIBUTE_LOG_APPEND_TIME
@@ -198,25 +198,50 @@ def _writable(data: Buffer, size: int) -> bytearray | memoryview:
     return bytearray(data if len(data) == size else memoryview(data)[:size])
 
 
-def _check_single(data: Buffer, size: int) -> None:
-    """Whole batches may not follow the first; a cut off one is cut off, as Kafka does."""
-    if len(data) - size >= HEADER_SIZE:
-        length = HEADER.unpack_from(data, size)[1]
-        if HEADER_SIZE <= length + LENGTH_OVERHEAD <= len(data) - size:
-            raise _invalid("more than one batch for a partition")
+def single_batch_size(data: Buffer) -> int:
+    """Size of the one whole batch at the beginning of `data`. What follows it is forgiven if it is a batch cut off, as in Kafka.
+
+    Raises:
+        BrokerError: INVALID_RECORD: none, more than one, or of an old magic; CORRUPT_MESSAGE: lengths or magics that cannot be.
+    """
+    size = _whole_batch_size(data, 0)
+    if size is None:
+        raise _invalid(f"{len(data)} bytes hold no whole record batch")
+    if data[16] != MAGIC:
+        raise _invalid(f"batch of magic {data[16]}, only {MAGIC} is accepted")
+    if _whole_batch_size(data, size) is not None:
+        raise _invalid("more than one batch for a partition")
+    if size < HEADER_SIZE:
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"batch of {size} bytes, an empty one has {HEADER_SIZE}")
+    return size
 
 
-def _invalid_timestamp(message: str) -> RecordValidationError:
-    return RecordValidationError(
-        ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp", [(0, message)]
-    )
+def _whole_batch_size(data: Buffer, position: int) -> int | None:
+    left = len(data) - position
+    if left < LENGTH_OVERHEAD:
+        return None
+    (length,) = _LENGTH.unpack_from(data, position + 8)
+    if length < _LENGTH_MIN_OF_ANY_MAGIC:
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"batch length {length}, even an old format has 14")
+    if left < _MAGIC_POSITION + 1:
+        return None
+    magic = data[position + _MAGIC_POSITION]
+    if magic > MAGIC:
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"batch of magic {magic}, which does not exist")
+    size = int(length) + LENGTH_OVERHEAD
+    return size if size <= left else None
 
 
-def _check_time(first: int, largest: int, config: LogConfig, now_ms: int) -> None:
-    before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-    for timestamp in (first, largest):
-        if timestamp != NO_TIMESTAMP and not now_ms - before <= timestamp <= now_ms + after:
-            raise _invalid_timestamp(f"timestamp {timestamp} is not within [{now_ms - before}, {now_ms + after}]")
+def _clear_log_append_time(batch: bytearray | memoryview, attributes: int) -> None:
+    """Kafka takes such a batch for a topic of CreateTime, and gives it that topic's timestamp type."""
+    _ATTRIBUTES.pack_into(batch, _CRC_START, attributes)
+    with memoryview(batch) as whole, whole[_CRC_START:] as covered:
+        _CRC.pack_into(batch, _CRC_POSITION, crc32c(covered))
+
+
+def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidationError:
+    message = "One or more records have been rejected due to invalid timestamp"
+    return RecordValidationError(ErrorCode.INVALID_TIMESTAMP, message, record_errors)
 
 
 def _decoded(data: Buffer) -> list[Record]:
@@ -226,14 +251,14 @@ def _decoded(data: Buffer) -> list[Record]:
         raise _invalid(f"records cannot be read: {error}") from error
 
 
-def _check_records(data: Buffer, config: LogConfig, now_ms: int) -> None:
-    """Each record of a compacted topic needs a key; under record.validation=full, each a timestamp and an offset in order."""
+def _check_records(data: Buffer, config: LogConfig, now_ms: int, *, always_times: bool = False) -> None:
+    """Record by record: a compacted topic needs keys; where timestamps are looked at, offsets are too."""
     records = _decoded(data)
     errors: list[tuple[int, str]] = []
-    code = ErrorCode.INVALID_RECORD
-    full = config.record_validation == "full"
+    times = 0
+    full = always_times or config.record_validation == "full"
     by_create_time = config.message_timestamp_type != "LogAppendTime"
-    before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    oldest, youngest = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
     for index, record in enumerate(records):
         if config.compacted and record.key is None:
             errors.append((index, "a compacted topic takes no record without a key"))
@@ -241,12 +266,15 @@ def _check_records(data: Buffer, config: LogConfig, now_ms: int) -> None:
             if record.offset != records[0].offset + index:
                 raise _invalid(f"record {index} has offset delta {record.offset - records[0].offset}")
             timestamp = record.timestamp
-            if by_create_time and timestamp != NO_TIMESTAMP and not now_ms - before <= timestamp <= now_ms + after:
-                code = ErrorCode.INVALID_TIMESTAMP
-                errors.append((index, f"timestamp {timestamp} is not within [{now_ms - before}, {now_ms + after}]"))
+            if by_create_time and timestamp != NO_TIMESTAMP and not oldest <= timestamp <= youngest:
+                times += 1
+                errors.append((index, f"timestamp {timestamp} is not within [{oldest}, {youngest}]"))
+    if times:
+        raise _invalid_timestamp(errors)
     if errors:
         shown = "; ".join(f"{index}: {text}" for index, text in errors[:_RECORD_ERRORS_MAX])
-        raise RecordValidationError(code, f"{len(errors)} of {len(records)} records were refused: {shown}", errors)
+        message = f"{len(errors)} of {len(records)} records were refused: {shown}"
+        raise RecordValidationError(ErrorCode.INVALID_RECORD, message, errors)
 
 
 def _recompressed(data: bytearray | memoryview, config: LogConfig) -> bytearray:

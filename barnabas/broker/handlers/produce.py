@@ -28,7 +28,8 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.protocol.records import HEADER_SIZE
+from barnabas.protocol.records import HEADER_SIZE, MAGIC
+from barnabas.storage.validation import single_batch_size
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
@@ -39,6 +40,7 @@ ACKS_ALL: Final = -1
 ZSTD: Final = 4
 TRANSACTIONAL: Final = 0x10
 COMPRESSION: Final = 0x07
+LENGTH_OVERHEAD: Final = 12
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka lets this client write to internal topics
 RETRIABLE_FOR_OLD_CLIENTS: Final = frozenset(
     {
@@ -49,8 +51,20 @@ RETRIABLE_FOR_OLD_CLIENTS: Final = frozenset(
     }
 )
 
+# Refusals of an append that Kafka answers without the log start offset.
+WITHOUT_LOG_START: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
 # Of a batch header: length, magic, attributes, producer id, producer epoch, base sequence.
-_BATCH: Final = Struct(">8xi4xb4xh20xqhi10x")
+_BATCH: Final = Struct(">8xi4xb4xh20xqhi4x")
 
 _Key = tuple[str, int]
 
@@ -185,40 +199,34 @@ def _prepare(node: Node, call: Call[ProduceRequest]) -> tuple[ProduceResponse, l
                 )
                 continue
             batch.replica = replica
-            _look(batch, version)
-            if batch.producer_id >= 0 and batch.error is None:
+            if _look(batch, version):
                 transactional.append(batch)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     return ProduceResponse(responses=responses), batches, transactional
 
 
-def _look(batch: _Batch, version: int) -> None:
-    """Reads what this handler needs of the batch's header: one whole batch of magic 2 a partition."""
-    size = len(batch.records)
-    if size < HEADER_SIZE:
-        batch.error = BrokerError(
-            ErrorCode.INVALID_RECORD, f"Produce requests with version {version} must have at least one record batch"
-        )
-        return
-    length, magic, attributes, producer_id, producer_epoch, base_sequence = _BATCH.unpack_from(batch.records)
-    if magic != 2:
-        batch.error = BrokerError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
-        )
-    elif length + 12 != size:
-        few = "at least" if length + 12 > size or length < HEADER_SIZE - 12 else "exactly"
-        batch.error = BrokerError(
-            ErrorCode.INVALID_RECORD, f"Produce requests with version {version} must have {few} one record batch"
-        )
-    elif version < 7 and attributes & COMPRESSION == ZSTD:
+def _look(batch: _Batch, version: int) -> bool:
+    """Reads what this handler needs of the batch's header: one whole batch of magic 2 a partition. Returns whether it is transactional."""
+    records = batch.records
+    size = len(records)
+    if size < HEADER_SIZE or _BATCH.unpack_from(records)[:2] != (size - LENGTH_OVERHEAD, MAGIC):
+        try:
+            single_batch_size(records)
+        except BrokerError as error:
+            batch.error = error
+            return False
+    _, _, attributes, producer_id, producer_epoch, base_sequence = _BATCH.unpack_from(records)
+    if version < 7 and attributes & COMPRESSION == ZSTD:
         batch.error = BrokerError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests before version 7 are not allowed to use zstd"
         )
-    elif attributes & TRANSACTIONAL and producer_id >= 0:
-        batch.producer_id = producer_id
-        batch.producer_epoch = producer_epoch
-        batch.base_sequence = base_sequence
+        return False
+    if not attributes & TRANSACTIONAL:
+        return False
+    batch.producer_id = producer_id
+    batch.producer_epoch = producer_epoch
+    batch.base_sequence = base_sequence
+    return True
 
 
 def _guard(transactional: list[_Batch], epoch_bump: bool) -> list[_Batch]:
@@ -322,6 +330,8 @@ def _append(
                 info = replica.append(batch.records, guard=batch.guard)
             except BrokerError as refused:
                 error = refused
+                if refused.code not in WITHOUT_LOG_START:
+                    answer.log_start_offset = replica.log.log_start_offset
             else:
                 answer.base_offset = info.base_offset
                 answer.log_append_time_ms = info.log_append_time_ms

@@ -56,6 +56,13 @@ INVALID = ErrorCode.INVALID_RECORD
         (b"", INVALID),
         (b"short", INVALID),
         (plain()[:-1], INVALID),
+        (bytes(11), INVALID),
+        (bytes(30), ErrorCode.CORRUPT_MESSAGE),
+        (changed(plain(), batch_length=14), ErrorCode.CORRUPT_MESSAGE),
+        (changed(plain(), magic=3), ErrorCode.CORRUPT_MESSAGE),
+        (changed(plain(), magic=-1), ErrorCode.CORRUPT_MESSAGE),
+        (changed(plain(), magic=0), INVALID),
+        (plain() + bytes(12), ErrorCode.CORRUPT_MESSAGE),
         (plain() + plain(), INVALID),
         (changed(plain(), batch_length=48), ErrorCode.CORRUPT_MESSAGE),
         (changed(plain(), batch_length=-1), ErrorCode.CORRUPT_MESSAGE),
@@ -70,7 +77,6 @@ INVALID = ErrorCode.INVALID_RECORD
         (idempotent(5, -1), INVALID),
         (idempotent(5, 0, epoch=-1), INVALID),
         (changed(plain(), attributes=0x10), INVALID),
-        (changed(plain(), attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
         (changed(plain(), attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (plain(timestamp=NOW + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
     ],
@@ -97,7 +103,7 @@ def test_taken(data: bytes | bytearray) -> None:
 
 def test_bytes_that_are_no_whole_batch_after_the_first_are_cut_off() -> None:
     batch = plain(2)
-    for tail in (b"x", plain()[:-1], bytes(100)):
+    for tail in (b"x", bytes(11), plain()[:-1], plain()[:12]):
         taken = check_leader_batch(batch + tail, CONFIG, Origin.CLIENT, NOW)[0]
         assert bytes(taken) == bytes(batch)
 
@@ -140,6 +146,25 @@ def test_log_append_time_is_stamped_and_checksummed() -> None:
     assert header.max_timestamp == max_timestamp == NOW
     assert crc_ok(batch, 0, header)
     assert {record.timestamp for record in decode_records(batch)} == {NOW}
+
+
+def test_the_timestamp_type_is_the_topics() -> None:
+    batch = changed(plain(2), attributes=0x08)
+    taken, attributes, *_ = check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+    header = read_header(taken)
+    assert header.timestamp_type == 0
+    assert attributes == header.attributes
+    assert crc_ok(taken, 0, header)
+    config = replace(CONFIG, message_timestamp_type="LogAppendTime")
+    assert refusal(changed(plain(2), attributes=0x08), config) == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_each_record_out_of_time_is_named() -> None:
+    late = [NewRecord(b"k", b"", NOW + n) for n in (0, 3_600_001, 5, 3_600_000, 4_000_000)]
+    with pytest.raises(RecordValidationError) as raised:
+        check_leader_batch(build_batch(late), CONFIG, Origin.CLIENT, NOW)
+    assert raised.value.code == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in raised.value.record_errors] == [1, 4]
 
 
 @pytest.mark.parametrize("codec", list(Compression))
