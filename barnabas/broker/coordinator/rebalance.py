@@ -106,7 +106,7 @@ class Rebalancing:
     def join(self, group: ClassicGroup, call: JoinCall, at: At, effects: Effects) -> None:
         """A JoinGroup for a group that exists; refusals are answers like others."""
         request = call.request
-        protocols: Protocols = [(protocol.name, protocol.metadata) for protocol in request.protocols]
+        protocols: Protocols = list({protocol.name: protocol.metadata for protocol in request.protocols}.items())
         member_id = request.member_id
         if not self._accepts(group, member_id):
             self._drop(group, member_id)  # one that is over a limit lowered since, too

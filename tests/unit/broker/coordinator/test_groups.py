@@ -166,6 +166,15 @@ def test_protocol_is_voted_for_among_those_that_all_support() -> None:
     assert {ticket.response.protocol_name for ticket in tickets} == {"b"}  # b, b, c; nobody but two knows a
 
 
+def test_a_protocol_named_twice_counts_once() -> None:
+    bench = Bench()
+    _, ticket = bench.member(protocols=[("a", b"1"), ("b", b""), ("a", b"2")])
+    bench.advance(0)
+    assert ticket.response.protocol_name == "a"
+    bench.leave((ticket.response.member_id, None))
+    assert bench.shard.groups["g"].protocol_counts == {}
+
+
 def test_group_is_full() -> None:
     bench = Bench(GroupSettings(initial_rebalance_delay_ms=0, size_max=2))
     leader, follower = bench.stable(2)
