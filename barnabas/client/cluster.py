@@ -136,7 +136,7 @@ class Cluster:
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
         while self.metadata.updated_ms < 0:
             if not await self.changed(deadline):
-                cause = self.error or self._connection_error()
+                cause = self._connection_error() or self.error
                 addresses = ", ".join(f"{host}:{port}" for host, port in self.bootstrap)
                 raise BrokerUnreachable(f"no Kafka broker answers at {addresses}: {cause or 'timed out'}") from cause
 
