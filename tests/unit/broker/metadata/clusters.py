@@ -1,0 +1,84 @@
+"""Images to decide on: small clusters made by the records that would really make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.decision import ClusterView
+from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.broker.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
+from barnabas.broker.metadata.registration import bootstrap_records, register_broker, unfence_broker
+from barnabas.broker.metadata.replay import ImageBuilder
+
+
+def directory_of(broker_id: int) -> bytes:
+    return bytes(15) + bytes([100 + broker_id])
+
+
+def replayed(image: MetadataImage, records: Iterable[MetadataRecord]) -> MetadataImage:
+    """The image after the records, which count as appended where the image ends."""
+    builder = ImageBuilder(image)
+    appended = 0
+    for record in records:
+        builder.replay(record)
+        appended += 1
+    builder.advance(image.offset + appended, 1, 1_700_000_000_000)
+    return builder.image()
+
+
+def register(image: MetadataImage, broker_id: int, *, previous: int = -1, unfence: bool = True) -> MetadataImage:
+    records = register_broker(
+        image,
+        broker_id=broker_id,
+        incarnation_id=bytes(15) + bytes([broker_id]),
+        endpoints=(),
+        rack=None,
+        directories=[directory_of(broker_id)],
+        previous_broker_epoch=previous,
+        broker_epoch=image.offset + 1,
+    )
+    image = replayed(image, records)
+    return replayed(image, unfence_broker(image, broker_id)) if unfence else image
+
+
+def cluster(brokers: Sequence[int] = (1,), config: BrokerConfig | None = None) -> MetadataImage:
+    """A new cluster with these brokers, unfenced."""
+    image = replayed(EMPTY_IMAGE, bootstrap_records(config or BrokerConfig()))
+    for broker_id in brokers:
+        image = register(image, broker_id)
+    return image
+
+
+def ids() -> Callable[[], bytes]:
+    """Ids 1, 2, 3, …"""
+    numbers = count(1)
+    return lambda: next(numbers).to_bytes(16, "big")
+
+
+def view(
+    image: MetadataImage, config: BrokerConfig | None = None, new_id: Callable[[], bytes] | None = None
+) -> ClusterView:
+    return ClusterView(image, config or BrokerConfig(), new_id or ids(), image.offset + 1)
+
+
+def with_topic(
+    image: MetadataImage, name: str, topic_id: bytes, *partitions: tuple[Sequence[int], Sequence[int], int]
+) -> MetadataImage:
+    """Adds a topic; a partition is (replicas, ISR, leader)."""
+    records: list[MetadataRecord] = [TopicRecord(name=name, topic_id=topic_id)]
+    for number, (replicas, isr, leader) in enumerate(partitions):
+        records.append(
+            PartitionRecord(
+                partition_id=number,
+                topic_id=topic_id,
+                replicas=list(replicas),
+                isr=list(isr),
+                leader=leader,
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[directory_of(broker_id) for broker_id in replicas],
+            )
+        )
+    return replayed(image, records)

@@ -1,0 +1,159 @@
+"""Decisions about configurations. Codes and words are those of Apache Kafka 4.3.1 for the same requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas.broker.metadata.configs import ConfigOperation, alter_configs
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.records import ClearElrRecord, FeatureLevelRecord, MetadataRecord
+from barnabas.protocol.messages.admin import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+
+from .clusters import cluster, replayed, view, with_topic
+
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+TOPIC, BROKER = 2, 4
+Change = tuple[str, str | None, int]
+
+
+def orders() -> MetadataImage:
+    return with_topic(cluster(), "orders", bytes(15) + b"a", ([1], [1], 1))
+
+
+def alter(
+    image: MetadataImage, kind: int, name: str, *changes: Change, validate_only: bool = False
+) -> tuple[int, str | None, list[MetadataRecord]]:
+    configs = [AlterableConfig(name=key, value=value, config_operation=op) for key, value, op in changes]
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    decision = alter_configs(view(image), request)
+    (response,) = decision.answer.responses
+    assert (response.resource_type, response.resource_name) == (kind, name)
+    return response.error_code, response.error_message, list(decision.records)
+
+
+def settings(*steps: Change) -> dict[str, str]:
+    image = orders()
+    for step in steps:
+        code, message, records = alter(image, TOPIC, "orders", step)
+        assert code == 0, message
+        image = replayed(image, records)
+    return dict(image.topic_config("orders"))
+
+
+def test_set_and_delete() -> None:
+    assert settings(("retention.ms", "5", SET), ("segment.ms", "7", SET)) == {"retention.ms": "5", "segment.ms": "7"}
+    assert settings(("retention.ms", "5", SET), ("retention.ms", "whatever", DELETE)) == {}
+
+
+def test_append_and_subtract_start_from_the_value_that_holds() -> None:
+    assert settings(("cleanup.policy", "compact", APPEND)) == {"cleanup.policy": "delete,compact"}
+    assert settings(("cleanup.policy", "delete", APPEND)) == {"cleanup.policy": "delete"}
+    steps: list[Change] = [("cleanup.policy", "compact", SET), ("cleanup.policy", "delete", APPEND)]
+    assert settings(*steps) == {"cleanup.policy": "compact,delete"}
+    assert settings(*steps, ("cleanup.policy", "delete,compact", SUBTRACT)) == {"cleanup.policy": ""}
+
+
+def test_only_what_changes_is_written() -> None:
+    image = replayed(orders(), alter(orders(), TOPIC, "orders", ("retention.ms", "5", SET))[2])
+    assert alter(image, TOPIC, "orders", ("retention.ms", "5", SET)) == (0, None, [])
+    assert alter(image, TOPIC, "orders", ("segment.ms", None, DELETE)) == (0, None, [])
+    assert alter(image, TOPIC, "orders", ("nope", None, DELETE)) == (0, None, [])
+    assert alter(image, TOPIC, "orders", ("retention.ms", "6", SET), validate_only=True) == (0, None, [])
+    assert alter(image, TOPIC, "orders") == (0, None, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes", "code", "message"),
+    [
+        (TOPIC, "nope", [("retention.ms", "5", SET)], 3, "The topic 'nope' does not exist."),
+        (TOPIC, "", [("retention.ms", "5", SET)], 42, "Default topic resources are not allowed."),
+        (TOPIC, "..", [("retention.ms", "5", SET)], 17, "Topic name is invalid: '..' is not allowed"),
+        (TOPIC, "orders", [("nope", "5", SET)], 40, "Unknown topic config name: nope"),
+        (TOPIC, "orders", [("retention.ms", "5", SET), ("nope", "5", SET)], 40, "Unknown topic config name: nope"),
+        (
+            TOPIC, "orders", [("retention.ms", "5", APPEND)], 40,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            TOPIC, "orders", [("retention.ms", "5", SET), ("retention.ms", "6", SET)], 42,
+            "Error due to duplicate config keys",
+        ),
+        (TOPIC, "orders", [("retention.ms", None, SET)], 42, "Null value not supported for : retention.ms"),
+        (
+            TOPIC, "orders", [("cleanup.policy", "bogus", APPEND)], 40,
+            "Invalid value bogus for configuration cleanup.policy: String must be one of: compact, delete",
+        ),
+        (
+            TOPIC, "orders", [("max.compaction.lag.ms", "5", SET), ("min.compaction.lag.ms", "10", SET)], 40,
+            "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)",
+        ),
+        (TOPIC, "orders", [("retention.ms", "5", 7)], 42, "Unknown config operation 7"),
+        (BROKER, "1", [("log.dirs", "/x", SET)], 42, "Cannot update these configs dynamically: [log.dirs]"),
+        (BROKER, "", [("num.partitions", "4", SET)], 42, "Cannot update these configs dynamically: [num.partitions]"),
+        (
+            BROKER, "", [("log.cleaner.threads", "x", SET)], 42,
+            "Invalid value x for configuration log.cleaner.threads: Not a number of type INT",
+        ),
+        (
+            BROKER, "1", [("log.segment.bytes", "20", SET)], 42,
+            "Invalid value 20 for configuration log.segment.bytes: Value must be at least 1048576",
+        ),
+        (
+            BROKER, "", [("min.insync.replicas", None, DELETE)], 40,
+            "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+        ),
+        (
+            BROKER, "1", [("min.insync.replicas", "2", SET)], 40,
+            "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+        ),
+        (BROKER, "", [("min.insync.replicas", "0", SET)], 42,
+            "Invalid value 0 for configuration min.insync.replicas: Value must be at least 1"),
+        (8, "", [("x", "y", SET)], 42, "Unknown resource type 8"),
+    ],
+)  # fmt: skip
+def test_refusals_are_kafkas_and_write_nothing(
+    kind: int, name: str, changes: list[Change], code: int, message: str
+) -> None:
+    assert alter(orders(), kind, name, *changes) == (code, message, [])
+
+
+def test_brokers_keep_keys_that_nobody_knows() -> None:
+    code, _, records = alter(orders(), BROKER, "1", ("some.plugin.key", "x", SET))
+    assert code == 0
+    assert replayed(orders(), records).broker_config(1) == {"some.plugin.key": "x"}
+
+
+def test_another_min_isr_forgets_the_eligible_leaders() -> None:
+    def cleared(records: list[MetadataRecord]) -> list[str]:
+        return [record.topic_name for record in records if isinstance(record, ClearElrRecord)]
+
+    assert cleared(alter(orders(), TOPIC, "orders", ("min.insync.replicas", "2", SET))[2]) == ["orders"]
+    assert cleared(alter(orders(), BROKER, "", ("min.insync.replicas", "2", SET))[2]) == [""]
+    assert cleared(alter(orders(), BROKER, "", ("min.insync.replicas", "1", SET))[2]) == []
+    assert cleared(alter(orders(), TOPIC, "orders", ("retention.ms", "2", SET))[2]) == []
+
+
+def test_without_eligible_leaders_a_broker_may_have_its_own_min_isr() -> None:
+    image = replayed(orders(), [FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)])
+    assert alter(image, BROKER, "1", ("min.insync.replicas", "2", SET))[0] == 0
+
+
+def test_each_resource_is_decided_by_itself_and_a_repeated_one_not_at_all() -> None:
+    def resource(kind: int, name: str, *changes: Any) -> AlterConfigsResource:
+        configs = [AlterableConfig(name=key, value=value, config_operation=SET) for key, value in changes]
+        return AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            resource(TOPIC, "orders", ("retention.ms", "5")),
+            resource(TOPIC, "nope", ("retention.ms", "5")),
+            resource(BROKER, "1", ("log.retention.ms", "5")),
+            resource(BROKER, "1", ("log.retention.ms", "6")),
+        ]
+    )
+    decision = alter_configs(view(orders()), request)
+    assert [response.error_code for response in decision.answer.responses] == [0, 3, 42]
+    assert len(decision.records) == 1

@@ -1,0 +1,241 @@
+"""Images from records: Kafka's own log and snapshot, transactions, deltas, and what contradicts itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.broker.metadata.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    ForeignRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    decode_record,
+)
+from barnabas.broker.metadata.replay import ImageBuilder
+from barnabas.broker.metadata.snapshot import snapshot_records
+from barnabas.broker.quorum.snapshots import decode_snapshot
+from barnabas.errors import InvariantViolated
+from barnabas.protocol.records import decode_records, iter_batches
+
+from .clusters import cluster, replayed, with_topic
+from .test_records import GOLDEN
+
+A, B = bytes(15) + b"a", bytes(15) + b"b"
+
+
+def test_kafkas_log_replayed_to_its_snapshot_is_kafkas_snapshot() -> None:
+    data = (GOLDEN / "log.bin").read_bytes()
+    log = ImageBuilder(EMPTY_IMAGE)
+    for position, header in iter_batches(data):
+        if header.base_offset >= 86:
+            break
+        if not header.is_control:
+            for record in decode_records(data, position, header):
+                log.replay(decode_record(record.value or b""))
+    snapshot = ImageBuilder(EMPTY_IMAGE)
+    for value in decode_snapshot((GOLDEN / "snapshot-86-3.bin").read_bytes()):
+        snapshot.replay(decode_record(value))
+    ours, kafkas = (_in_one_order(builder.image()) for builder in (log, snapshot))
+    assert ours == kafkas
+    assert [topic.name for topic in ours.topics_by_name.values()] == ["orders", "more"]
+    assert ours.topics_by_name["orders"].partitions[0].eligible_leader_replicas == (1,)
+    assert ours.broker_config(1) == {"log.cleaner.threads": "2"}
+    assert ours.feature("transaction.version") == 2
+
+
+def _in_one_order(image: MetadataImage) -> MetadataImage:
+    """Kafka's snapshots list features and foreign records in the order of its hash maps."""
+    brokers = {
+        number: broker._replace(features=tuple(sorted(broker.features, key=lambda feature: feature.name)))
+        for number, broker in image.brokers.items()
+    }
+    controllers = {
+        number: controller._replace(features=tuple(sorted(controller.features, key=lambda feature: feature.name)))
+        for number, controller in image.controllers.items()
+    }
+    return replace(image, brokers=brokers, controllers=controllers, foreign=tuple(sorted(image.foreign)))
+
+
+def busy_image() -> MetadataImage:
+    image = with_topic(cluster((1, 2, 3)), "a", A, ([1, 2], [1, 2], 1), ([2, 3], [2], 2))
+    image = with_topic(image, "b", B, ([3], [3], 3))
+    return replayed(
+        image,
+        [
+            ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value="5"),
+            PartitionChangeRecord(partition_id=1, topic_id=A, eligible_leader_replicas=[3], last_known_elr=[2]),
+            ProducerIdsRecord(broker_id=1, next_producer_id=2000),
+            ForeignRecord(14, 0, b"\x01\x0e\x00quota"),
+            BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=image.brokers[2].epoch, cordoned_log_dirs=[A]),
+        ],
+    )
+
+
+def test_the_records_of_an_image_make_the_same_image() -> None:
+    image = busy_image()
+    builder = ImageBuilder(EMPTY_IMAGE)
+    for record in snapshot_records(image):
+        builder.replay(record)
+    builder.advance(image.offset, image.epoch, image.timestamp_ms)
+    assert builder.image() == image
+    first = next(iter(snapshot_records(image)))
+    assert isinstance(first, FeatureLevelRecord)
+    assert first.name == "metadata.version"
+
+
+def test_a_transaction_counts_as_a_whole_or_not_at_all() -> None:
+    records: list[MetadataRecord] = [BeginTransactionRecord(), TopicRecord(name="a", topic_id=A)]
+    builder = ImageBuilder(EMPTY_IMAGE)
+    for record in records:
+        builder.replay(record)
+    assert builder.in_transaction
+    assert builder.image().topics_by_name == {}
+    builder.replay(AbortTransactionRecord())
+    assert not builder.in_transaction
+    assert builder.image().topics_by_name == {}
+    for record in [*records, PartitionRecord(partition_id=0, topic_id=A, replicas=[1]), EndTransactionRecord()]:
+        builder.replay(record)
+    assert builder.image().partition_count("a") == 1
+
+
+def test_the_base_image_stays_as_it_was() -> None:
+    base = busy_image()
+    before = repr(base)
+    after = replayed(
+        base,
+        [
+            RemoveTopicRecord(topic_id=B),
+            PartitionChangeRecord(partition_id=0, topic_id=A, leader=2),
+            ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value=None),
+            FenceBrokerRecord(id=1, epoch=base.brokers[1].epoch),
+            FeatureLevelRecord(name="group.version", feature_level=0),
+            ForeignRecord(14, 0, b"\x01\x0e\x00more"),
+        ],
+    )
+    assert repr(base) == before
+    assert after.topic("b") is None
+    assert after.topic_by_id(B) is None
+    assert after.topic_config("a") == {}
+    assert after.brokers[1].fenced
+    assert "group.version" not in after.features
+    assert len(after.foreign) == 2
+    changed, unchanged = after.topics_by_name["a"].partitions
+    assert (changed.leader, changed.leader_epoch, changed.partition_epoch) == (2, 1, 1)
+    assert unchanged == base.topics_by_name["a"].partitions[1]
+    assert after.topics_by_name["a"] is after.topics_by_id[A]
+
+
+def test_a_change_without_a_leader_leaves_the_leader_epoch() -> None:
+    image = replayed(busy_image(), [PartitionChangeRecord(partition_id=0, topic_id=A, isr=[1])])
+    partition = image.topics_by_name["a"].partitions[0]
+    assert (partition.isr, partition.leader, partition.leader_epoch, partition.partition_epoch) == ((1,), 1, 0, 1)
+
+
+def test_the_delta_says_what_changed_and_nothing_else() -> None:
+    base = busy_image()
+    builder = ImageBuilder(base)
+    new = bytes(15) + b"n"
+    for record in (
+        TopicRecord(name="new", topic_id=new),
+        PartitionRecord(partition_id=0, topic_id=new, replicas=[1], isr=[1], leader=1),
+        PartitionChangeRecord(partition_id=1, topic_id=A, leader=3),
+        RemoveTopicRecord(topic_id=B),
+        ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value="6"),
+    ):
+        builder.replay(record)
+    delta = builder.delta
+    assert list(delta.created) == [new]
+    assert {topic.name for topic in delta.deleted.values()} == {"b"}
+    assert {topic: list(numbers) for topic, numbers in delta.partitions.items()} == {new: [0], A: [1]}
+    assert list(delta.configs) == [(2, "a")]
+    assert not delta.brokers
+    assert not delta.features
+    assert not delta.empty
+    assert ImageBuilder(base).delta.empty
+
+
+def test_a_topic_that_came_and_went_between_two_images_is_not_told() -> None:
+    builder = ImageBuilder(EMPTY_IMAGE)
+    for record in (
+        TopicRecord(name="a", topic_id=A),
+        PartitionRecord(partition_id=0, topic_id=A, replicas=[1]),
+        RemoveTopicRecord(topic_id=A),
+        TopicRecord(name="a", topic_id=B),
+    ):
+        builder.replay(record)
+    assert list(builder.delta.created) == [B]
+    assert not builder.delta.deleted
+    assert builder.image().topic_id("a") == B
+
+
+def test_a_deleted_topic_takes_its_settings_with_it() -> None:
+    image = replayed(busy_image(), [RemoveTopicRecord(topic_id=A), TopicRecord(name="a", topic_id=bytes(15) + b"n")])
+    assert image.partition_count("a") == 0
+    assert image.topic_config("a") == {}
+
+
+def test_eligible_leaders_of_one_topic_or_of_all_are_cleared() -> None:
+    image = busy_image()
+    for name, cleared in (("b", False), ("a", True), ("", True)):
+        after = replayed(image, [ClearElrRecord(topic_name=name)]).topics_by_name["a"].partitions[1]
+        assert (after.eligible_leader_replicas == ()) == cleared
+        assert (after.last_known_elr == ()) == cleared
+
+
+def test_min_isr_is_the_topics_else_the_clusters_but_never_above_the_replicas() -> None:
+    image = busy_image()
+    assert image.min_insync_replicas("a") == 1
+    image = replayed(image, [ConfigRecord(resource_type=4, name="min.insync.replicas", value="2")])
+    assert image.min_insync_replicas("a") == 2
+    assert image.min_insync_replicas("b") == 1  # it has one replica
+    image = replayed(image, [ConfigRecord(resource_type=2, resource_name="a", name="min.insync.replicas", value="1")])
+    assert image.min_insync_replicas("a") == 1
+
+
+def test_brokers_are_fenced_unfenced_and_unregistered_by_their_epoch() -> None:
+    image = cluster((1, 2))
+    epoch = image.brokers[1].epoch
+    assert [broker.broker_id for broker in image.alive_brokers()] == [1, 2]
+    fenced = replayed(image, [FenceBrokerRecord(id=1, epoch=epoch)])
+    assert [broker.broker_id for broker in fenced.alive_brokers()] == [2]
+    assert replayed(fenced, [UnfenceBrokerRecord(id=1, epoch=epoch)]).brokers == image.brokers
+    assert list(replayed(image, [UnregisterBrokerRecord(broker_id=1, broker_epoch=epoch)]).brokers) == [2]
+    assert list(replayed(image, [RegisterBrokerRecord(broker_id=7, broker_epoch=50)]).brokers) == [1, 2, 7]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        TopicRecord(name="a", topic_id=B),
+        PartitionRecord(partition_id=5, topic_id=A),
+        PartitionRecord(partition_id=0, topic_id=bytes(16)),
+        PartitionChangeRecord(partition_id=2, topic_id=A),
+        PartitionChangeRecord(partition_id=-1, topic_id=A),
+        RemoveTopicRecord(topic_id=bytes(16)),
+        FenceBrokerRecord(id=1, epoch=999),
+        UnfenceBrokerRecord(id=9, epoch=0),
+        UnregisterBrokerRecord(broker_id=1, broker_epoch=0),
+        EndTransactionRecord(),
+        AbortTransactionRecord(),
+    ],
+)
+def test_records_that_contradict_the_image_are_a_damaged_log(record: MetadataRecord) -> None:
+    with pytest.raises(InvariantViolated):
+        ImageBuilder(busy_image()).replay(record)
