@@ -6,8 +6,8 @@ and closes the connection on an error, as Kafka does, so that the client learns 
 answered with the offset of the original. Transactional batches of a partition that is not yet part of the transaction are
 verified (≤ v11) or added (v12+) through the coordinator first: the only case that waits before its effect (KIP-890).
 
-Version notes: v7 zstd; v8 record_errors and error_message; v10 leader hints (KIP-951); v12 adds partitions to the transaction
-implicitly and knows TRANSACTION_ABORTABLE; v13 topics by id. Versions 0 to 2 are advertised (KAFKA-18659) and closed.
+Version notes: v7 zstd; v8 record_errors and error_message; v10 leader hints (KIP-951); v11 knows TRANSACTION_ABORTABLE;
+v12 adds partitions to the transaction implicitly; v13 topics by id. Versions 0 to 2 are advertised (KAFKA-18659) and closed.
 """
 
 from __future__ import annotations

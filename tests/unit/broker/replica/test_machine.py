@@ -1,0 +1,220 @@
+"""Replica: high watermark with and without flush, who waits for it, leadership and its epochs."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.replica.machine import Replica
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.partition_log import PartitionLog
+
+NOW_MS = 1_700_000_000_000
+
+
+class FixedClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+
+class Bench:
+    """A led replica on a memory disk; syncs are asked for by hand."""
+
+    def __init__(self, *, leads: bool = True, **config: int) -> None:
+        self.disk = MemoryDisk()
+        self.asked: list[Replica] = []
+        log = PartitionLog.open(
+            self.disk,
+            "t-0",
+            LogConfig(**config),  # type: ignore[arg-type]  # numbers, as given
+            now_ms=NOW_MS,
+            topic_id=bytes(range(16)),
+            clean=False,
+        )
+        self.replica = Replica(
+            "t", 0, bytes(range(16)), log, node_id=1, clock=FixedClock(), request_sync=self.asked.append
+        )
+        if leads:
+            self.replica.lead(0, (1,), 0)
+
+    def append(self, count: int = 1) -> int:
+        """Appends one batch; returns the next offset."""
+        info = self.replica.append(build_batch([NewRecord(None, b"v", NOW_MS)] * count))
+        return info.last_offset + 1
+
+    def sync(self) -> None:
+        """Answers the last request with what the log holds now."""
+        log = self.replica.log
+        self.disk.sync_now(log.unsynced_files())
+        log.mark_synced(log.log_end_offset)
+        self.asked.clear()
+        self.replica.on_synced(log.log_end_offset)
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_progress(self, replica: Replica) -> None:
+        self.seen.append(replica.high_watermark)
+
+
+def committed(bench: Bench, next_offset: int) -> list[BrokerError | None]:
+    outcomes: list[BrokerError | None] = []
+    bench.replica.when_committed(next_offset, outcomes.append)
+    return outcomes
+
+
+def test_a_sole_replica_commits_with_the_append() -> None:
+    bench = Bench()
+    end = bench.append(3)
+    assert (end, bench.replica.high_watermark, bench.replica.last_stable_offset) == (3, 3, 3)
+    assert committed(bench, 3) == [None]
+    assert not bench.asked
+
+
+def test_flush_messages_1_commits_with_the_sync() -> None:
+    bench = Bench(flush_messages=1)
+    end = bench.append(2)
+    waiting = committed(bench, end)
+    assert (bench.replica.high_watermark, waiting, len(bench.asked)) == (0, [], 1)
+    assert bench.replica.read(0, 1000).records == b"", "what is not committed is not served"
+    bench.append()
+    assert len(bench.asked) == 1, "one request until it is answered"
+    bench.sync()
+    assert (bench.replica.high_watermark, waiting) == (3, [None])
+    bench.append()
+    assert len(bench.asked) == 1
+
+
+def test_a_sync_that_began_before_an_append_does_not_commit_it() -> None:
+    bench = Bench(flush_messages=1)
+    first = bench.append()
+    second = bench.append()
+    one, two = committed(bench, first), committed(bench, second)
+    bench.asked.clear()
+    bench.replica.on_synced(first)
+    assert (bench.replica.high_watermark, one, two) == (1, [None], [])
+    assert len(bench.asked) == 1, "the rest is asked for again"
+    bench.sync()
+    assert two == [None]
+
+
+def test_flush_messages_n_waits_only_where_n_is_reached() -> None:
+    bench = Bench(flush_messages=3)
+    assert committed(bench, bench.append(2)) == [None]
+    assert not bench.asked
+    waiting = committed(bench, bench.append(1))
+    assert (waiting, bench.replica.high_watermark) == ([], 2)
+    bench.sync()
+    assert (waiting, bench.replica.high_watermark) == ([None], 3)
+
+
+def test_waiters_go_in_the_order_of_offsets_then_arrival() -> None:
+    bench = Bench(flush_messages=1)
+    for _ in range(3):
+        bench.append()
+    order: list[str] = []
+    for name, offset in (("c", 3), ("a", 1), ("b", 2), ("a2", 1), ("later", 4)):
+        bench.replica.when_committed(offset, lambda error, name=name: order.append(name))  # type: ignore[misc]  # the name binds early
+    bench.sync()
+    assert order == ["a", "a2", "b", "c"]
+
+
+def test_a_waiter_may_append() -> None:
+    bench = Bench(flush_messages=1)
+    ends: list[int] = []
+    bench.replica.when_committed(bench.append(), lambda error: ends.append(bench.append()))
+    bench.sync()
+    assert ends == [2]
+    assert bench.replica.high_watermark == 1
+    bench.sync()
+    assert bench.replica.high_watermark == 2
+
+
+def test_lost_leadership_refuses_who_waits() -> None:
+    bench = Bench(flush_messages=1)
+    waiting = committed(bench, bench.append())
+    watch = Watch()
+    bench.replica.watchers[watch] = None
+    assert bench.replica.follow(2, 1, (2, 1), 1)
+    assert [error.code for error in waiting if error] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert watch.seen
+    with pytest.raises(BrokerError) as refused:
+        bench.append()
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [error.code for error in committed(bench, 99) if error] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    bench.sync()
+    assert bench.replica.high_watermark == 0, "a follower's high watermark is its leader's business"
+
+
+def test_a_failed_write_takes_the_replica_offline() -> None:
+    bench = Bench()
+    bench.append()
+    bench.disk.fail(["pwrite"])
+    with pytest.raises(BrokerError) as refused:
+        bench.append()
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    bench.disk.heal()
+    with pytest.raises(BrokerError) as refused:
+        bench.append()
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR, "a disk that failed once is not trusted again"
+    with pytest.raises(BrokerError):
+        bench.replica.check_epoch(-1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [(-1, None), (5, None), (4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_the_clients_leader_epoch(epoch: int, code: ErrorCode | None) -> None:
+    bench = Bench(leads=False)
+    bench.replica.lead(5, (1,), 0)
+    if code is None:
+        bench.replica.check_epoch(epoch)
+    else:
+        with pytest.raises(BrokerError) as refused:
+            bench.replica.check_epoch(epoch)
+        assert refused.value.code == code
+
+
+def test_elections_are_told_once_an_epoch_and_never_go_back() -> None:
+    bench = Bench(leads=False)
+    assert bench.replica.lead(1, (1,), 0)
+    assert not bench.replica.lead(1, (1,), 1), "the same epoch: the ISR changed"
+    bench.append(4)
+    assert bench.replica.lead(2, (1,), 2)
+    assert bench.replica.log.epochs.end_offset_for_epoch(1, bench.replica.log.log_end_offset) == (1, 4)
+    with pytest.raises(InvariantViolated):
+        bench.replica.lead(1, (1,), 3)
+
+
+def test_watchers_see_appends_and_deleted_records() -> None:
+    bench = Bench()
+    watch = Watch()
+    bench.replica.watchers[watch] = None
+    bench.append()
+    bench.append()
+    assert watch.seen == [1, 2]
+    assert bench.replica.delete_records_before(1) == 1
+    assert bench.replica.delete_records_before(-1) == 2
+    assert len(watch.seen) == 4
+    with pytest.raises(BrokerError) as refused:
+        bench.replica.delete_records_before(3)
+    assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_duplicate_moves_nothing() -> None:
+    bench = Bench()
+    batch = build_batch([NewRecord(None, b"v", NOW_MS)], producer_id=1, producer_epoch=0, base_sequence=0)
+    first = bench.replica.append(bytearray(batch))
+    watch = Watch()
+    bench.replica.watchers[watch] = None
+    again = bench.replica.append(bytearray(batch))
+    assert (again.duplicate, again.base_offset) == (True, first.base_offset)
+    assert not watch.seen
