@@ -34,28 +34,28 @@ class Decoders(dict[int, Callable[[Buffer, int], tuple[Any, int]]]):
         return made
 
 
-class Encoders(dict[int, Callable[[Any, bytearray], None]]):
+class Encoders(dict[int, Callable[[bytearray, Any], None]]):
     """Version → encoder of one message into a bytearray."""
 
     def __init__(self, cls: type[Any]) -> None:
         super().__init__()
         self._cls = cls
 
-    def __missing__(self, version: int) -> Callable[[Any, bytearray], None]:
-        made: Callable[[Any, bytearray], None] = EncoderSource(self._cls, version, by_reference=False).compile()
+    def __missing__(self, version: int) -> Callable[[bytearray, Any], None]:
+        made: Callable[[bytearray, Any], None] = EncoderSource(self._cls, version, by_reference=False).compile()
         self[version] = made
         return made
 
 
-class PartsEncoders(dict[int, Callable[[Any, bytearray, list[Buffer]], bytearray]]):
+class PartsEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], bytearray]]):
     """Version → encoder that passes long records by reference: fills the list of parts and returns the last one."""
 
     def __init__(self, cls: type[Any]) -> None:
         super().__init__()
         self._cls = cls
 
-    def __missing__(self, version: int) -> Callable[[Any, bytearray, list[Buffer]], bytearray]:
-        made: Callable[[Any, bytearray, list[Buffer]], bytearray]
+    def __missing__(self, version: int) -> Callable[[bytearray, Any, list[Buffer]], bytearray]:
+        made: Callable[[bytearray, Any, list[Buffer]], bytearray]
         made = EncoderSource(self._cls, version, by_reference=True).compile()
         self[version] = made
         return made

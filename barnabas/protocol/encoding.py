@@ -20,7 +20,7 @@ BY_REFERENCE_BYTES_MIN = 4096  # records shorter than this are cheaper to copy t
 
 
 class EncoderSource(Source):
-    """Writes `coder(m, out)`, or `coder(m, out, parts) -> last part` where long records are passed by reference."""
+    """Writes `coder(out, m)`, or `coder(out, m, parts) -> last part` where long records are passed by reference."""
 
     def __init__(self, cls: type, version: int, *, by_reference: bool) -> None:
         super().__init__(cls, version)
@@ -48,7 +48,7 @@ class EncoderSource(Source):
         elif not self.lines:
             self.line("pass")
         self.lines.append(" except Unfit as error: raise unfit(error) from None")
-        return self.build(f"def coder(m, out{', parts' if self._by_reference else ''}):\n try:")
+        return self.build(f"def coder(out, m{', parts' if self._by_reference else ''}):\n try:")
 
     def _fields(self, source: str, cls: type) -> None:
         for f in present(cls, self.version):

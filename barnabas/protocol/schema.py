@@ -291,7 +291,7 @@ def encode(msg: Any, version: int) -> bytes:
             number or length out of range, a wrong type).
     """
     out = bytearray()
-    msg._ENCODERS[version](msg, out)
+    msg._ENCODERS[version](out, msg)
     return bytes(out)
 
 
@@ -302,7 +302,7 @@ def encode_parts(msg: Any, version: int, head: bytearray | None = None) -> list[
         head: what stands before the message (frame length, header); it becomes the beginning of the first part.
     """
     parts: list[Buffer] = []
-    parts.append(msg._PARTS[version](msg, bytearray() if head is None else head, parts))
+    parts.append(msg._PARTS[version](bytearray() if head is None else head, msg, parts))
     return parts
 
 
@@ -320,20 +320,23 @@ class Codec(Protocol[T]):
 
 
 class _Codec:
-    __slots__ = ("_cls", "_version")
+    """`decode` and `encode_into` are the generated functions themselves, put here when first asked for."""
+
+    __slots__ = ("_cls", "_version", "decode", "encode_into")
 
     def __init__(self, cls: Any, version: int) -> None:
         self._cls = cls
         self._version = version
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("decode", "encode_into"):
+            raise AttributeError(name)
+        made = (self._cls._DECODERS if name == "decode" else self._cls._ENCODERS)[self._version]
+        setattr(self, name, made)
+        return made
+
     def encode(self, msg: Any) -> bytes:
         return encode(msg, self._version)
-
-    def encode_into(self, out: bytearray, msg: Any) -> None:
-        self._cls._ENCODERS[self._version](msg, out)
-
-    def decode(self, buffer: Buffer, pos: int = 0) -> tuple[Any, int]:
-        return cast("tuple[Any, int]", self._cls._DECODERS[self._version](buffer, pos))
 
 
 def codec(cls: type[T], version: int) -> Codec[T]:
@@ -357,7 +360,7 @@ def encode_versioned(rec: Any, version: int) -> bytes:
     """Encodes a record of an internal topic behind its two-byte prefix. Errors as in `encode`."""
     prefix: int | None = rec.PREFIX
     out = bytearray(_PREFIX.pack(version if prefix is None else prefix))
-    rec._ENCODERS[version](rec, out)
+    rec._ENCODERS[version](out, rec)
     return bytes(out)
 
 
