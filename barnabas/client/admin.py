@@ -78,12 +78,16 @@ class ConfigEntry(NamedTuple):
 
 
 class GroupListing(NamedTuple):
+    """One group as ListGroups shows it."""
+
     group_id: str
     protocol_type: str
     state: str
 
 
 class GroupMemberDescription(NamedTuple):
+    """One member of a described group."""
+
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -91,6 +95,8 @@ class GroupMemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
+    """One group as its coordinator describes it."""
+
     group_id: str
     state: str
     protocol_type: str
@@ -99,6 +105,8 @@ class GroupDescription(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
+    """One transactional id as ListTransactions shows it."""
+
     transactional_id: str
     producer_id: int
     state: str

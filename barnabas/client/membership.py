@@ -43,6 +43,8 @@ ASSIGNMENT_VERSION = 0
 
 
 class MemberState(Enum):
+    """Where a member stands between two rebalances."""
+
     UNJOINED = "unjoined"
     JOINING = "joining"
     SYNCING = "syncing"

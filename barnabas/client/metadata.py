@@ -22,6 +22,8 @@ NO_ID = bytes(16)
 
 
 class Broker(NamedTuple):
+    """One live broker and where clients reach it."""
+
     node_id: int
     host: str
     port: int

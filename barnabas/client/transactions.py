@@ -59,6 +59,8 @@ CONCURRENT_BACKOFF_MS = 20  # while the previous transaction completes, its coor
 
 
 class TransactionState(Enum):
+    """States of a producer; VALID_PREVIOUS below is their table."""
+
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
     READY = "ready"
@@ -86,6 +88,8 @@ VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
 
 
 class Step(Enum):
+    """The request that a transition waits for."""
+
     INIT_PRODUCER_ID = "InitProducerId"
     ADD_PARTITIONS = "AddPartitionsToTxn"
     ADD_OFFSETS = "AddOffsetsToTxn"

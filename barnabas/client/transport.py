@@ -47,6 +47,8 @@ _HEADER_CODECS = {version: codec(RequestHeader, version) for version in (1, 2)}
 
 
 class ConnectionState(Enum):
+    """States of one connection."""
+
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
     NEGOTIATING = "negotiating"
