@@ -4,8 +4,8 @@ Driven by: the loop (`get_buffer`, `buffer_updated`, `pause_writing`…) and ans
 Emits: frames to the router in the order of the connection; answers in the order of the requests, one write a wake-up.
 
 No rules of Kafka live here. A request that need not wait is answered inside `buffer_updated`: no task, no future, no queue.
-A request that waits before its effect holds the later ones of its connection and pauses reading; one that waits after its
-effect holds only the order of answers. Held frames are copies: a view lives only during the call that received it.
+A request that waits before its effect holds the later ones of its connection, and reading pauses when a little is held; one
+that waits after its effect holds only the order of answers. Held frames are copies: a view lives only during the call that received it.
 
 Bounds: a frame is refused by its announced length before anything is allocated; a connection gets a fair share of requests a
 wake-up, the rest waits a turn; reading pauses while the peer does not take its answers, while too many requests are
@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 ORDINARY_BUFFER_BYTES: Final = 1024 * 1024  # of a connection, before it counts against the byte budget
 REQUESTS_PER_TURN: Final = 32  # of one connection a wake-up: 2 ms of the loop at most, then others have their turn
+HELD_BYTES_MAX: Final = 64 * 1024  # of frames that wait for an earlier request, before reading pauses
 SWEEP_MS: Final = 5_000  # between looks at which connections are silent
 WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
 
@@ -65,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         "_continue_due",
         "_flush_due",
         "_held",
+        "_held_bytes",
         "_out",
         "_reader",
         "_reading",
@@ -96,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []  # answers to write at the end of this wake-up
         self._slots: deque[_Slot] = deque()  # empty unless an answer waits: then all later ones queue behind it
         self._held: deque[bytes] = deque()  # frames that may not be served yet
+        self._held_bytes = 0
         self._blocked_by: Pending | None = None
         self._client_id: str | None = None
         self._client_id_bytes = b""
@@ -108,6 +111,11 @@ class Connection(asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         return f"{self.client_host}:{self.client_port}"
 
+    def begin(self) -> None:
+        """The node is ready: what waited for that goes on."""
+        if self._blocked_by is self.server.opening:
+            self._unblocked()
+
     # -- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -119,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self.server.on_connected(self)
         if not self.server.serving:
-            self.settle()
+            self._blocked_by = self.server.opening
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The loop's: the client is gone. Requests without an effect so far are dropped."""
@@ -159,6 +167,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if self._blocked_by is not None or self._held or served >= REQUESTS_PER_TURN or self._write_paused:
                 self._held.append(bytes(frame))
+                self._held_bytes += len(frame)
             else:
                 served += 1
                 self._serve(frame)
@@ -287,11 +296,17 @@ class Connection(asyncio.BufferedProtocol):
         """Serves what was held where it may go on, and reads exactly while there is room for more."""
         if self.closed or self._transport is None:
             return
-        free = self._blocked_by is None and not self._write_paused and self.server.serving
+        free = self._blocked_by is None and not self._write_paused
         if free and self._held and not self._continue_due:
             self._continue_due = True
             asyncio.get_running_loop().call_soon(self._continue)
-        reading = free and not self._held and len(self._slots) < INFLIGHT_REQUESTS_MAX and self.server.room_for(self)
+        # While a request blocks, a little is still read: a peer that closes is only seen by who reads.
+        reading = (
+            not self._write_paused
+            and self._held_bytes < HELD_BYTES_MAX
+            and len(self._slots) + len(self._held) < INFLIGHT_REQUESTS_MAX
+            and self.server.room_for(self)
+        )
         if reading != self._reading:
             self._reading = reading
             if reading:
@@ -307,7 +322,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._write_paused:
                 break
             served += 1
-            self._serve(memoryview(self._held.popleft()))
+            frame = self._held.popleft()
+            self._held_bytes -= len(frame)
+            self._serve(memoryview(frame))
         self._turn = False
         if self.closed:
             return
@@ -367,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def reserved_bytes(self) -> int:
         """Bytes held for this connection: the buffer of the frame under construction and the frames not served yet."""
-        return self._reader.allocated_bytes + sum(map(len, self._held))
+        return self._reader.allocated_bytes + self._held_bytes
 
     def _shut(self) -> None:
         if self.closed:
@@ -375,6 +392,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         self._turn = False
         self._held.clear()
+        self._held_bytes = 0
         self._out = []
         self._blocked_by = None
         slots, self._slots = self._slots, deque()
@@ -392,6 +410,7 @@ class Server:
         self.router = router
         self.connections: dict[Connection, None] = {}
         self.serving = False
+        self.opening = Pending(blocks=True)  # what connections wait for that came before the node was ready
         self.request_bytes_max = node.config.get_int("socket.request.max.bytes")
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self._listener: Listener | None = None
@@ -408,8 +427,9 @@ class Server:
         """The node is ready: requests that came meanwhile, and all later ones, are served."""
         self.serving = True
         self._sweep_later()
+        self.opening.resolve(None)
         for connection in list(self.connections):
-            connection.settle()
+            connection.begin()
 
     def abort(self) -> None:
         """Accepts no more and cuts every connection: the node is gone."""
