@@ -35,6 +35,8 @@ class Chaos:
             self.cut_link,
             self.reset_link,
             self.split_brain,
+            self.break_disk,
+            self.set_clock,
         ]
 
     async def run(self, count: int) -> None:
@@ -88,6 +90,24 @@ class Chaos:
         if self.world.rng.randrange(2):
             await self._pause(3.0)
             self.double.kill()
+
+    async def break_disk(self) -> None:
+        """Calls of the broker's disk fail, soon or later, perhaps after half of a write; then the broker is started again."""
+        rng = self.world.rng
+        call = ("pwrite", "sync", "create", "replace", "rename", "remove")[rng.randrange(6)]
+        self.broker.disk_may_fail = True
+        times = None if rng.randrange(2) else 1
+        self.node.disk.fail([call], after=rng.randrange(30), times=times, prefix=bool(rng.randrange(2)))
+        await self._pause(5.0)
+        self.node.kill()  # where it has not given up by itself
+        self.node.disk.heal()
+        self.broker.disk_may_fail = False
+        await self._restart_broker()
+
+    async def set_clock(self) -> None:
+        """The wall clock of a machine jumps, to half an hour off at most: an hour ahead the broker refuses timestamps."""
+        machine = (self.node, self.worker, self.double)[self.world.rng.randrange(3)]
+        machine.clock.skew_ms = self.world.rng.randrange(3_600_000) - 1_800_000
 
     async def _restart_broker(self) -> None:
         await self._pause(5.0 * self.world.rng.randrange(2))

@@ -54,9 +54,17 @@ class Broker:
             "transaction.state.log.num.partitions": "3",
             **settings,
         }
+        self.disk_may_fail = False
         self._ended: asyncio.Future[None] | None = None
 
     async def __call__(self, ports: Ports) -> None:
+        try:
+            await self._serve(ports)
+        except OSError:
+            if not self.disk_may_fail:
+                raise
+
+    async def _serve(self, ports: Ports) -> None:
         self._ended = asyncio.get_running_loop().create_future()
         node = Node(
             BrokerConfig(self.settings),
