@@ -432,13 +432,8 @@ class Fetcher:
             header.producer_id, header.last_offset, transactional=bool(attributes & 0x10)
         ):
             return []
-        topic, partition = state.tp
-        suffix = (topic, partition, header.timestamp_type, header.leader_epoch)
-        new = Record.__new__
-        found = [
-            new(Record, topic, partition, r[0], r[1], suffix[2], r[2], r[3], r[4], suffix[3])
-            for r in decode_records(fetched.records, fetched.position, header)
-        ]
+        tail = (*state.tp, header.timestamp_type, header.leader_epoch)
+        found: list[Record] = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail)
         return found if self._deserializers is None else self._deserialized(found)
 
     def _deserialized(self, records: list[Record]) -> list[Record]:

@@ -35,15 +35,19 @@ class Record(NamedTuple):
     (1, LogAppendTime). `key` and `value` are bytes or None, or what the consumer's deserializers made of them.
     """
 
-    topic: str
-    partition: int
-    offset: int
+    offset: int  # the first five fields are those of protocol.records.Record: its decoder makes this class directly
     timestamp: int
-    timestamp_type: int
     key: Any
     value: Any
     headers: Headers
+    topic: str
+    partition: int
+    timestamp_type: int
     leader_epoch: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 class RecordMetadata(NamedTuple):

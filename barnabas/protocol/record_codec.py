@@ -11,7 +11,7 @@ is allocated. Follows KIP-98 (record format) and KIP-82 (headers).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.errors import RemoteProtocolError
 
@@ -40,7 +40,15 @@ class NewRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-def decode(data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int) -> list[Record]:
+def decode(
+    data: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int,
+    cls: type[tuple[Any, ...]] = Record,
+    tail: tuple[Any, ...] = (),
+) -> list[Any]:
     """The `count` records that fill `data`.
 
     Args:
@@ -49,6 +57,8 @@ def decode(data: bytes, count: int, base_offset: int, base_timestamp: int, appen
         base_offset: offset that the offset deltas count from.
         base_timestamp: timestamp that the timestamp deltas count from, in milliseconds.
         append_time: timestamp of every record where the log assigned it, else -1.
+        cls: the tuple class made of each record; its first fields are those of `Record`.
+        tail: what follows them, the same for every record (a consumer's topic and partition).
 
     Raises:
         RemoteProtocolError: count, lengths and bytes disagree.
@@ -56,67 +66,99 @@ def decode(data: bytes, count: int, base_offset: int, base_timestamp: int, appen
     if count < 0 or count * RECORD_BYTES_MIN > len(data):
         raise RemoteProtocolError(f"batch claims {count} records in {len(data)} bytes")
     try:
-        return _decode(data, count, base_offset, base_timestamp, append_time)
+        return _decode(data, count, base_offset, base_timestamp, append_time, cls, tail)
     except IndexError:
         raise RemoteProtocolError("records end in the middle of a record") from None
 
 
-def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int) -> list[Record]:
-    """Varints of one byte are read inline: most are. IndexError at the end of `data`."""
-    records: list[Record] = []
+def _decode(
+    data: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int,
+    cls: type[tuple[Any, ...]],
+    tail: tuple[Any, ...],
+) -> list[Any]:
+    """Varints of one and two bytes are read inline: most are. In zigzag an odd number is a negative one. IndexError at the end of `data`."""
+    records: list[Any] = []
+    new = tuple.__new__
     size = len(data)
     position = 0
     for _ in range(count):
-        length = data[position]
+        raw = data[position]
         position += 1
-        if length > 127:
-            length, position = _varint_tail(data, position, length)
-        length = (length >> 1) ^ -(length & 1)
-        end = position + length
-        if length < 0 or end > size:
-            raise RemoteProtocolError(f"record of {length} bytes where {size - position} are left")
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = _varint_tail(data, position, raw)
+        end = position + (raw >> 1)
+        if raw & 1 or end > size:
+            raise RemoteProtocolError(f"record of {(raw >> 1) ^ -(raw & 1)} bytes where {size - position} are left")
         position += 1  # attributes of a record: none are defined
 
-        delta = data[position]
+        raw = data[position]
         position += 1
-        if delta > 127:
-            delta, position = _varint_tail(data, position, delta)
-        timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time < 0 else append_time
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = _varint_tail(data, position, raw)
+        timestamp = base_timestamp + ((raw >> 1) ^ -(raw & 1)) if append_time < 0 else append_time
 
-        delta = data[position]
+        raw = data[position]
         position += 1
-        if delta > 127:
-            delta, position = _varint_tail(data, position, delta)
-        offset = base_offset + ((delta >> 1) ^ -(delta & 1))
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = _varint_tail(data, position, raw)
+        offset = base_offset + ((raw >> 1) ^ -(raw & 1))
 
-        length = data[position]
+        key = value = None
+        raw = data[position]
         position += 1
-        if length > 127:
-            length, position = _varint_tail(data, position, length)
-        length = (length >> 1) ^ -(length & 1)
-        key = None
-        if length >= 0:
-            key = data[position : position + length]
-            position += length
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = _varint_tail(data, position, raw)
+        if not raw & 1:
+            start = position
+            position += raw >> 1
+            key = data[start:position]
 
-        length = data[position]
+        raw = data[position]
         position += 1
-        if length > 127:
-            length, position = _varint_tail(data, position, length)
-        length = (length >> 1) ^ -(length & 1)
-        value = None
-        if length >= 0:
-            value = data[position : position + length]
-            position += length
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = _varint_tail(data, position, raw)
+        if not raw & 1:
+            start = position
+            position += raw >> 1
+            value = data[start:position]
 
-        length = data[position]
-        position += 1
         headers: list[tuple[str, bytes | None]] = []
-        if length:
-            headers, position = _decode_headers(data, position - 1, end)
+        if data[position]:
+            headers, position = _decode_headers(data, position, end)
+        else:
+            position += 1
         if position != end:
             raise RemoteProtocolError(f"record ends at byte {position}, its length says {end}")
-        records.append(Record(offset, timestamp, key, value, headers))
+        records.append(new(cls, (offset, timestamp, key, value, headers, *tail)))
     if position != size:
         raise RemoteProtocolError(f"{size - position} bytes follow the {count} records that the batch claims")
     return records

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -229,8 +229,12 @@ def decode_records(
     header: BatchHeader | None = None,
     *,
     size_bytes_max: int = DECOMPRESSED_BYTES_MAX,
-) -> list[Record]:
+    cls: type[tuple[Any, ...]] = Record,
+    tail: tuple[Any, ...] = (),
+) -> list[Any]:
     """The records of the batch at `position`, decompressed, control records included. The checksum is not looked at.
+
+    They are of `Record`, or of another tuple class that begins with its fields and goes on with `tail`.
 
     Raises:
         RemoteProtocolError: the batch is cut off, of another format, larger than `size_bytes_max` when decompressed, or
@@ -247,7 +251,9 @@ def decode_records(
     codec = header.attributes & COMPRESSION_MASK
     data = decompress(codec, packed, size_bytes_max) if codec else bytes(packed)
     append_time = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else -1
-    return record_codec.decode(data, header.record_count, header.base_offset, header.base_timestamp, append_time)
+    return record_codec.decode(
+        data, header.record_count, header.base_offset, header.base_timestamp, append_time, cls, tail
+    )
 
 
 def build_batch(
