@@ -60,11 +60,6 @@ class OffsetIndex:
         )
         return self._positions[index - 1] if index else 0
 
-    def upper_bound(self, position: int) -> int | None:
-        """Last offset of the first indexed batch that begins at or after `position`; None where there is none."""
-        index = bisect_left(self._positions, position)
-        return self._offsets[index] + self.base_offset if index < len(self._offsets) else None
-
     def truncate_to(self, offset: int) -> None:
         """Drops entries of batches that end at or after `offset`."""
         keep = bisect_left(self._offsets, offset - self.base_offset) if offset > self.base_offset else 0

@@ -414,11 +414,6 @@ class PartitionLog:
             return self._tail.read(offset, max_bytes, end_offset, self.log_end_offset, at_least_one)
         return self._segments.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
 
-    def upper_bound_offset(self, found: LogSlice) -> int:
-        """How far Kafka looks for transactions aborted within a slice: to the next index entry, at least to its end."""
-        bound = self._segments.upper_bound_offset(found.first_offset, len(found.records), self.log_end_offset)
-        return max(bound, found.next_offset)
-
     def offset_for_timestamp(self, timestamp: int, *, end_offset: int) -> TimestampOffset | None:
         """The first record below `end_offset` that is as young as `timestamp` or younger."""
         return self._segments.offset_for_timestamp(timestamp, self.log_start_offset, end_offset)

@@ -354,11 +354,6 @@ class Segment:
             return LogSlice(data, base, next_offset)
         return LogSlice(memoryview(data)[:end] if end >= _VIEW_BYTES_MIN else data[:end], base, next_offset)
 
-    def upper_bound(self, offset: int, size: int) -> int | None:
-        """An offset that reading `size` bytes from `offset` stays below, by the index; None where only the segment's end is known."""
-        batch = self.locate(offset)
-        return None if batch is None else self.offset_index.upper_bound(batch.position + size)
-
     def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampOffset | None:
         """The first record from `start_offset` on that is as young as `timestamp` or younger."""
         start = max(start_offset, self.time_index.offset_before(timestamp))

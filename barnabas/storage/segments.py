@@ -68,10 +68,8 @@ class Segments:
         """The segment that holds `offset` (the first, where it lies below all) and those after it."""
         if offset >= self.active.base_offset:
             return [self.active]
-        return self._list[self._index(offset) :]
-
-    def _index(self, offset: int) -> int:
-        return max(0, bisect_right(self._list, offset, key=lambda segment: segment.base_offset) - 1)
+        index = bisect_right(self._list, offset, key=lambda segment: segment.base_offset) - 1
+        return self._list[max(0, index) :]
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool) -> LogSlice:
         """As PartitionLog.read; the offset is within the log. A slice never spans two segments."""
@@ -80,14 +78,6 @@ class Segments:
             if found is not None:
                 return found
         return LogSlice(b"", offset, offset)
-
-    def upper_bound_offset(self, offset: int, size: int, log_end_offset: int) -> int:
-        """As PartitionLog.upper_bound_offset."""
-        index = self._index(offset)
-        bound = self._list[index].upper_bound(offset, size)
-        if bound is not None:
-            return bound
-        return self._list[index + 1].base_offset if index + 1 < len(self._list) else log_end_offset
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """As PartitionLog.aborted_transactions."""

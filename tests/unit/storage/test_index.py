@@ -30,13 +30,6 @@ def test_the_end_of_a_read_is_looked_for_from_the_last_batch_within_both_bounds(
     assert index.position_up_to(10_000, 50) == 0
 
 
-def test_the_upper_bound_is_the_first_entry_at_or_after_a_position() -> None:
-    index = offset_index((109, 0), (119, 500))
-    assert index.upper_bound(1) == 119
-    assert index.upper_bound(500) == 119
-    assert index.upper_bound(501) is None
-
-
 def test_offset_entries_are_eight_bytes_big_endian() -> None:
     assert offset_index((109, 0), (119, 500)).to_bytes() == bytes.fromhex("00000009 00000000 00000013 000001f4")
 

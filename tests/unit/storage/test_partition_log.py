@@ -328,12 +328,6 @@ class TestLookups:
         append(log, plain(timestamp=-1))
         assert log.max_timestamp_offset(1) is None
 
-    def test_the_upper_bound_covers_what_is_read(self, log: PartitionLog) -> None:
-        for offset in range(0, 60, 7):
-            for size in (1, 100, 1000):
-                found = log.read(offset, size, end_offset=60)
-                assert found.next_offset <= log.upper_bound_offset(found) <= 60
-
 
 class TestSegments:
     def test_names_are_kafkas(self, disk: MemoryDisk) -> None:
