@@ -1,0 +1,292 @@
+"""BrokerConfig: Kafka's keys and defaults, server.properties, layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig, Endpoint, parse_properties
+from barnabas.broker.config_entries import broker_entries, cluster_entries, topic_entries
+from barnabas.broker.config_key import ConfigSource
+from barnabas.broker.server_keys import SERVER_KEYS
+from barnabas.broker.topic_config import TOPIC_KEYS, log_config, topic_value, validate_topic_config
+from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
+from barnabas.storage.log_config import LogConfig
+
+KAFKA = json.loads((Path(__file__).parents[2] / "golden" / "metadata" / "config-defaults.json").read_text())
+OURS = {"record.validation"}  # keys that Kafka does not have
+HIDDEN_IN_KAFKA = {"producer.id.expiration.check.interval.ms"}
+OTHER_DEFAULT = {
+    "transaction.two.phase.commit.enable",
+    "metric.reporters",  # a Java class
+}
+NOT_DYNAMIC_HERE = {"listeners", "listener.security.protocol.map"}
+
+
+def test_types_and_defaults_are_kafkas() -> None:
+    differences = []
+    for name, key in SERVER_KEYS.items():
+        if name in OURS | HIDDEN_IN_KAFKA:
+            continue
+        kind, default, read_only = KAFKA["broker"][name]
+        if key.type != kind:
+            differences.append((name, "type", key.type, kind))
+        if key.render(key.default) != default and name not in OTHER_DEFAULT:
+            differences.append((name, "default", key.render(key.default), default))
+        if key.dynamic == read_only and name not in NOT_DYNAMIC_HERE:
+            differences.append((name, "dynamic", key.dynamic, not read_only))
+    assert differences == []
+
+
+def test_topic_keys_are_all_of_kafkas_with_its_defaults_and_synonyms() -> None:
+    config = BrokerConfig()
+    assert set(TOPIC_KEYS) == set(KAFKA["topic"])
+    for entry in topic_entries(config, {}):
+        kind, default, synonym = KAFKA["topic"][entry.name]
+        assert (entry.name, entry.type, entry.value) == (entry.name, kind, default)
+        listed = entry.synonyms[0].name if entry.synonyms else None
+        assert (entry.name, listed) == (entry.name, synonym)
+
+
+@pytest.mark.parametrize(
+    "key", [*SERVER_KEYS.values(), *(entry.key for entry in TOPIC_KEYS.values())], ids=lambda key: key.name
+)
+def test_every_default_passes_its_own_check_and_reads_back(key: Any) -> None:
+    text = key.render(key.default)
+    if text is not None:
+        assert key.parse(text) == key.default
+    assert key.doc.endswith(".")
+
+
+def test_topic_keys_fall_back_on_keys_that_are_there() -> None:
+    for entry in TOPIC_KEYS.values():
+        for synonym in entry.synonyms:
+            assert synonym.name in SERVER_KEYS
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("num.partitions", "0"),
+        ("num.partitions", "1.5"),
+        ("num.partitions", "2147483648"),
+        ("num.partitions", ""),
+        ("log.retention.ms", "9223372036854775808"),
+        ("offsets.topic.replication.factor", "40000"),
+        ("log.cleanup.policy", "delete,shred"),
+        ("compression.type", "rar"),
+        ("auto.create.topics.enable", "yes"),
+        ("log.cleaner.min.cleanable.ratio", "1.1"),
+        ("process.roles", "king"),
+        ("listeners", "127.0.0.1:9092"),
+        ("listeners", "A://h:1,A://h:2"),
+        ("listeners", "A://h:70000"),
+        ("num.partitions", "²"),
+    ],
+)
+def test_values_that_make_no_sense_name_the_key_and_the_value(name: str, text: str) -> None:
+    with pytest.raises(BrokerError) as refused:
+        BrokerConfig({name: text})
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert name in str(refused.value)
+
+
+def test_typed_values() -> None:
+    config = BrokerConfig({"log.cleanup.policy": " delete , compact ", "broker.rack": "r1", "num.partitions": " 7 "})
+    assert config.get_list("log.cleanup.policy") == ("delete", "compact")
+    assert config.get_str("broker.rack") == "r1"
+    assert config.get_int("num.partitions") == 7
+    assert config.get_bool("auto.create.topics.enable") is True
+    assert config.get_float("log.cleaner.min.cleanable.ratio") == 0.5
+    assert config.get_list("log.dirs") == ()
+    assert config.get_str("inter.broker.listener.name") is None
+    with pytest.raises(LocalProtocolError):
+        config.get_int("broker.rack")
+    with pytest.raises(LocalProtocolError):
+        config.get_int("auto.create.topics.enable")
+    with pytest.raises(LocalProtocolError):
+        config.value("no.such.key")
+
+
+def test_unknown_keys_are_kept_apart() -> None:
+    config = BrokerConfig({"my.plugin.key": "x", "num.partitions": "2"})
+    assert config.unknown_keys == ("my.plugin.key",)
+
+
+def test_node_id_from_either_key() -> None:
+    assert BrokerConfig({"node.id": "4"}).node_id == 4
+    assert BrokerConfig({"broker.id": "5"}).node_id == 5
+    assert BrokerConfig({"node.id": "6", "broker.id": "6"}).node_id == 6
+    with pytest.raises(BrokerError):
+        BrokerConfig({"node.id": "6", "broker.id": "7"})
+
+
+def test_listeners() -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "INTERNAL://:9093,PLAINTEXT://[::1]:0",
+            "advertised.listeners": "PLAINTEXT://example.org:443",
+            "listener.security.protocol.map": "INTERNAL:SASL_SSL,PLAINTEXT:PLAINTEXT",
+        }
+    )
+    assert config.listeners == (
+        Endpoint("INTERNAL", "", 9093, "SASL_SSL"),
+        Endpoint("PLAINTEXT", "::1", 0, "PLAINTEXT"),
+    )
+    assert config.listeners[0].security_protocol_id == 3
+    assert config.advertised_listeners == (Endpoint("PLAINTEXT", "example.org", 443),)
+    assert BrokerConfig().advertised_listeners == BrokerConfig().listeners
+
+
+@pytest.mark.parametrize(
+    ("voters", "factor", "min_isr"),
+    [("", 1, 1), ("1@a:1", 1, 1), ("1@a:1,2@b:1", 2, 1), ("1@a:1,2@b:1,3@c:1,4@d:1", 3, 2)],
+)
+def test_internal_topics_fit_the_quorum(voters: str, factor: int, min_isr: int) -> None:
+    config = BrokerConfig({"controller.quorum.voters": voters})
+    assert config.get_int("offsets.topic.replication.factor") == factor
+    assert config.get_int("transaction.state.log.replication.factor") == factor
+    assert config.get_int("transaction.state.log.min.isr") == min_isr
+    asked = BrokerConfig({"controller.quorum.voters": voters, "transaction.state.log.min.isr": "3"})
+    assert asked.get_int("transaction.state.log.min.isr") == 3
+
+
+def test_properties_are_read_as_java_does() -> None:
+    text = "\n".join(
+        [
+            "# a comment",
+            "! another",
+            "",
+            "a=1",
+            "  b : 2",
+            "c 3",
+            "d=one, \\",
+            "   two",
+            r"e\=f = x\ty\u0041",
+            "g",
+            "h==",
+            "a=last wins",
+            r"path=C:\\dir",
+        ]
+    )
+    assert parse_properties(text) == {
+        "a": "last wins",
+        "b": "2",
+        "c": "3",
+        "d": "one, two",
+        "e=f": "x\tyA",
+        "g": "",
+        "h": "=",
+        "path": r"C:\dir",
+    }
+
+
+def test_settings_of_the_command_line_stand_above_the_file() -> None:
+    config = BrokerConfig.from_properties("num.partitions=2\nbroker.rack=file", {"num.partitions": "3"})
+    assert (config.get_int("num.partitions"), config.get_str("broker.rack")) == (3, "file")
+
+
+# -- layers
+
+
+def test_dynamic_settings_stand_above_static_ones_and_go_again() -> None:
+    config = BrokerConfig({"log.retention.ms": "1"})
+    config.reconfigure({"log.retention.ms": "2", "num.partitions": "9", "nope": "x"}, {"log.retention.ms": "3"})
+    assert config.get_int("log.retention.ms") == 3
+    assert config.get_int("num.partitions") == 1  # not dynamic: ignored
+    assert list(config.layers("log.retention.ms")) == [
+        (ConfigSource.DYNAMIC_BROKER, "3"),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, "2"),
+        (ConfigSource.STATIC_BROKER, "1"),
+    ]
+    config.reconfigure({"log.retention.ms": "2"}, {})
+    assert config.get_int("log.retention.ms") == 2
+    config.reconfigure({"log.retention.ms": "no number, by a newer version"}, {})
+    assert config.get_int("log.retention.ms") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 168 * 3_600_000),
+        ({"log.retention.hours": "2"}, 2 * 3_600_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 3 * 60_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.ms": "-1"}, -1),
+    ],
+)
+def test_retention_from_the_finest_unit_that_is_set(settings: dict[str, str], expected: int) -> None:
+    config = BrokerConfig(settings)
+    assert topic_value(config, {}, "retention.ms") == expected
+    assert log_config(config, {}).retention_ms == expected
+    assert log_config(config, {"retention.ms": "77"}).retention_ms == 77
+
+
+def test_log_config_defaults_are_kafkas() -> None:
+    assert log_config(BrokerConfig(), {}) == LogConfig()
+
+
+def test_log_config_follows_topic_and_broker() -> None:
+    config = BrokerConfig(
+        {"log.flush.interval.messages": "1", "record.validation": "full", "message.max.bytes": "1000"}
+    )
+    found = log_config(config, {"cleanup.policy": "compact,delete", "max.message.bytes": "2000"})
+    assert found.cleanup_policy == {"compact", "delete"}
+    assert (found.flush_messages, found.max_message_bytes, found.record_validation) == (1, 2000, "full")
+
+
+def test_validation_says_which_value_is_wrong() -> None:
+    validate_topic_config({"cleanup.policy": "", "retention.ms": " 5 "})
+    with pytest.raises(BrokerError, match=r"Unknown topic config name: message\.format\.version"):
+        validate_topic_config({"message.format.version": "2.0"})
+
+
+# -- what administrators see; the tables are those of Kafka 4.3.1
+
+
+def sources(entries: Any, name: str) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:
+    (found,) = [entry for entry in entries if entry.name == name]
+    return found.value, found.source, [tuple(synonym) for synonym in found.synonyms]
+
+
+def test_synonyms_of_a_topic_key() -> None:
+    config = BrokerConfig({"log.flush.interval.messages": "7"})
+    config.reconfigure({"min.insync.replicas": "2"}, {})
+    entries = list(topic_entries(config, {"min.insync.replicas": "3"}))
+    assert sources(entries, "min.insync.replicas") == (
+        "3",
+        1,
+        [("min.insync.replicas", "3", 1), ("min.insync.replicas", "2", 3), ("min.insync.replicas", "1", 5)],
+    )
+    assert sources(entries, "flush.messages") == (
+        "7",
+        4,
+        [("log.flush.interval.messages", "7", 4), ("log.flush.interval.messages", "9223372036854775807", 5)],
+    )
+    assert sources(entries, "remote.storage.enable") == ("false", 5, [])
+
+
+def test_coarser_units_show_only_behind_the_main_key() -> None:
+    config = BrokerConfig({"log.retention.hours": "100"})
+    assert sources(topic_entries(config, {}), "retention.ms") == ("360000000", 5, [])
+    assert sources(broker_entries(config), "log.retention.ms") == (None, 5, [])
+    (entry,) = [entry for entry in topic_entries(config, {}) if entry.name == "retention.ms"]
+    assert entry.effective_source is ConfigSource.STATIC_BROKER  # what CreateTopics answers
+    config.reconfigure({"log.retention.ms": "777777"}, {})
+    synonyms = [("log.retention.ms", "777777", 3), ("log.retention.hours", "100", 4), ("log.retention.hours", "168", 5)]
+    assert sources(topic_entries(config, {}), "retention.ms") == ("777777", 3, synonyms)
+    assert sources(broker_entries(config), "log.retention.ms") == ("777777", 3, synonyms)
+
+
+def test_unknown_dynamic_keys_are_shown_without_their_value() -> None:
+    config = BrokerConfig()
+    config.reconfigure({}, {"nope": "secret"})
+    assert sources(broker_entries(config), "nope") == (None, 2, [("nope", None, 2)])
+    (entry,) = cluster_entries({"nope": "secret"})
+    assert entry.value is None
+    (entry,) = cluster_entries({"log.retention.ms": "5"})
+    assert (entry.value, entry.source, entry.read_only) == ("5", 3, False)
