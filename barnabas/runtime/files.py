@@ -111,12 +111,14 @@ class DiskFile:
             self._fd = -1
 
     def pin(self) -> int:
-        """Holds the descriptor for a sync. A file closed meanwhile (its segment was deleted) has nothing left to sync: -1."""
-        if self._closed and self._fd < 0:
-            return -1
-        fd = self.descriptor()
-        self.pins += 1
-        return fd
+        """Holds the descriptor for a sync, so that it is not closed under it; -1 where none is open."""
+        if self._fd >= 0:
+            self.pins += 1
+        return self._fd
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def unpin(self) -> None:
         self.pins -= 1
@@ -247,10 +249,10 @@ class FileDisk:
         await done
 
     def sync_now(self, files: Sequence[File]) -> None:
-        pinned, work = self._prepare(files)
+        pinned, covered, work = self._prepare(files)
         try:
             work()
-            for file in pinned:
+            for file in covered:
                 file.created = False
         finally:
             for file in pinned:
@@ -272,11 +274,7 @@ class FileDisk:
 
     def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, self._waiting = self._waiting, []
-        try:
-            pinned, work = self._prepare([file for files, _ in waiting for file in files])
-        except OSError as error:
-            _answer(waiting, error)
-            return
+        pinned, covered, work = self._prepare([file for files, _ in waiting for file in files])
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="barnabas-sync")
         self._syncing = True
@@ -286,44 +284,59 @@ class FileDisk:
             self._syncing = False
             error = None if outcome.cancelled() else outcome.exception()
             for file in pinned:
-                if error is None:
-                    file.created = False
                 file.unpin()
+            if error is None:
+                for file in covered:
+                    file.created = False
             if self._waiting:
                 self._next_round(loop)
             _answer(waiting, error)
 
         round_.add_done_callback(finished)
 
-    def _prepare(self, files: Sequence[File]) -> tuple[list[DiskFile], Callable[[], None]]:
-        """Pins the files' descriptors and returns the blocking work: fsync of each file, then of folders with new names."""
+    def _prepare(self, files: Sequence[File]) -> tuple[list[DiskFile], list[DiskFile], Callable[[], None]]:
+        """The blocking work of a sync: fsync of each file, then of folders with new names.
+
+        Open descriptors are pinned; a file without one is opened for the moment of its fsync, so that a sync of thousands
+        of files stays within the limit. A file that was closed or removed meanwhile has nothing left to sync.
+
+        Returns:
+            The files pinned, all files covered, and the work.
+        """
         pinned: list[DiskFile] = []
+        covered: list[DiskFile] = []
         folders: dict[str, None] = {}
-        descriptors: list[int] = []
-        try:
-            for file in dict.fromkeys(files):
-                if isinstance(file, DiskFile):
-                    fd = file.pin()
-                    if fd < 0:
-                        continue
-                    descriptors.append(fd)
-                    pinned.append(file)
-                    if file.created:
-                        folder = os.path.dirname(f"{self.root}/{file.path}")
-                        folders[folder] = None
-                        folders[os.path.dirname(folder)] = None  # the partition's folder may be as new as its file
-        except OSError:
-            for file in pinned:
-                file.unpin()
-            raise
+        targets: list[int | str] = []
+        for file in dict.fromkeys(files):
+            if not isinstance(file, DiskFile):
+                continue
+            fd = file.pin()
+            if fd >= 0:
+                pinned.append(file)
+                targets.append(fd)
+            elif file.closed:
+                continue
+            else:
+                targets.append(f"{self.root}/{file.path}")
+            covered.append(file)
+            if file.created:
+                folder = os.path.dirname(f"{self.root}/{file.path}")
+                folders[folder] = None
+                folders[os.path.dirname(folder)] = None  # the partition's folder may be as new as its file
 
         def work() -> None:
-            for fd in descriptors:
-                _fsync(fd)
+            for target in targets:
+                if isinstance(target, int):
+                    _fsync(target)
+                else:
+                    _fsync_path(target)
             for folder in folders:
-                _sync_folder(folder)
+                try:
+                    _sync_folder(folder)
+                except FileNotFoundError:
+                    pass  # its topic was deleted meanwhile
 
-        return pinned, work
+        return pinned, covered, work
 
     # -- descriptors ----------------------------------------------------------------------------------------------
 
@@ -364,6 +377,17 @@ def _answer(waiting: list[tuple[Sequence[File], asyncio.Future[None]]], error: B
             done.set_result(None)
         else:
             done.set_exception(error)
+
+
+def _fsync_path(full_path: str) -> None:
+    try:
+        fd = os.open(full_path, _OPEN_FLAGS)
+    except FileNotFoundError:
+        return
+    try:
+        _fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _sync_folder(full_path: str) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,23 @@ def _points_into(fd: str, folder: Path) -> bool:
         return False
 
 
+async def test_a_sync_of_many_files_stays_within_the_limit_of_descriptors(tmp_path: Path) -> None:
+    disk = FileDisk(str(tmp_path), open_files_max=8)
+    files = [disk.open(f"{n}", create=True) for n in range(200)]
+    for file in files:
+        file.pwrite(b"x", 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(fd) for fd in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, hard))
+    try:
+        await disk.sync(files)
+        disk.sync_now(files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not any(file.created for file in files)
+    disk.close()
+
+
 async def test_a_descriptor_is_not_closed_under_a_sync(tmp_path: Path) -> None:
     disk = FileDisk(str(tmp_path), open_files_max=2)
     files = [disk.open(f"{n}", create=True) for n in range(10)]
@@ -82,6 +100,15 @@ async def test_a_failed_fsync_reaches_every_waiter(disk: FileDisk) -> None:
     await disk.sync([good])
     with pytest.raises(OSError, match="Invalid argument"):
         disk.sync_now([bad])
+
+
+async def test_a_folder_removed_meanwhile_has_nothing_to_sync(disk: FileDisk) -> None:
+    disk.mkdir("t-0")
+    files = [disk.open(f"t-0/{n}", create=True) for n in range(2)]
+    files[1].close()
+    disk.remove_tree("t-0")
+    await disk.sync(files)
+    disk.sync_now(files)
 
 
 async def test_a_cancelled_waiter_leaves_the_others_served(disk: FileDisk) -> None:
