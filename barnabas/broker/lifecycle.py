@@ -38,6 +38,7 @@ from barnabas.storage.checkpoints import (
     encode_uuid,
     read_meta_properties,
     take_clean_shutdown,
+    write_clean_shutdown,
     write_meta_properties,
 )
 
@@ -69,6 +70,7 @@ class Lifecycle:
         self.clean = False
         self.broker_epoch = -1
         self.incarnation_id = b""
+        self._previous_broker_epoch: int | None = None
 
     def open_directory(self) -> int | None:
         """Identifies the directory, or makes a new one's identity. To be called with its lock held.
@@ -103,9 +105,9 @@ class Lifecycle:
         except ValueError as error:
             raise WrongDirectory(f"{META_PROPERTIES} has a directory.id that is none: {error}") from error
         node.cluster_id = meta.cluster_id
-        previous_broker_epoch = take_clean_shutdown(node.disk)
-        self.clean = previous_broker_epoch is not None
-        return previous_broker_epoch
+        self._previous_broker_epoch = take_clean_shutdown(node.disk)
+        self.clean = self._previous_broker_epoch is not None
+        return self._previous_broker_epoch
 
     def _new_directory(self, cluster_id: str | None) -> MetaProperties:
         node = self.node
@@ -120,6 +122,11 @@ class Lifecycle:
         )
         write_meta_properties(node.disk, meta)
         return meta
+
+    def give_back(self) -> None:
+        """Undoes `open_directory`: the directory is not for this broker, and nothing was written to its logs."""
+        if self._previous_broker_epoch is not None:
+            write_clean_shutdown(self.node.disk, self._previous_broker_epoch)
 
     # --- coming ---------------------------------------------------------------------------------------------------
 

@@ -100,6 +100,7 @@ class Controller:
         image = builder.image()
         unsupported = unsupported_features(image)
         if unsupported:
+            node.lifecycle.give_back()
             raise UnsupportedFeatures(
                 f"this data directory needs features that this broker does not have: {'; '.join(unsupported)}. "
                 f"Open it with the Apache Kafka that wrote it"
