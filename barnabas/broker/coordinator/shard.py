@@ -144,11 +144,13 @@ class _Phase(Enum):
 class _Write:
     """One decision on its way to the log. Without records it is an answer that waits for those before it."""
 
-    __slots__ = ("answer", "done", "producer", "records", "undos")
+    __slots__ = ("answer", "done", "encoded", "producer", "records", "undos")
 
-    def __init__(self, decision: Decision[Any, Any], done: Callable[[Any], None]) -> None:
+    def __init__(self, decision: Decision[Any, Any], shard: Shard[Any], done: Callable[[Any], None]) -> None:
         self.answer = decision.answer
         self.records = decision.records
+        # Encoded before anything is staged: a record that cannot be written fails its own decision and no other.
+        self.encoded = [shard.encode(record) for record in decision.records]
         self.producer = decision.producer
         self.done = done
         self.undos: list[Undo] = []
@@ -349,10 +351,10 @@ class ShardHost(Generic[S]):
         except BrokerError as error:
             done(error)
             return
-        write = _Write(decision, done)
         if not decision.records and not part.queue and not part.uncommitted:
             done(decision.answer)
             return
+        write = _Write(decision, part.shard, done)
         for record in decision.records:
             write.undos.append(part.shard.stage(record, decision.producer))
         part.queue.append(write)
@@ -386,7 +388,7 @@ class ShardHost(Generic[S]):
         size_max = replica.log.config.max_message_bytes
         at = 0
         while at < len(queue) and part.phase is _Phase.ACTIVE:
-            end, records = _next_batch(part.shard, queue, at, size_max, self._node.clock.now_ms())
+            end, records = _next_batch(queue, at, size_max, self._node.clock.now_ms())
             writes = queue[at:end]
             if records:
                 try:
@@ -451,9 +453,7 @@ class ShardHost(Generic[S]):
             write.done(refusal)
 
 
-def _next_batch(
-    shard: Shard[Any], queue: list[_Write], at: int, size_max: int, now_ms: int
-) -> tuple[int, list[NewRecord]]:
+def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tuple[int, list[NewRecord]]:
     """End of the run of writes from `at` that fit one batch, and its records. Decisions are never split over batches."""
     records: list[NewRecord] = []
     producer: ProducerStamp | None = None
@@ -463,7 +463,7 @@ def _next_batch(
         if write.records:
             if records and (write.producer != producer or write.producer is not None):
                 break
-            encoded = [shard.encode(record) for record in write.records]
+            encoded = write.encoded
             added = sum(len(k) + (len(v) if v is not None else 0) + RECORD_OVERHEAD_BYTES for k, v in encoded)
             if records and size + added > size_max:
                 break
