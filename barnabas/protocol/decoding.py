@@ -24,6 +24,7 @@ from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text,
 
 __all__ = ["DecoderSource"]
 
+STRING_BYTES_MAX = 32_767  # of a compact string too, as in Kafka: records of internal topics have an int16 for it
 _COPY_BYTES_MAX = 4096  # a shorter message is copied to bytes first: slices and single bytes are read faster from bytes
 
 
@@ -54,6 +55,9 @@ class DecoderSource(Source):
         def null(name: str) -> RemoteProtocolError:
             return RemoteProtocolError(f"{where}: {name} must not be null")
 
+        def long_string(name: str, size: int) -> RemoteProtocolError:
+            return RemoteProtocolError(f"{where}: {name} of {size} bytes, at most {STRING_BYTES_MAX} are allowed")
+
         def bad_tag(name: str, size: int, taken: int) -> RemoteProtocolError:
             return RemoteProtocolError(f"{where}: tagged field {name} says {size} bytes and takes {taken}")
 
@@ -67,6 +71,7 @@ class DecoderSource(Source):
             "overlong": overlong,
             "bad_count": bad_count,
             "null": null,
+            "long_string": long_string,
             "bad_tag": bad_tag,
             "Malformed": (struct.error, IndexError, UnicodeDecodeError, OverflowError),
         }
@@ -134,6 +139,8 @@ class DecoderSource(Source):
             self._run.append((wire.code, target))
         elif isinstance(wire, Text):
             self._length("h", compact)
+            if compact:
+                self.line(f" if n > {STRING_BYTES_MAX + 1}: raise long_string({name!r}, n - 1)")
             self._sized(target, name, "str(b[p:e], 'utf-8')", nullable, compact)
         elif isinstance(wire, Blob):
             self._long_length(compact)
@@ -164,7 +171,8 @@ class DecoderSource(Source):
         """Reads a length or count into n: as sent where compact (one more than the number, 0 for null)."""
         if compact:
             self._flush("B", "n")
-            self.line("if n > 127: n, p = rest(b, p, n)")
+            self.line("if n > 127:")
+            self.line(" n, p = rest(b, p, n)")
         else:
             self._flush(classic, "n")
 

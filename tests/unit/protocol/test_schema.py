@@ -17,6 +17,7 @@ from barnabas.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from barnabas.limits import DECODED_ELEMENTS_MAX
 from barnabas.protocol.encoding import BY_REFERENCE_BYTES_MIN
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from barnabas.protocol.messages.groups import HeartbeatRequest
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.internal import (
     GroupMetadataKey,
@@ -430,3 +431,11 @@ def test_produce_by_hand() -> None:
     assert encode(msg, 9) == (
         b"\3tx" + layout.pack(">hi", -1, 1000) + b"\2" + b"\2k" + b"\2" + layout.pack(">ib", 3, 4) + b"abc" + bytes(3)
     )
+
+
+def test_strings_end_at_32767_bytes_in_flexible_versions_too() -> None:
+    longest = "g" * 32_767
+    request = HeartbeatRequest(group_id=longest)
+    assert decode(HeartbeatRequest, encode(request, 4), 4).group_id == longest
+    with pytest.raises(RemoteProtocolError, match="group_id of 32768 bytes"):
+        decode(HeartbeatRequest, encode(HeartbeatRequest(group_id=longest + "g"), 4), 4)
