@@ -32,6 +32,7 @@ __all__ = ["OFFSETS_TOPIC", "GroupCoordinator", "ParkedReply"]
 log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # which no member understands
 TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every sensible max.message.bytes
 
 A = TypeVar("A")
@@ -220,11 +221,12 @@ class GroupCoordinator:
         reply: Reply | None,
         error: BrokerError,
     ) -> None:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if error.code in TOO_LARGE else error.code
         if reply is not None:
-            _parked(reply).refuse(error.code)
+            _parked(reply).refuse(code)
         for decision in decisions:
             for answer in decision.answer:
-                _parked(answer.reply).refuse(error.code)
+                _parked(answer.reply).refuse(code)
             # An assignment could not be stored: its group has to try once more.
             unstable = [
                 r.group_id for r in decision.records if isinstance(r, GroupRecord) and r.value and r.value.members
