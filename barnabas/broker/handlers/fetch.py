@@ -40,6 +40,7 @@ __all__ = ["fetch", "refuse"]
 
 READ_COMMITTED: Final = 1
 FIRST_BY_ID: Final = 13
+UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 _Wanted = dict[PartitionKey, WantedPartition]
 
@@ -91,13 +92,17 @@ class _Fetch:
         total = 0
         self.urgent = False
         out = []
+        unknown = []  # behind all others, as in Kafka
         for key, wanted in self.wanted.items():
             data = self._read_one(wanted, left, at_least_one=total == 0)
+            if data.error_code in UNKNOWN:
+                unknown.append((key, data))
+                continue
             size = len(data.records or b"")
             total += size
             left = max(left - size, 0)
             out.append((key, data))
-        return out, total
+        return out + unknown, total
 
     def _read_one(self, wanted: WantedPartition, left: int, *, at_least_one: bool) -> PartitionData:
         replicas = self.node.replicas
@@ -136,7 +141,7 @@ class _Fetch:
                 partition_index=wanted.partition,
                 error_code=error.code,
                 high_watermark=-1,
-                aborted_transactions=None,
+                aborted_transactions=[] if error.code in UNKNOWN else None,
                 records=b"",
             )
         if part.records:

@@ -116,6 +116,8 @@ def unsupported_api_versions(served: tuple[int, int]) -> ApiVersionsResponse:
 def metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse | Pending:
     """Brokers, and the topics that were asked for."""
     request = call.request
+    if call.version < 12 and any(topic.topic_id != NO_ID or topic.name is None for topic in request.topics or ()):
+        raise BrokerError(ErrorCode.INVALID_REQUEST)  # ids are in requests of version 10 and 11, and mean nothing there
     creates = request.allow_auto_topic_creation and node.config.get_bool("auto.create.topics.enable")
     missing = [
         topic.name
@@ -231,8 +233,9 @@ def describe_cluster(node: Node, call: Call[DescribeClusterRequest]) -> Describe
             ErrorCode.MISMATCHED_ENDPOINT_TYPE
             if request.endpoint_type == CONTROLLERS
             else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
-            + ("CONTROLLER" if request.endpoint_type == CONTROLLERS else str(request.endpoint_type)),
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            if request.endpoint_type == CONTROLLERS
+            else f"Unsupported endpoint type {request.endpoint_type}",
         )
     brokers = node.registered_brokers() if request.include_fenced_brokers else node.live_brokers()
     return DescribeClusterResponse(
@@ -265,9 +268,7 @@ def describe_topic_partitions(
     """Topics by name, in pages of partitions (KIP-966)."""
     request = call.request
     image = node.image
-    limit = min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit"))
-    if limit <= 0:
-        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    limit = max(min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit")), 1)
     asked = {topic.name for topic in request.topics}
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -284,7 +285,11 @@ def describe_topic_partitions(
         topic = image.topic(name)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=code, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+                )
+            )
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         page = list(enumerate(topic.partitions))[first : first + limit]

@@ -66,10 +66,14 @@ def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> ListOffsetsRespo
     for topic in request.topics:
         answers = []
         for one in topic.partitions:
+            times = named[topic.name, one.partition_index]
+            if not times:
+                continue  # named before: Kafka answers it once
             answer = ListOffsetsPartitionResponse(partition_index=one.partition_index)
             answers.append(answer)
             try:
-                if named[topic.name, one.partition_index] > 1:
+                if times > 1:
+                    named[topic.name, one.partition_index] = 0
                     raise BrokerError(ErrorCode.INVALID_REQUEST)
                 if one.timestamp < 0 and call.version < _SINCE.get(one.timestamp, 2**15):
                     raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)

@@ -334,7 +334,8 @@ def _append(
                     answer.log_start_offset = replica.log.log_start_offset
             else:
                 answer.base_offset = info.base_offset
-                answer.log_append_time_ms = info.log_append_time_ms
+                # Kafka answers a duplicate with the time of the original, whoever set it.
+                answer.log_append_time_ms = info.max_timestamp if info.duplicate else info.log_append_time_ms
                 answer.log_start_offset = info.log_start_offset
                 if acks == ACKS_ALL and replica.high_watermark <= info.last_offset:
                     waiting.append((batch, info.last_offset + 1))
