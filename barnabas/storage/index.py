@@ -47,18 +47,21 @@ class OffsetIndex:
         self._offsets.append(relative)
         self._positions.append(position)
 
-    def position_before(self, offset: int) -> int:
-        """A position at or before the batch that holds `offset`, at a batch's beginning; 0 where no entry is older."""
+    def entry_before(self, offset: int) -> tuple[int, int]:
+        """(last offset, position) of a batch at or before the one that holds `offset`; (-1, 0) where no entry is older."""
         index = bisect_right(self._offsets, offset - self.base_offset) - 1 if offset >= self.base_offset else -1
-        return self._positions[index] if index >= 0 else 0
+        return self._entry(index)
 
-    def position_up_to(self, position: int, end_offset: int) -> int:
-        """The largest indexed position ≤ `position` whose batch ends below `end_offset`; 0 where there is none."""
+    def entry_up_to(self, position: int, end_offset: int) -> tuple[int, int]:
+        """The last entry at or below `position` whose batch ends below `end_offset`; (-1, 0) where there is none."""
         index = min(
             bisect_right(self._positions, position),
             bisect_left(self._offsets, max(0, end_offset - self.base_offset)),
         )
-        return self._positions[index - 1] if index else 0
+        return self._entry(index - 1)
+
+    def _entry(self, index: int) -> tuple[int, int]:
+        return (self.base_offset + self._offsets[index], self._positions[index]) if index >= 0 else (-1, 0)
 
     def truncate_to(self, offset: int) -> None:
         """Drops entries of batches that end at or after `offset`."""

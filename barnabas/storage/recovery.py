@@ -151,7 +151,7 @@ def rebuild_producers(
             continue
         if state.end_offset >= end_offset:
             break
-        for batch in walk(segment.file, segment.offset_index.position_before(state.end_offset), segment.size):
+        for batch in walk(segment.file, segment.seek(state.end_offset), segment.size):
             if batch.base_offset >= end_offset:
                 break
             if batch.last_offset >= state.end_offset:
@@ -217,7 +217,7 @@ def _first_suspect(segments: list[Segment], clean: bool, recovery_point: int) ->
         for index, segment in enumerate(segments):
             end = 0
             if index == len(segments) - 1:
-                for batch in walk(segment.file, segment.offset_index.position_before(2**62), segment.size):
+                for batch in walk(segment.file, segment.seek(2**62), segment.size):
                     end = batch.position + batch.size
                 if end != segment.size:
                     return index  # the mark of a clean stop was wrong about it

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.ports import Buffer, Disk, File
-from barnabas.protocol.records import HEADER_SIZE, NO_TIMESTAMP, decode_records
+from barnabas.protocol.records import HEADER_SIZE, MAGIC, NO_TIMESTAMP, decode_records
 from barnabas.storage.aborted import AbortedTransaction, decode_aborted, encode_aborted
 from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from barnabas.storage.log_config import LogConfig
@@ -48,6 +48,12 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+def _ends_with(data: bytes, position: int, last_offset: int) -> bool:
+    """Whether a batch of magic 2 begins there that ends with that offset."""
+    base, _, _, magic, _, _, delta, *_ = HEADER.unpack_from(data, position)
+    return bool(magic == MAGIC and base + delta == last_offset)
+
+
 class Segment:
     """A segment, open for reading, and the last one of a log for appending.
 
@@ -60,6 +66,7 @@ class Segment:
 
     __slots__ = (
         "_aborted",
+        "_built",
         "_bytes_since_index",
         "_disk",
         "_file",
@@ -92,6 +99,9 @@ class Segment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
+        self._built = (
+            False  # the indexes were made by this process; those of a file are held against the log at each use
+        )
         self._hints: dict[int, int] = {}  # offset -> position of its batch
         self._torn = False  # a failed write may have left bytes beyond `size`
 
@@ -165,6 +175,7 @@ class Segment:
             time_index = TimeIndex.from_bytes(self.base_offset, time_data)
             if offset_index is not None and time_index is not None and (len(time_index) or not self.size):
                 self._offset_index, self._time_index = offset_index, time_index
+                self._built = False
                 self.max_timestamp, self._max_timestamp_offset = time_index.last
                 return
         self.rebuild_indexes()
@@ -180,6 +191,7 @@ class Segment:
         """Forgets both indexes and the aborted list, before the batches are noted anew."""
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
+        self._built = True
         if not keep_aborted:
             self._aborted = []
         self.max_timestamp = self.first_timestamp = NO_TIMESTAMP
@@ -271,7 +283,7 @@ class Segment:
 
     def truncate_to(self, offset: int) -> int:
         """Cuts off the batch that holds `offset` and all after it. Returns the end offset that is left."""
-        self._cut(self.offset_index.position_before(offset), offset)
+        self._cut(self.seek(offset), offset)
         return self.next_offset()
 
     def _cut(self, position: int, offset: int) -> None:
@@ -289,24 +301,34 @@ class Segment:
         self._aborted = [entry for entry in self.aborted if entry.last_offset < offset]
         # The largest timestamp may have been in what was cut off.
         self.max_timestamp, self._max_timestamp_offset = self.time_index.last
-        for batch in walk(self.file, self.offset_index.position_before(offset), self.size):
+        for batch in walk(self.file, self.seek(offset), self.size):
             if batch.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self._max_timestamp_offset = batch.max_timestamp, batch.last_offset
         if not position:
             self.first_timestamp = NO_TIMESTAMP
+
+    def seek(self, offset: int) -> int:
+        """Position of a batch at or before the one that holds `offset`. An index that points beside a batch is made anew."""
+        last_offset, position = self.offset_index.entry_before(offset)
+        if position and not self._built:
+            header = self.file.pread(HEADER_SIZE, position)
+            if len(header) < HEADER_SIZE or not _ends_with(header, 0, last_offset):
+                self.rebuild_indexes()
+                return self.seek(offset)
+        return position
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def next_offset(self) -> int:
         """The offset after its last batch."""
         end = self.base_offset
-        for batch in walk(self.file, self.offset_index.position_before(2**62), self.size):
+        for batch in walk(self.file, self.seek(2**62), self.size):
             end = batch.last_offset + 1
         return end
 
     def locate(self, offset: int) -> StoredBatch | None:
         """The first batch that ends at or after `offset`."""
-        for batch in walk(self.file, self.offset_index.position_before(offset), self.size):
+        for batch in walk(self.file, self.seek(offset), self.size):
             if batch.last_offset >= offset:
                 return batch
         return None
@@ -335,11 +357,12 @@ class Segment:
                 return LogSlice(b"", offset, offset)
             data = self.file.pread(length + LENGTH_OVERHEAD, position)
         # Batches are whole up to an indexed position: headers are walked only from the last one on.
-        end = self.offset_index.position_up_to(position + len(data) - HEADER_SIZE, end_offset) - position
-        next_offset = base
-        if end > 0:
+        last_offset, end = self.offset_index.entry_up_to(position + len(data) - HEADER_SIZE, end_offset)
+        end -= position
+        if end > 0 and (self._built or _ends_with(data, end, last_offset)):
             next_offset = HEADER.unpack_from(data, end)[0]
         else:
+            next_offset = base
             end = 0
         while end + HEADER_SIZE <= len(data):
             batch_base, length, _, _, _, _, delta, *_ = HEADER.unpack_from(data, end)
@@ -357,7 +380,7 @@ class Segment:
     def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampOffset | None:
         """The first record from `start_offset` on that is as young as `timestamp` or younger."""
         start = max(start_offset, self.time_index.offset_before(timestamp))
-        for batch in walk(self.file, self.offset_index.position_before(start), self.size):
+        for batch in walk(self.file, self.seek(start), self.size):
             if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
                 continue
             for record in decode_records(self.file.pread(batch.size, batch.position)):

@@ -17,17 +17,17 @@ def offset_index(*entries: tuple[int, int], base: int = 100) -> OffsetIndex:
 
 def test_an_offset_is_looked_for_from_the_last_batch_that_ends_at_or_before_it() -> None:
     index = offset_index((109, 0), (119, 500), (139, 900))
-    found = [index.position_before(offset) for offset in (0, 100, 108, 109, 118, 119, 138, 139, 10_000)]
+    found = [index.entry_before(offset)[1] for offset in (0, 100, 108, 109, 118, 119, 138, 139, 10_000)]
     assert found == [0, 0, 0, 0, 0, 500, 500, 900, 900]
 
 
 def test_the_end_of_a_read_is_looked_for_from_the_last_batch_within_both_bounds() -> None:
     index = offset_index((109, 0), (119, 500), (139, 900))
-    assert index.position_up_to(899, 10_000) == 500
-    assert index.position_up_to(900, 10_000) == 900
-    assert index.position_up_to(10_000, 139) == 500  # the batch at 900 ends at the bound: part of it may lie beyond
-    assert index.position_up_to(10_000, 140) == 900
-    assert index.position_up_to(10_000, 50) == 0
+    assert index.entry_up_to(899, 10_000) == (119, 500)
+    assert index.entry_up_to(900, 10_000) == (139, 900)
+    assert index.entry_up_to(10_000, 139) == (119, 500)  # the batch at 900 ends at the bound: part of it may lie beyond
+    assert index.entry_up_to(10_000, 140) == (139, 900)
+    assert index.entry_up_to(10_000, 50) == (-1, 0)
 
 
 def test_offset_entries_are_eight_bytes_big_endian() -> None:
