@@ -20,6 +20,7 @@ from typing import Any
 
 from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.errors import (
+    BrokerUnreachable,
     ClientClosed,
     CommitFailed,
     IllegalState,
@@ -433,7 +434,9 @@ class Consumer:
     def resume(self, *partitions: TopicPartition) -> None:
         """Ends a pause."""
         for tp in partitions:
-            self._state(tp).paused = False
+            state = self._state(tp)
+            state.paused = False
+            state.hurried = True
         self._wake()
 
     def paused(self) -> set[TopicPartition]:
@@ -657,6 +660,11 @@ class Consumer:
             self._resolver = self._cluster.scope.start(self._resolve(), name="positions")
         for fetch in fetcher.next_fetches(now, self._ready):
             self._send_fetch(fetch, now)
+        for node_id in fetcher.interrupts:
+            connection = self._cluster.connection(node_id, Purpose.FETCH)
+            if connection is not None:
+                connection.drop(BrokerUnreachable("given up for a more urgent fetch"), at_fault=False)
+        fetcher.interrupts.clear()
         if fetcher.metadata_wanted:
             fetcher.metadata_wanted = False
             self._cluster.want_update()

@@ -39,6 +39,7 @@ from barnabas.protocol.records import (
 __all__ = ["FetchConfig", "Fetcher", "InFlightFetch", "PartitionState", "Reset"]
 
 _WAIT_WITH_FULL_BUFFERS_MS = 20  # how long a fetch may hold up partitions that it leaves out because they have enough
+_INTERRUPT_AFTER_MS = 10  # an answer that has something to tell has come by then
 _NEVER = 1 << 62  # not fetched again before a seek
 
 Deserializer = Callable[[Any], Any]
@@ -90,6 +91,7 @@ class PartitionState:
         "fetch_offset",
         "fetching",
         "high_watermark",
+        "hurried",
         "index",
         "last_stable_offset",
         "log_start_offset",
@@ -109,6 +111,9 @@ class PartitionState:
         self.age = 0  # raised whenever what is on its way no longer fits
         self.paused = False
         self.fetching = False
+        self.hurried = (
+            True  # moved since the last fetch: it should not wait behind one that is waiting for news elsewhere
+        )
         self.not_before_ms = 0
         self.high_watermark = -1  # −1 until the first answer
         self.last_stable_offset = -1
@@ -127,6 +132,7 @@ class PartitionState:
     def move(self, position: int | None, reset: str | None = None) -> None:
         """Sets the position anew; what was fetched is dropped."""
         self.age += 1
+        self.hurried = True
         self.not_before_ms = 0
         self.position = position
         self.safe_position = position
@@ -171,7 +177,9 @@ class Fetcher:
             None if key_deserializer is None and value_deserializer is None else (key_deserializer, value_deserializer)
         )
         self._sessions: dict[int, FetchSession] = {}
-        self._busy: dict[int, None] = {}  # nodes with a fetch on its way
+        self.interrupts: list[int] = []  # nodes whose fetch on its way should be given up, for the shell to take
+        self._busy: dict[int, int] = {}  # nodes with a fetch on its way → when it was sent
+        self._interrupted: dict[int, None] = {}
         self._turns: dict[PartitionState, None] = {}  # partitions with something to take, next first
         self._buffered_bytes = 0
         self._wake_ms: int | None = None
@@ -214,13 +222,15 @@ class Fetcher:
         if self._buffered_bytes >= config.fetch_max_bytes:
             return []
         for tp, state in self.partitions.items():
-            if state.fetching or state.paused or state.position is None:
+            if state.paused or state.position is None or (state.fetching and not state.hurried):
                 continue
             node_id = leaders.get(tp, -1)
             if node_id < 0:
                 self.metadata_wanted = True
                 continue
             if node_id in self._busy:
+                if state.hurried:
+                    self._interrupt(node_id, now_ms)
                 continue
             if state.buffered_bytes >= config.max_partition_fetch_bytes:
                 held_up[node_id] = None
@@ -231,7 +241,7 @@ class Fetcher:
                 continue
             wanted.setdefault(node_id, {})[tp] = state.fetch_offset
         return [
-            self._fetch(node_id, partitions, node_id in held_up)
+            self._fetch(node_id, partitions, now_ms, node_id in held_up)
             for node_id, partitions in wanted.items()
             if ready(node_id)
         ]
@@ -243,6 +253,7 @@ class Fetcher:
     def on_unsent(self, fetch: InFlightFetch) -> None:
         """The request could not be handed to a connection."""
         self._busy.pop(fetch.node_id, None)
+        self._interrupted.pop(fetch.node_id, None)
         session = self._sessions.get(fetch.node_id)
         if session is not None:
             session.restart()
@@ -251,7 +262,10 @@ class Fetcher:
 
     def on_failure(self, fetch: InFlightFetch, error: KafkaError, now_ms: int) -> None:
         """No answer came."""
+        interrupted = fetch.node_id in self._interrupted
         self.on_unsent(fetch)
+        if interrupted:
+            return
         self.metadata_wanted = True
         for tp, state in self._current(fetch):
             state.not_before_ms = now_ms + self.config.retry_backoff_ms
@@ -265,6 +279,7 @@ class Fetcher:
     def on_answer(self, fetch: InFlightFetch, response: FetchResponse, now_ms: int) -> None:
         """Takes an answer. Its buffers are kept until their records are taken."""
         self._busy.pop(fetch.node_id, None)
+        self._interrupted.pop(fetch.node_id, None)
         states = dict(self._current(fetch))
         for state in states.values():
             state.fetching = False
@@ -457,7 +472,17 @@ class Fetcher:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _fetch(self, node_id: int, partitions: dict[TopicPartition, int], held_up: bool) -> InFlightFetch:
+    def _interrupt(self, node_id: int, now_ms: int) -> None:
+        """A fetch that has brought nothing for a while waits for news of other partitions: it is given up for one that moved."""
+        due_ms = self._busy[node_id] + _INTERRUPT_AFTER_MS
+        if due_ms > now_ms:
+            if self._wake_ms is None or due_ms < self._wake_ms:
+                self._wake_ms = due_ms
+        elif node_id not in self._interrupted:
+            self._interrupted[node_id] = None
+            self.interrupts.append(node_id)
+
+    def _fetch(self, node_id: int, partitions: dict[TopicPartition, int], now_ms: int, held_up: bool) -> InFlightFetch:
         config = self.config
         session = self._sessions.get(node_id)
         if session is None:
@@ -470,11 +495,12 @@ class Fetcher:
         request.max_bytes = config.fetch_max_bytes
         request.isolation_level = 1 if config.read_committed else 0
         request.rack_id = config.rack_id
-        self._busy[node_id] = None
+        self._busy[node_id] = now_ms
         ages = {}
         for tp in partitions:
             state = self.partitions[tp]
             state.fetching = True
+            state.hurried = False
             ages[tp] = state.age
         return InFlightFetch(node_id, request, version_max, ages)
 

@@ -438,9 +438,9 @@ class Connection:
             self._retry_timer.cancel()
         self._lost(BrokerUnreachable("the client was closed", broker=self.core.node_id))
 
-    def drop(self, error: KafkaError) -> None:
-        """Gives the present connection up; another is made when one is needed."""
-        self._lost(error)
+    def drop(self, error: KafkaError, *, at_fault: bool = True) -> None:
+        """Gives the present connection up; another is made when one is needed, at once where the broker is not at fault."""
+        self._lost(error, at_fault=at_fault)
 
     # -- from the socket -----------------------------------------------------------------------------------------------
 
@@ -499,7 +499,7 @@ class Connection:
         if parts and socket is not None and socket.transport is not None and not socket.transport.is_closing():
             socket.transport.writelines(parts)
 
-    def _lost(self, error: KafkaError) -> None:
+    def _lost(self, error: KafkaError, *, at_fault: bool = True) -> None:
         socket, self._socket = self._socket, None
         self._unwritten = []
         if self._timer is not None:
@@ -509,12 +509,13 @@ class Connection:
             socket.detach()
         if self.core.state is ConnectionState.DISCONNECTED:
             return
-        self.error = error
-        pause = min(self._backoff_ms * 2**self._failures, self._backoff_max_ms) * (0.8 + 0.4 * self._rng.random())
-        self._failures = min(self._failures + 1, 10)
-        self._retry_at_ms = self._clock.monotonic_ms() + int(pause)
-        if self.core.state is not ConnectionState.CLOSED:
-            self._retry_timer = asyncio.get_running_loop().call_later((int(pause) + 1) / 1000, self._on_change)
+        if at_fault:
+            self.error = error
+            pause = min(self._backoff_ms * 2**self._failures, self._backoff_max_ms) * (0.8 + 0.4 * self._rng.random())
+            self._failures = min(self._failures + 1, 10)
+            self._retry_at_ms = self._clock.monotonic_ms() + int(pause)
+            if self.core.state is not ConnectionState.CLOSED:
+                self._retry_timer = asyncio.get_running_loop().call_later((int(pause) + 1) / 1000, self._on_change)
         self.core.versions_answer = None
         self.core.on_lost(error)
         self._on_change()
