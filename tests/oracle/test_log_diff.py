@@ -427,6 +427,10 @@ def play(address: str, script: Callable[[Script], None], topic: str, configs: di
     try:
         played.wire.create_topic(topic, 1, **configs)
         played.wire.find_coordinator("any", 1)
+        deadline = time.monotonic() + 30
+        while played.wire.fetch(topic, 0, 0).error_code:  # metadata may name a leader that does not know of it yet
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         script(played)
     finally:
         played.wire.close()
