@@ -97,9 +97,7 @@ def load(
         epochs.clear()
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
-    for offset in snapshot_offsets(disk, directory):
-        if offset > end_offset:
-            disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    _drop_stray_snapshots(disk, directory, {segment.base_offset for segment in segments}, end_offset)
     if suspect >= len(segments) or producers.end_offset != end_offset:
         rebuild_producers(disk, directory, segments, producers, config, now_ms, start_offset, end_offset)
     recovered_to = end_offset if clean and suspect >= len(segments) else min(recovery_point, end_offset)
@@ -120,6 +118,15 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
         for name in disk.listdir(directory)
         if name.endswith(SNAPSHOT_SUFFIX) and name[: -len(SNAPSHOT_SUFFIX)].isdigit()
     ]
+
+
+def _drop_stray_snapshots(disk: Disk, directory: str, bases: set[int], end_offset: int) -> None:
+    """Keeps the snapshots of segments and the newest one, which a clean stop wrote; none above the log end."""
+    offsets = snapshot_offsets(disk, directory)
+    newest = max((offset for offset in offsets if offset <= end_offset), default=-1)
+    for offset in offsets:
+        if offset != newest and (offset > end_offset or offset not in bases):
+            disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
 
 
 def rebuild_producers(

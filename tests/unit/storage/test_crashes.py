@@ -143,6 +143,43 @@ def test_a_kill_at_every_call_loses_nothing_that_was_appended() -> None:
         check_recovered(disk, model)
 
 
+def _shrinking(disk: MemoryDisk, starts: list[int]) -> None:
+    """A log that loses its oldest segments, while it is written."""
+    config = small_segments(500, retention_ms=1_000, file_delete_delay_ms=3_000)
+    log = open_log(disk, config)
+    for n in range(30):
+        append(log, plain(2, timestamp=NOW + n * 100))
+        disk.sync_now(log.unsynced_files())
+        log.mark_synced(log.log_end_offset)
+        log.apply_retention(NOW + n * 100, log.log_end_offset)
+        starts.append(log.log_start_offset)
+        starts.append(log.log_end_offset)
+
+
+def test_power_loss_while_segments_are_deleted() -> None:
+    disk = MemoryDisk()
+    starts: list[int] = []
+    _shrinking(disk, starts)
+    assert starts[-2] > 20
+    for index in range(disk.calls):
+        for seed in (None, index):
+            disk = MemoryDisk()
+            disk.fail(
+                ("pwrite", "truncate", "create", "rename", "remove", "replace", "mkdir", "sync"),
+                after=index,
+                times=None,
+            )
+            starts = [0, 0]
+            with pytest.raises(OSError, match="output error"):
+                _shrinking(disk, starts)
+            disk.crash(None if seed is None else Draws(seed))
+            log = open_log(disk, CONFIG)
+            assert log.log_end_offset >= starts[-1]
+            assert values(log, log.log_start_offset) == list(range(log.log_start_offset, log.log_end_offset))
+            assert log.log_end_offset - log.log_start_offset > 8 or log.log_start_offset == 0
+            assert not [name for name in disk.listdir("t-0") if name.endswith(".deleted")]
+
+
 def test_crashes_one_after_another() -> None:
     for seed in range(40):
         rng = random.Random(seed)

@@ -75,6 +75,18 @@ class TestCleanStop:
         assert described(again) == before
         assert again.recovery_point == again.log_end_offset
 
+    def test_snapshots_of_earlier_stops_do_not_pile_up(self, disk: MemoryDisk) -> None:
+        log = written(disk)
+        for n in range(4):
+            log.close()
+            log = open_log(disk, SMALL, clean=True)
+            append(log, plain(), leader_epoch=3 + n)
+        log.close()
+        bases = {name[:20] for name in segments(disk)}
+        strays = [name for name in disk.listdir("t-0") if name.endswith(".snapshot") and name[:20] not in bases]
+        assert len(strays) <= 2  # the newest, and the one it was opened with
+        assert strays[-1] == f"{log.log_end_offset:020d}.snapshot"
+
     def test_a_mark_that_lies_is_found_out(self, disk: MemoryDisk) -> None:
         log = written(disk)
         log.close()
