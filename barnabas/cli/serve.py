@@ -14,11 +14,14 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from barnabas.errors import BarnabasError, BrokerError
+
+if TYPE_CHECKING:
+    from barnabas.broker.config import BrokerConfig
 
 __all__ = ["serve"]
 
@@ -34,7 +37,7 @@ def serve(
     listen: str | None = None,
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
-    log_level: str = "warning",
+    log_level: Literal["debug", "info", "warning", "error"] = "warning",
 ) -> None:
     """Start one broker and serve until SIGTERM.
 
@@ -65,20 +68,20 @@ def serve(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        settings = _settings(data, node_id, listen, config, set_)
+        broker_config = _config(data, node_id, listen, config, set_)
         data.mkdir(parents=True, exist_ok=True)
     except (BrokerError, OSError, ValueError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     from barnabas.runtime.loop import run
 
-    raise SystemExit(run(_serve(settings, data)))
+    raise SystemExit(run(_serve(broker_config, data)))
 
 
-def _settings(
+def _config(
     data: Path, node_id: int | None, listen: str | None, config: Path | None, assignments: tuple[str, ...]
-) -> dict[str, str]:
-    from barnabas.broker.config import parse_properties
+) -> BrokerConfig:
+    from barnabas.broker.config import BrokerConfig, parse_properties
 
     settings = parse_properties(config.read_text()) if config is not None else {}
     for assignment in assignments:
@@ -96,11 +99,10 @@ def _settings(
             raise ValueError(f"--listen {listen}: write HOST:PORT, e.g. --listen 127.0.0.1:9092")
         settings["listeners"] = f"PLAINTEXT://{host}:{port}"
     settings["log.dirs"] = str(data)
-    return settings
+    return BrokerConfig(settings)
 
 
-async def _serve(settings: dict[str, str], data: Path) -> int:
-    from barnabas.broker.config import BrokerConfig
+async def _serve(config: BrokerConfig, data: Path) -> int:
     from barnabas.broker.node import Node
     from barnabas.runtime.clock import SystemClock
     from barnabas.runtime.files import FileDisk
@@ -115,7 +117,6 @@ async def _serve(settings: dict[str, str], data: Path) -> int:
             ended.set_result(code)
 
     try:
-        config = BrokerConfig(settings)
         for key in config.unknown_keys:
             log.warning("configuration key %s has no meaning here and is ignored", key)
         node = Node(
