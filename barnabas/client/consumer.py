@@ -3,8 +3,8 @@
 Driven by: `getmany`, `getone`, `async for`; the cluster's changes; Fetch answers; timers.
 Emits: records, commits, rebalance callbacks.
 
-`_pump` sends what the fetcher wants, as in the producer; polls only take what is there and wait for changes, so a cancelled
-poll has taken nothing. Automatic commits cover what earlier polls returned, never what the present one does: a record
+`reader` sends what the fetcher wants; polls only take what is there and wait for changes, so a cancelled poll has taken
+nothing. Automatic commits cover what earlier polls returned, never what the present one does: a record
 counts as processed when its taker comes back for the next. Separate connections for fetches and for the coordinator.
 Follows KIP-98 (read_committed), KIP-227 (sessions), KIP-447, KIP-62; Kafka's client where they leave a choice.
 """
@@ -18,20 +18,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from barnabas.client.cluster import Cluster, Purpose
+from barnabas.client.cluster import Cluster
+from barnabas.client.commits import AutoCommit
 from barnabas.client.errors import (
-    BrokerUnreachable,
     ClientClosed,
     CommitFailed,
     IllegalState,
-    KafkaError,
-    NoOffsetForPartition,
     RequestTimedOut,
 )
-from barnabas.client.fetching import FetchConfig, Fetcher, InFlightFetch, PartitionState, Reset
+from barnabas.client.fetching import FetchConfig, Fetcher, PartitionState, Reset
 from barnabas.client.group import Group, RebalanceListener
 from barnabas.client.membership import GroupMember
 from barnabas.client.offsets import EARLIEST, LATEST, commit_offsets, committed_offsets, list_offsets
+from barnabas.client.reader import Reader
 from barnabas.client.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -39,9 +38,8 @@ from barnabas.client.types import (
     Record,
     TopicPartition,
 )
-from barnabas.errors import ErrorCode, LocalProtocolError
+from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng
-from barnabas.protocol.messages.fetch import FetchResponse
 
 __all__ = ["Consumer"]
 
@@ -143,9 +141,15 @@ class Consumer:
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
         )
+        self._reader = Reader(self._cluster, self._fetcher, lambda: self.group_metadata() if self.group_id else None)
         self.group_id = group_id
         self._max_poll_records = max_poll_records
-        self._auto_commit_ms = auto_commit_interval_ms if enable_auto_commit and group_id is not None else None
+        self._auto_commit = AutoCommit(
+            self._cluster,
+            self._fetcher,
+            auto_commit_interval_ms if enable_auto_commit and group_id is not None else None,
+            self._commit,
+        )
         self._listener = listener or RebalanceListener()
         self._member: GroupMember | None = None
         self._group: Group | None = None
@@ -162,16 +166,8 @@ class Consumer:
         self._pattern: re.Pattern[str] | None = None
         self._assigned_by_hand = False
         self._started = False
-        self._closed = False
-        self._pump_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-        self._resolver: asyncio.Task[None] | None = None
-        self._committer: asyncio.Task[None] | None = None
-        self._commit_at_ms = 0
         self._returned: list[PartitionState] = []  # whose records the last poll returned
         self._current: PartitionState | None = None  # the partition that `async for` is in
-        self._loop: asyncio.AbstractEventLoop | None = None
         if topics:
             self.subscribe(topics)
 
@@ -185,31 +181,29 @@ class Consumer:
         """
         if self._started:
             return
-        if self._closed:
+        if self._reader.closed:
             raise ClientClosed("the consumer was closed; make a new one")
         self._started = True
-        self._loop = asyncio.get_running_loop()
+        self._reader.start()
         try:
             await self._cluster.start()
         except BaseException:
-            await self._shut()
+            await self._reader.close()
             raise
-        self._commit_at_ms = self._clock.monotonic_ms() + (self._auto_commit_ms or 0)
         self._on_cluster_change()
 
     async def stop(self) -> None:
         """Commits (where automatic), leaves the group, closes the connections."""
-        if self._closed:
+        if self._reader.closed:
             return
         try:
             if self._started and not self._cluster.closed:
                 self._settle_returned()
-                if self._auto_commit_ms is not None:
-                    await self._commit_quietly()
+                await self._auto_commit.now()
                 if self._group is not None:
                     await self._group.leave("the consumer is being closed")
         finally:
-            await self._shut()
+            await self._reader.close()
 
     close = stop
 
@@ -255,8 +249,8 @@ class Consumer:
                     self._member,
                     listener=self._listener,
                     apply=self._apply_assignment,
-                    before_revoke=self._before_revoke,
-                    on_change=self._notify,
+                    before_revoke=self._auto_commit.now,
+                    on_change=self._reader.notify,
                 )
             self._group.listener = self._listener
             if names:
@@ -277,7 +271,7 @@ class Consumer:
         self._assigned_by_hand = bool(wanted)
         self._cluster.set_topics(dict.fromkeys(tp.topic for tp in wanted))
         self._fetcher.assign(dict.fromkeys(wanted))
-        self._wake()
+        self._reader.wake()
 
     def unsubscribe(self) -> None:
         """Reads nothing any more. A membership ends with the consumer, or when its session times out."""
@@ -331,13 +325,13 @@ class Consumer:
                 records = self._fetcher.take(limit, partitions)
                 if records:
                     self._returned = [self._fetcher.partitions[tp] for tp in records]
-                    self._wake()
+                    self._reader.wake()
                     return records
             if first:
                 first = False
-                self._wake()
+                self._reader.wake()
                 await asyncio.sleep(0)  # what has come meanwhile is seen even with a timeout of 0
-            elif not await self._changed(deadline):
+            elif not await self._reader.changed(deadline):
                 return {}
 
     async def getone(self, *partitions: TopicPartition) -> Record:
@@ -357,10 +351,10 @@ class Consumer:
                         self._returned = [state]
                         self._current = state
                         if not state.ready:
-                            self._wake()  # there is room for more
+                            self._reader.wake()  # there is room for more
                         return record
-            self._wake()
-            await self._changed()
+            self._reader.wake()
+            await self._reader.changed()
 
     def __aiter__(self) -> Consumer:
         return self
@@ -374,7 +368,7 @@ class Consumer:
             # after for every record all the same, for this is where a rebalance may begin.
             if 0 < index < len(ready) - 1 and (self._group is None or not self._group.member.rejoin_wanted):
                 now = self._clock.monotonic_ms()
-                if self._auto_commit_ms is None or now < self._commit_at_ms:
+                if not self._auto_commit.due(now):
                     if self._group is not None:
                         self._group.member.on_poll(now)
                     record = ready[index]
@@ -395,7 +389,7 @@ class Consumer:
             raise IllegalState(f"offset {offset} is negative; seek_to_beginning and seek_to_end find theirs")
         self._state(partition)
         self._fetcher.seek(TopicPartition(*partition), offset)
-        self._wake()
+        self._reader.wake()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """To the first offset of the log; all assigned partitions where none is named."""
@@ -422,8 +416,8 @@ class Consumer:
                 return state.position
             if self._fetcher.errors:
                 raise self._fetcher.errors.pop(0)
-            self._wake()
-            if not await self._changed(deadline):
+            self._reader.wake()
+            if not await self._reader.changed(deadline):
                 raise RequestTimedOut("no position in time", topic=state.tp.topic, partition=state.tp.partition)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -437,7 +431,7 @@ class Consumer:
             state = self._state(tp)
             state.paused = False
             state.hurried = True
-        self._wake()
+        self._reader.wake()
 
     def paused(self) -> set[TopicPartition]:
         return {tp for tp, state in self._fetcher.partitions.items() if state.paused}
@@ -514,7 +508,7 @@ class Consumer:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._reader.closed:
             raise ClientClosed("the consumer is closed")
         if not self._started:
             raise ClientClosed("the consumer is not started: await start(), or use it in 'async with'")
@@ -531,7 +525,7 @@ class Consumer:
         for tp in list(partitions) or list(self._fetcher.partitions):
             self._state(tp)
             self._fetcher.seek(TopicPartition(*tp), None, reset)
-        self._wake()
+        self._reader.wake()
 
     async def _bounds(self, partitions: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
         self._check_open()
@@ -546,9 +540,7 @@ class Consumer:
         now = self._clock.monotonic_ms()
         if self._group is not None and (self._topics or self._pattern is not None):
             self._group.tend(now)
-        if self._auto_commit_ms is not None and now >= self._commit_at_ms and self._committer is None:
-            self._commit_at_ms = now + self._auto_commit_ms
-            self._committer = self._cluster.scope.start(self._auto_commit(), name="auto commit")
+        self._auto_commit.tend(now)
 
     def _settle_returned(self) -> None:
         """The caller is back: what the last poll returned counts as processed."""
@@ -561,28 +553,7 @@ class Consumer:
         self._returned = []
         self._fetcher.assign(dict.fromkeys(partitions))
         self._cluster.add_topics(tp.topic for tp in partitions)
-        self._wake()
-
-    async def _before_revoke(self) -> None:
-        if self._auto_commit_ms is not None:
-            await self._commit_quietly()
-
-    async def _auto_commit(self) -> None:
-        try:
-            await self._commit_quietly()
-        finally:
-            self._committer = None
-
-    async def _commit_quietly(self) -> None:
-        chosen = {
-            tp: OffsetAndMetadata(state.safe_position, "", state.record_epoch)
-            for tp, state in self._fetcher.partitions.items()
-            if state.safe_position is not None
-        }
-        try:
-            await self._commit(chosen)
-        except KafkaError as error:
-            log.warning("automatic commit of group %s failed: %s", self.group_id, error)
+        self._reader.wake()
 
     async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         group = self.group_metadata()
@@ -611,8 +582,8 @@ class Consumer:
                 self._assign_all(names)
         elif self._topics and self._member is None:
             self._assign_all(self._topics)
-        self._wake()
-        self._notify()
+        self._reader.wake()
+        self._reader.notify()
 
     def _assign_all(self, topics: Iterable[str]) -> None:
         """Subscribed without a group: every partition is ours."""
@@ -624,146 +595,3 @@ class Consumer:
                 wanted.update(dict.fromkeys(TopicPartition(topic, p.partition) for p in info.partitions))
         if wanted.keys() != self._fetcher.partitions.keys():
             self._fetcher.assign(wanted)
-
-    def _wake(self) -> None:
-        if not self._pump_scheduled and self._loop is not None and not self._closed:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
-
-    def _notify(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _changed(self, deadline_ms: int | None = None) -> bool:
-        """Waits until a poll should look again; False where `deadline_ms` comes first."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            if deadline_ms is None:
-                await waiter
-            else:
-                async with asyncio.timeout(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000):
-                    await waiter
-        except TimeoutError:
-            return False
-        return True
-
-    def _pump(self) -> None:
-        self._pump_scheduled = False
-        if self._closed or self._cluster.closed:
-            return
-        now = self._clock.monotonic_ms()
-        fetcher = self._fetcher
-        if self._resolver is None and next(fetcher.unresolved(), None) is not None:
-            self._resolver = self._cluster.scope.start(self._resolve(), name="positions")
-        for fetch in fetcher.next_fetches(now, self._ready):
-            self._send_fetch(fetch, now)
-        for node_id in fetcher.interrupts:
-            connection = self._cluster.connection(node_id, Purpose.FETCH)
-            if connection is not None:
-                connection.drop(BrokerUnreachable("given up for a more urgent fetch"), at_fault=False)
-        fetcher.interrupts.clear()
-        if fetcher.metadata_wanted:
-            fetcher.metadata_wanted = False
-            self._cluster.want_update()
-        at = fetcher.wake_at()
-        if at is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(max(1, at - now) / 1000, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._wake()
-
-    def _ready(self, node_id: int) -> bool:
-        return self._cluster.connection(node_id, Purpose.FETCH) is not None
-
-    def _send_fetch(self, fetch: InFlightFetch, now: int) -> None:
-        connection = self._cluster.connection(fetch.node_id, Purpose.FETCH)
-
-        def done(outcome: Any) -> None:
-            at = self._clock.monotonic_ms()
-            if isinstance(outcome, FetchResponse):
-                self._fetcher.on_answer(fetch, outcome, at)
-            else:
-                self._fetcher.on_failure(fetch, outcome, at)
-            self._wake()
-            if self._fetcher.errors or self._fetcher.has_records():
-                self._notify()
-
-        try:
-            if connection is None:
-                self._fetcher.on_unsent(fetch)
-                return
-            timeout = self._cluster.request_timeout_ms + fetch.request.max_wait_ms
-            connection.send(fetch.request, done, timeout_ms=timeout, version_max=fetch.version_max)
-        except (KafkaError, LocalProtocolError) as error:
-            failure = error if isinstance(error, KafkaError) else KafkaError(f"cannot be encoded: {error}")
-            self._fetcher.on_failure(fetch, failure, now)
-            self._notify()
-
-    async def _resolve(self) -> None:
-        """Finds positions that are not known: committed offsets first, then by the reset policy."""
-        fetcher = self._fetcher
-        try:
-            while True:
-                ages = {state.tp: (state, state.age) for state in fetcher.unresolved()}
-                if not ages:
-                    return
-                try:
-                    found = await self._find_positions({tp: state.reset or "" for tp, (state, _) in ages.items()})
-                except KafkaError as error:
-                    if not error.retriable:
-                        fetcher.errors.append(error)
-                        return
-                    await asyncio.sleep(self._cluster.retry_backoff_ms / 1000)
-                    continue
-                for tp, (state, age) in ages.items():
-                    if fetcher.partitions.get(tp) is not state or state.age != age:
-                        continue
-                    if tp in found:
-                        fetcher.seek(tp, found[tp])
-                    else:
-                        state.reset = None
-                        fetcher.errors.append(
-                            NoOffsetForPartition(
-                                "no committed offset, and auto_offset_reset is 'none': seek first",
-                                topic=tp.topic,
-                                partition=tp.partition,
-                            )
-                        )
-        finally:
-            self._resolver = None
-            if not self._closed:
-                self._notify()
-                if not fetcher.errors:
-                    self._wake()
-
-    async def _find_positions(self, resets: dict[TopicPartition, str]) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
-        ask = [tp for tp, reset in resets.items() if reset == Reset.COMMITTED]
-        if ask and self.group_id is not None:
-            committed = await committed_offsets(self._cluster, self.group_metadata(), ask)
-            found = {tp: committed[tp].offset for tp in ask if tp in committed}
-        policy = self._fetcher.config.auto_offset_reset
-        wanted: dict[TopicPartition, int] = {}
-        for tp, reset in resets.items():
-            if tp in found:
-                continue
-            way = policy if reset == Reset.COMMITTED else reset
-            if way != "none":
-                wanted[tp] = EARLIEST if way == Reset.EARLIEST else LATEST
-        if wanted:
-            listed = await list_offsets(self._cluster, wanted, read_committed=self._fetcher.config.read_committed)
-            found.update((tp, at.offset) for tp, at in listed.items())
-        return found
-
-    async def _shut(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        try:
-            await self._cluster.close()
-        finally:
-            self._closed = True
-            self._notify()

@@ -1,11 +1,9 @@
-"""Producer: the asyncio shell over sender, accumulator and transaction machine.
+"""Producer: what callers see of accumulator, sender and transaction machine.
 
-Driven by: `send`, `flush`, the transaction calls; the cluster's changes; answers; one timer.
-Emits: Produce requests and those of transactions; results on the futures that `send` returned.
+Driven by: `send`, `flush`, the transaction calls.
+Emits: records into the accumulator, changes of the transaction's state; `delivery` carries both to the brokers.
 
-One callback, `_pump`, does everything in turn: asks the transaction machine and the sender what to send, hands it to
-connections, delivers outcomes, arms the timer. Callers only change the cores and schedule it, so a cancelled caller leaves
-nothing half done: a cancelled `send` either has queued its record or has not (it has no await after the queueing), a
+Callers only change the cores and wake the delivery, so a cancelled one leaves nothing half done: a cancelled `send` either has queued its record or has not (it has no await after the queueing), a
 cancelled flush, commit or abort goes on by itself and may be awaited again.
 Follows KIP-98, KIP-447, KIP-480, KIP-794, KIP-890, KIP-91 (delivery timeout).
 """
@@ -20,25 +18,24 @@ from typing import Any
 
 from barnabas.client.batching import BATCH_OVERHEAD, Accumulator, PartitionQueue, record_size_max
 from barnabas.client.cluster import Cluster
+from barnabas.client.delivery import Delivery
 from barnabas.client.errors import (
     BufferExhausted,
     ClientClosed,
     IllegalState,
     KafkaError,
-    ProducerFailed,
     RecordTooLarge,
     SerializationFailed,
     TransactionFailed,
     error_for,
 )
 from barnabas.client.partitioning import StickyPartitioner, partition_for_key
-from barnabas.client.sender import Dispatch, Sender, SenderConfig
-from barnabas.client.transactions import Outgoing, Transactions, TransactionState
+from barnabas.client.sender import Sender, SenderConfig
+from barnabas.client.transactions import Transactions, TransactionState
 from barnabas.client.types import ConsumerGroupMetadata, Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
-from barnabas.errors import ErrorCode, LocalProtocolError
+from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng
 from barnabas.protocol.compression import Compression
-from barnabas.protocol.messages.produce import ProduceResponse
 from barnabas.protocol.records import NewRecord
 
 __all__ = ["Producer", "Transaction"]
@@ -48,7 +45,7 @@ log = logging.getLogger("barnabas.client.producer")
 Serializer = Callable[[Any], bytes | None]
 
 _ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, "-1": -1}
-_EXPIRE_EVERY_MS = 50  # overdue batches are looked for this often at most
+
 _CLOSE_ABORT_TIMEOUT_MS = 5_000  # what a close with an open transaction gives its abort
 _TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # Produce, EndTxn, TxnOffsetCommit: what TV2 needs of the broker
 
@@ -143,7 +140,6 @@ class Producer:
             network=network,
         )
         self._clock = self._cluster.clock
-        self._cluster.listeners.append(self._wake)
         self._accumulator = Accumulator(
             batch_size=max_batch_size,
             linger_ms=linger_ms,
@@ -165,16 +161,10 @@ class Producer:
             self._txn,
             self._cluster.rng,
         )
+        self._delivery = Delivery(self._cluster, self._accumulator, self._sender, self._txn)
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
         self._started = False
-        self._closed = False
-        self._pump_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
-        self._expire_at_ms = 0
-        self._waiters: list[asyncio.Future[None]] = []
-        self._flushes = 0
         self._unseen_commit = False  # a commit whose caller was cancelled has ended since, or will
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -188,21 +178,22 @@ class Producer:
         """
         if self._started:
             return
-        if self._closed:
+        if self._delivery.closed:
             raise ClientClosed("the producer was closed; make a new one")
         self._started = True
         self._loop = asyncio.get_running_loop()
+        self._delivery.start()
         try:
             await self._cluster.start()
             if self._idempotent:
                 self._txn.initialize()
-                self._wake()
+                self._delivery.wake()
             if self.transactional_id is not None:
                 while self._txn.state is TransactionState.INITIALIZING:
-                    await self._progress()
+                    await self._delivery.progress()
                 self._txn.check_usable()
         except BaseException:
-            await self._shut()
+            await self._delivery.close()
             raise
 
     async def stop(self, timeout_ms: int | None = None) -> None:
@@ -212,7 +203,7 @@ class Producer:
             timeout_ms: how long sending may take (default: as long as the records' own delivery timeout); records that are
                 left then fail with ClientClosed.
         """
-        if self._closed:
+        if self._delivery.closed:
             return
         try:
             if self._started and self._txn.state is not TransactionState.FATAL_ERROR:
@@ -224,7 +215,7 @@ class Producer:
         except (TimeoutError, KafkaError) as error:
             log.warning("producer closed with records unsent or a transaction open: %s", error)
         finally:
-            await self._shut()
+            await self._delivery.close()
 
     close = stop
 
@@ -264,7 +255,7 @@ class Producer:
             IllegalState, TransactionFailed: no transaction is open, or it can only be aborted.
             ProducerFailed, ProducerFenced, ClientClosed: the producer cannot be used any more.
         """
-        if not self._started or self._closed:
+        if not self._started or self._delivery.closed:
             self._check_open()
         if self._value_serializer is not None or self._key_serializer is not None:
             key = self._serialize("key", self._key_serializer, key, topic)
@@ -309,8 +300,8 @@ class Producer:
         clock = self._clock
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()  # type: ignore[union-attr]  # set by start()
         record = NewRecord(key, value, clock.now_ms() if timestamp_ms is None else timestamp_ms, headers or ())
-        if accumulator.append(queue, record, size, future, clock.monotonic_ms()) and not self._pump_scheduled:
-            self._wake()
+        if accumulator.append(queue, record, size, future, clock.monotonic_ms()):
+            self._delivery.wake()
         return future
 
     async def send_and_wait(
@@ -329,13 +320,13 @@ class Producer:
         """Waits until every record sent before this call has its outcome. Failures are on the records' futures."""
         self._check_open()
         serial = self._accumulator.last_serial
-        self._flushes += 1
+        self._delivery.flushes += 1
         try:
-            self._wake()
+            self._delivery.wake()
             while not self._accumulator.all_done_up_to(serial):
-                await self._progress()
+                await self._delivery.progress()
         finally:
-            self._flushes -= 1
+            self._delivery.flushes -= 1
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic, created where the broker creates topics by itself."""
@@ -364,7 +355,7 @@ class Producer:
             TransactionState.ABORTING,
             TransactionState.INITIALIZING,
         ):
-            await self._progress()
+            await self._delivery.progress()
         self._txn.begin(self._transaction_version())
         self._unseen_commit = False
 
@@ -382,9 +373,9 @@ class Producer:
         else:
             self._txn.commit()
         self._unseen_commit = True
-        self._wake()
+        self._delivery.wake()
         while self._txn.state is TransactionState.COMMITTING:
-            await self._progress()
+            await self._delivery.progress()
         self._unseen_commit = False
         self._txn.check_usable()
         if self._txn.state is TransactionState.ABORTABLE_ERROR:
@@ -399,9 +390,9 @@ class Producer:
         """
         self._check_transactional()
         self._txn.abort()
-        self._wake()
+        self._delivery.wake()
         while self._txn.state in (TransactionState.ABORTING, TransactionState.INITIALIZING):
-            await self._progress()
+            await self._delivery.progress()
         self._txn.check_usable()
 
     async def send_offsets(
@@ -424,9 +415,9 @@ class Producer:
         job = self._txn.add_offsets(
             {TopicPartition(*tp): _offset(committed) for tp, committed in offsets.items()}, group
         )
-        self._wake()
+        self._delivery.wake()
         while not job.done and job.error is None:
-            await self._progress()
+            await self._delivery.progress()
         if job.error is not None:
             self._txn.check_usable()
             raise TransactionFailed(f"the offsets were not committed: {job.error}", code=job.error.code) from job.error
@@ -436,7 +427,7 @@ class Producer:
     # -- inside: the caller's side -------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._delivery.closed:
             raise ClientClosed("the producer is closed")
         if not self._started:
             raise ClientClosed("the producer is not started: await start(), or use it in 'async with'")
@@ -470,8 +461,8 @@ class Producer:
             self._check_open()
         self._sticky.setdefault(topic, StickyPartitioner(self._max_batch_size, self._cluster.rng))
         while self._accumulator.bytes_held > self._buffer_memory:
-            self._wake()
-            if not await self._progress(deadline):
+            self._delivery.wake()
+            if not await self._delivery.progress(deadline):
                 raise BufferExhausted(f"buffer_memory={self._buffer_memory} stayed full for max_block_ms", topic=topic)
             self._check_open()
 
@@ -509,197 +500,6 @@ class Producer:
         connection = self._cluster.any_connection()
         offered = connection.core.versions if connection is not None else {}
         return 2 if all(offered.get(key, (0, 0))[1] >= needed for key, needed in _TV2_VERSIONS.items()) else 1
-
-    async def _progress(self, deadline_ms: int | None = None) -> bool:
-        """Waits until something came of the pump; False where `deadline_ms` comes first."""
-        self._check_open()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            if deadline_ms is None:
-                await waiter
-            else:
-                async with asyncio.timeout(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000):
-                    await waiter
-        except TimeoutError:
-            return False
-        return True
-
-    # -- inside: the pump ----------------------------------------------------------------------------------------------
-
-    def _wake(self) -> None:
-        """Runs the pump at the end of the present wake-up."""
-        if not self._pump_scheduled and self._loop is not None and not self._closed:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
-
-    def _pump(self) -> None:
-        self._pump_scheduled = False
-        if self._closed:
-            return
-        now = self._clock.monotonic_ms()
-        txn, sender, accumulator = self._txn, self._sender, self._accumulator
-        if txn.state is TransactionState.FATAL_ERROR:
-            sender.abandon(txn.error or ProducerFailed("the producer cannot go on"))
-        elif txn.state in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR):
-            cause = f": {txn.error}" if txn.error else ""
-            sender.abandon(
-                TransactionFailed(f"the transaction is aborted{cause}", code=txn.error.code if txn.error else None)
-            )
-        if now >= self._expire_at_ms:
-            self._expire_at_ms = now + _EXPIRE_EVERY_MS
-            sender.expire(now)
-        if sender.needs_producer_id and txn.state is TransactionState.READY and self.transactional_id is None:
-            txn.initialize()
-        sender.flushing = self._flushes + (txn.state is TransactionState.COMMITTING)
-        request = txn.next_request(now, drained=not accumulator.incomplete)
-        if request is not None:
-            self._send_transactional(request, now)
-        for dispatch in sender.drain(now, self._cluster.metadata.leaders, self._ready, self._cluster.metadata.topic_id):
-            self._send_batches(dispatch, now)
-        if sender.metadata_wanted:
-            sender.metadata_wanted = False
-            self._cluster.want_update()
-        self._deliver()
-        self._arm(now)
-
-    def _ready(self, node_id: int) -> bool:
-        connection = self._cluster.connection(node_id)
-        return connection is not None and connection.writable
-
-    def _send_batches(self, dispatch: Dispatch, now: int) -> None:
-        connection = self._cluster.connection(dispatch.node_id)
-        answered = self._sender.config.acks != 0
-
-        def done(outcome: Any) -> None:
-            at = self._clock.monotonic_ms()
-            if isinstance(outcome, ProduceResponse):
-                self._sender.on_answer(dispatch, outcome, at)
-                for tp, leader, epoch in self._sender.leader_hints:
-                    self._cluster.metadata.hint(tp, leader, epoch)
-                self._sender.leader_hints.clear()
-            else:
-                self._sender.on_failure(dispatch, outcome, at)
-            self._wake()
-
-        try:
-            if connection is None:
-                self._sender.on_unsent(dispatch, now)
-                return
-            connection.send(
-                dispatch.request,
-                done,
-                timeout_ms=dispatch.timeout_ms,
-                version_max=dispatch.version_max,
-                answered=answered,
-            )
-        except (KafkaError, LocalProtocolError) as error:
-            failure = error if isinstance(error, KafkaError) else KafkaError(f"cannot be encoded: {error}")
-            self._sender.on_failure(dispatch, failure, now)
-            return
-        if not answered:
-            self._sender.on_answer(dispatch, None, now)
-
-    def _send_transactional(self, request: Outgoing, now: int) -> None:
-        try:
-            if request.coordinator:
-                node_id = self._cluster.coordinator(request.coordinator, request.key)
-                connection = None if node_id is None else self._cluster.connection(node_id)
-                if node_id is not None and connection is None and self._cluster.backoff(node_id):
-                    self._cluster.forget_coordinator(request.coordinator, request.key)  # gone: it may have moved
-            else:
-                connection = self._cluster.any_connection()
-            if connection is None:
-                self._txn.on_unsent(request)
-                return
-            connection.send(
-                request.message,
-                lambda outcome: self._on_transactional(request, outcome),
-                version_max=request.version_max,
-            )
-        except KafkaError as error:
-            self._on_transactional(request, error)
-
-    def _on_transactional(self, request: Outgoing, outcome: Any) -> None:
-        now = self._clock.monotonic_ms()
-        txn = self._txn
-        if isinstance(outcome, KafkaError):
-            txn.on_failure(request, outcome, now)
-        else:
-            txn.on_answer(request, outcome, now)
-        if txn.lost_coordinator is not None:
-            self._cluster.forget_coordinator(*txn.lost_coordinator)
-            txn.lost_coordinator = None
-        if txn.state is TransactionState.READY and (
-            self.transactional_id is not None or self._sender.needs_producer_id
-        ):
-            self._sender.adopt(txn.producer_id, txn.producer_epoch)
-        self._release_waiters()
-        self._wake()
-
-    def _deliver(self) -> None:
-        """Puts outcomes on the futures; wakes who waits for progress."""
-        outcomes, self._sender.outcomes = self._sender.outcomes, []
-        if not outcomes:
-            if self._txn.state in (TransactionState.READY, TransactionState.FATAL_ERROR):
-                self._release_waiters()
-            return
-        new = RecordMetadata.__new__
-        for batch, base_offset, append_time, error in outcomes:
-            topic, partition = batch.tp
-            handles: list[Any] = batch.handles
-            if error is not None:
-                log.warning("%d records for %s-%d failed: %s", len(handles), topic, partition, error)
-                for future in handles:
-                    if not future.done():
-                        future.set_exception(error)
-                        future.exception()  # whoever never looks at the future has the log line above
-                continue
-            kind = 0 if append_time < 0 else 1
-            offset = base_offset
-            for future, record in zip(handles, batch.records, strict=True):
-                if not future.done():
-                    future.set_result(
-                        new(RecordMetadata, topic, partition, offset, append_time if kind else record.timestamp, kind)
-                    )
-                if base_offset >= 0:
-                    offset += 1
-        self._release_waiters()
-
-    def _release_waiters(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _arm(self, now: int) -> None:
-        at = self._sender.wake_at()
-        other = self._txn.wake_at()
-        if other is not None and (at is None or other < at):
-            at = other
-        if at is None or (self._timer is not None and self._timer_ms <= at and self._timer_ms > now):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ms = max(at, now + 1)
-        self._timer = asyncio.get_running_loop().call_later((self._timer_ms - now) / 1000, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._wake()
-
-    async def _shut(self) -> None:
-        if self._closed:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        try:
-            await self._cluster.close()
-        finally:
-            self._sender.abandon(ClientClosed("the producer was closed before the record was sent"))
-            self._deliver()
-            self._closed = True
-            self._release_waiters()
 
 
 class Transaction:

@@ -1,0 +1,245 @@
+"""The shell that carries a producer's batches and transaction requests.
+
+Driven by: `wake` (whenever a core was changed), the cluster's changes, answers, one timer.
+Emits: Produce requests and those of transactions; outcomes on the futures of records; `progress` to whoever waits.
+
+One callback, `_pump`, does everything in turn: asks the transaction machine and the sender what to send, hands it to
+connections, delivers outcomes, arms the timer. Nothing is awaited between, and callers only change the cores and wake it, so
+no cancellation can leave anything half done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from barnabas.client.batching import Accumulator
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import ClientClosed, KafkaError, ProducerFailed, TransactionFailed
+from barnabas.client.sender import Dispatch, Sender
+from barnabas.client.transactions import Outgoing, Transactions, TransactionState
+from barnabas.client.types import RecordMetadata
+from barnabas.errors import LocalProtocolError
+from barnabas.protocol.messages.produce import ProduceResponse
+
+__all__ = ["Delivery"]
+
+log = logging.getLogger("barnabas.client.producer")
+
+_EXPIRE_EVERY_MS = 50  # overdue batches are looked for this often at most
+
+
+class Delivery:
+    """Runs the cores of one producer over its cluster. `flushes` is how many callers wait for everything to leave."""
+
+    def __init__(self, cluster: Cluster, accumulator: Accumulator, sender: Sender, transactions: Transactions) -> None:
+        self.closed = False
+        self.flushes = 0
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._sender = sender
+        self._txn = transactions
+        self._clock = cluster.clock
+        self._pump_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._expire_at_ms = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        cluster.listeners.append(self.wake)
+
+    def start(self) -> None:
+        """Binds to the running loop."""
+        self._loop = asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        """Closes the connections; records that have no outcome yet fail with ClientClosed."""
+        if self.closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            await self._cluster.close()
+        finally:
+            self._sender.abandon(ClientClosed("the producer was closed before the record was sent"))
+            self._deliver()
+            self.closed = True
+            self._release_waiters()
+
+    async def progress(self, deadline_ms: int | None = None) -> bool:
+        """Waits until something came of the pump; False where `deadline_ms` comes first."""
+        if self.closed:
+            raise ClientClosed("the producer is closed")
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            if deadline_ms is None:
+                await waiter
+            else:
+                async with asyncio.timeout(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000):
+                    await waiter
+        except TimeoutError:
+            return False
+        return True
+
+    def wake(self) -> None:
+        """Runs the pump at the end of the present wake-up."""
+        if not self._pump_scheduled and self._loop is not None and not self.closed:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        if self.closed:
+            return
+        now = self._clock.monotonic_ms()
+        txn, sender, accumulator = self._txn, self._sender, self._accumulator
+        if txn.state is TransactionState.FATAL_ERROR:
+            sender.abandon(txn.error or ProducerFailed("the producer cannot go on"))
+        elif txn.state in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR):
+            cause = f": {txn.error}" if txn.error else ""
+            sender.abandon(
+                TransactionFailed(f"the transaction is aborted{cause}", code=txn.error.code if txn.error else None)
+            )
+        if now >= self._expire_at_ms:
+            self._expire_at_ms = now + _EXPIRE_EVERY_MS
+            sender.expire(now)
+        if sender.needs_producer_id and txn.state is TransactionState.READY and self._txn.transactional_id is None:
+            txn.initialize()
+        sender.flushing = self.flushes + (txn.state is TransactionState.COMMITTING)
+        request = txn.next_request(now, drained=not accumulator.incomplete)
+        if request is not None:
+            self._send_transactional(request, now)
+        for dispatch in sender.drain(now, self._cluster.metadata.leaders, self._ready, self._cluster.metadata.topic_id):
+            self._send_batches(dispatch, now)
+        if sender.metadata_wanted:
+            sender.metadata_wanted = False
+            self._cluster.want_update()
+        self._deliver()
+        self._arm(now)
+
+    def _ready(self, node_id: int) -> bool:
+        connection = self._cluster.connection(node_id)
+        return connection is not None and connection.writable
+
+    def _send_batches(self, dispatch: Dispatch, now: int) -> None:
+        connection = self._cluster.connection(dispatch.node_id)
+        answered = self._sender.config.acks != 0
+
+        def done(outcome: Any) -> None:
+            at = self._clock.monotonic_ms()
+            if isinstance(outcome, ProduceResponse):
+                self._sender.on_answer(dispatch, outcome, at)
+                for tp, leader, epoch in self._sender.leader_hints:
+                    self._cluster.metadata.hint(tp, leader, epoch)
+                self._sender.leader_hints.clear()
+            else:
+                self._sender.on_failure(dispatch, outcome, at)
+            self.wake()
+
+        try:
+            if connection is None:
+                self._sender.on_unsent(dispatch, now)
+                return
+            connection.send(
+                dispatch.request,
+                done,
+                timeout_ms=dispatch.timeout_ms,
+                version_max=dispatch.version_max,
+                answered=answered,
+            )
+        except (KafkaError, LocalProtocolError) as error:
+            failure = error if isinstance(error, KafkaError) else KafkaError(f"cannot be encoded: {error}")
+            self._sender.on_failure(dispatch, failure, now)
+            return
+        if not answered:
+            self._sender.on_answer(dispatch, None, now)
+
+    def _send_transactional(self, request: Outgoing, now: int) -> None:
+        try:
+            if request.coordinator:
+                node_id = self._cluster.coordinator(request.coordinator, request.key)
+                connection = None if node_id is None else self._cluster.connection(node_id)
+                if node_id is not None and connection is None and self._cluster.backoff(node_id):
+                    self._cluster.forget_coordinator(request.coordinator, request.key)  # gone: it may have moved
+            else:
+                connection = self._cluster.any_connection()
+            if connection is None:
+                self._txn.on_unsent(request)
+                return
+            connection.send(
+                request.message,
+                lambda outcome: self._on_transactional(request, outcome),
+                version_max=request.version_max,
+            )
+        except KafkaError as error:
+            self._on_transactional(request, error)
+
+    def _on_transactional(self, request: Outgoing, outcome: Any) -> None:
+        now = self._clock.monotonic_ms()
+        txn = self._txn
+        if isinstance(outcome, KafkaError):
+            txn.on_failure(request, outcome, now)
+        else:
+            txn.on_answer(request, outcome, now)
+        if txn.lost_coordinator is not None:
+            self._cluster.forget_coordinator(*txn.lost_coordinator)
+            txn.lost_coordinator = None
+        if txn.state is TransactionState.READY and (
+            self._txn.transactional_id is not None or self._sender.needs_producer_id
+        ):
+            self._sender.adopt(txn.producer_id, txn.producer_epoch)
+        self._release_waiters()
+        self.wake()
+
+    def _deliver(self) -> None:
+        """Puts outcomes on the futures; wakes who waits for progress."""
+        outcomes, self._sender.outcomes = self._sender.outcomes, []
+        if not outcomes:
+            if self._txn.state in (TransactionState.READY, TransactionState.FATAL_ERROR):
+                self._release_waiters()
+            return
+        new = RecordMetadata.__new__
+        for batch, base_offset, append_time, error in outcomes:
+            topic, partition = batch.tp
+            handles: list[Any] = batch.handles
+            if error is not None:
+                log.warning("%d records for %s-%d failed: %s", len(handles), topic, partition, error)
+                for future in handles:
+                    if not future.done():
+                        future.set_exception(error)
+                        future.exception()  # whoever never looks at the future has the log line above
+                continue
+            kind = 0 if append_time < 0 else 1
+            offset = base_offset
+            for future, record in zip(handles, batch.records, strict=True):
+                if not future.done():
+                    future.set_result(
+                        new(RecordMetadata, topic, partition, offset, append_time if kind else record.timestamp, kind)
+                    )
+                if base_offset >= 0:
+                    offset += 1
+        self._release_waiters()
+
+    def _release_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _arm(self, now: int) -> None:
+        at = self._sender.wake_at()
+        other = self._txn.wake_at()
+        if other is not None and (at is None or other < at):
+            at = other
+        if at is None or (self._timer is not None and self._timer_ms <= at and self._timer_ms > now):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = max(at, now + 1)
+        self._timer = asyncio.get_running_loop().call_later((self._timer_ms - now) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()

@@ -1,0 +1,196 @@
+"""The shell that fetches for a consumer: sends what the fetcher wants, looks up positions, tells polls of news.
+
+Driven by: `wake` (whenever the fetcher was changed), answers, one timer.
+Emits: Fetch, ListOffsets and OffsetFetch requests; `changed` to polls that wait.
+
+`_pump` runs at the end of a wake-up and awaits nothing; positions are looked up by one task at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.client.cluster import Cluster, Purpose
+from barnabas.client.errors import BrokerUnreachable, KafkaError, NoOffsetForPartition
+from barnabas.client.fetching import Fetcher, InFlightFetch, Reset
+from barnabas.client.offsets import EARLIEST, LATEST, committed_offsets, list_offsets
+from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
+from barnabas.errors import LocalProtocolError
+from barnabas.protocol.messages.fetch import FetchResponse
+
+__all__ = ["Reader"]
+
+
+class Reader:
+    """Runs the fetcher of one consumer over its cluster.
+
+    Args:
+        group: in whose name committed offsets are looked up; returns None where there is no group.
+    """
+
+    def __init__(self, cluster: Cluster, fetcher: Fetcher, group: Callable[[], ConsumerGroupMetadata | None]) -> None:
+        self.fetcher = fetcher
+        self.closed = False
+        self._cluster = cluster
+        self._clock = cluster.clock
+        self._group = group
+        self._pump_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._resolver: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Binds to the running loop."""
+        self._loop = asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        """Closes the connections and wakes every poll."""
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            await self._cluster.close()
+        finally:
+            self.closed = True
+            self.notify()
+
+    def wake(self) -> None:
+        if not self._pump_scheduled and self._loop is not None and not self.closed:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def notify(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def changed(self, deadline_ms: int | None = None) -> bool:
+        """Waits until a poll should look again; False where `deadline_ms` comes first."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            if deadline_ms is None:
+                await waiter
+            else:
+                async with asyncio.timeout(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000):
+                    await waiter
+        except TimeoutError:
+            return False
+        return True
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        if self.closed or self._cluster.closed:
+            return
+        now = self._clock.monotonic_ms()
+        fetcher = self.fetcher
+        if self._resolver is None and next(fetcher.unresolved(), None) is not None:
+            self._resolver = self._cluster.scope.start(self._resolve(), name="positions")
+        for fetch in fetcher.next_fetches(now, self._ready):
+            self._send_fetch(fetch, now)
+        for node_id in fetcher.interrupts:
+            connection = self._cluster.connection(node_id, Purpose.FETCH)
+            if connection is not None:
+                connection.drop(BrokerUnreachable("given up for a more urgent fetch"), at_fault=False)
+        fetcher.interrupts.clear()
+        if fetcher.metadata_wanted:
+            fetcher.metadata_wanted = False
+            self._cluster.want_update()
+        at = fetcher.wake_at()
+        if at is not None and (self._timer is None or at < self._timer_ms):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ms = at
+            self._timer = asyncio.get_running_loop().call_later(max(1, at - now) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _ready(self, node_id: int) -> bool:
+        return self._cluster.connection(node_id, Purpose.FETCH) is not None
+
+    def _send_fetch(self, fetch: InFlightFetch, now: int) -> None:
+        connection = self._cluster.connection(fetch.node_id, Purpose.FETCH)
+
+        def done(outcome: Any) -> None:
+            at = self._clock.monotonic_ms()
+            if isinstance(outcome, FetchResponse):
+                self.fetcher.on_answer(fetch, outcome, at)
+            else:
+                self.fetcher.on_failure(fetch, outcome, at)
+            self.wake()
+            if self.fetcher.errors or self.fetcher.has_records():
+                self.notify()
+
+        try:
+            if connection is None:
+                self.fetcher.on_unsent(fetch)
+                return
+            timeout = self._cluster.request_timeout_ms + fetch.request.max_wait_ms
+            connection.send(fetch.request, done, timeout_ms=timeout, version_max=fetch.version_max)
+        except (KafkaError, LocalProtocolError) as error:
+            failure = error if isinstance(error, KafkaError) else KafkaError(f"cannot be encoded: {error}")
+            self.fetcher.on_failure(fetch, failure, now)
+            self.notify()
+
+    async def _resolve(self) -> None:
+        """Finds positions that are not known: committed offsets first, then by the reset policy."""
+        fetcher = self.fetcher
+        try:
+            while True:
+                ages = {state.tp: (state, state.age) for state in fetcher.unresolved()}
+                if not ages:
+                    return
+                try:
+                    found = await self._find_positions({tp: state.reset or "" for tp, (state, _) in ages.items()})
+                except KafkaError as error:
+                    if not error.retriable:
+                        fetcher.errors.append(error)
+                        return
+                    await asyncio.sleep(self._cluster.retry_backoff_ms / 1000)
+                    continue
+                for tp, (state, age) in ages.items():
+                    if fetcher.partitions.get(tp) is not state or state.age != age:
+                        continue
+                    if tp in found:
+                        fetcher.seek(tp, found[tp])
+                    else:
+                        state.reset = None
+                        fetcher.errors.append(
+                            NoOffsetForPartition(
+                                "no committed offset, and auto_offset_reset is 'none': seek first",
+                                topic=tp.topic,
+                                partition=tp.partition,
+                            )
+                        )
+        finally:
+            self._resolver = None
+            if not self.closed:
+                self.notify()
+                if not fetcher.errors:
+                    self.wake()
+
+    async def _find_positions(self, resets: dict[TopicPartition, str]) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        ask = [tp for tp, reset in resets.items() if reset == Reset.COMMITTED]
+        group = self._group()
+        if ask and group is not None:
+            committed = await committed_offsets(self._cluster, group, ask)
+            found = {tp: committed[tp].offset for tp in ask if tp in committed}
+        policy = self.fetcher.config.auto_offset_reset
+        wanted: dict[TopicPartition, int] = {}
+        for tp, reset in resets.items():
+            if tp in found:
+                continue
+            way = policy if reset == Reset.COMMITTED else reset
+            if way != "none":
+                wanted[tp] = EARLIEST if way == Reset.EARLIEST else LATEST
+        if wanted:
+            listed = await list_offsets(self._cluster, wanted, read_committed=self.fetcher.config.read_committed)
+            found.update((tp, at.offset) for tp, at in listed.items())
+        return found
