@@ -218,9 +218,15 @@ class Replicas:
             self._syncing = False
 
     def _sync_recovered(self) -> None:
-        """What was recovered and must be durable before it is acknowledged (flush.messages) is synced before anyone is served."""
-        waiting = [one for one in self._unsynced if not one.failed]
-        self._unsynced.clear()
+        """What a crash left unsynced, and may not be acknowledged unsynced, is synced before this node leads anything.
+
+        Coordinators load up to the high watermark: it must be where the log ends when they are elected.
+        """
+        waiting = [
+            one
+            for one in self.all()
+            if one.log.log_end_offset - one.log.recovery_point >= one.log.config.flush_messages
+        ]
         if waiting:
             self._node.disk.sync_now([file for one in waiting for file in one.log.unsynced_files()])
             for one in waiting:

@@ -24,6 +24,7 @@ __all__ = ["Upkeep"]
 log = logging.getLogger(__name__)
 
 SLICE: Final = 64  # replicas looked at in one go
+FLUSH_LOOK_MS: Final = 1_000  # between looks at what flush.ms asks for
 
 
 class Upkeep:
@@ -44,7 +45,7 @@ class Upkeep:
         self._every(
             config.get_int("producer.id.expiration.check.interval.ms"), lambda: self._walk(self._expire_producers)
         )
-        self._every(1_000, self._flush_by_time)
+        self._every(FLUSH_LOOK_MS, self._flush_by_time)
 
     def _every(self, interval_ms: int, work: Callable[[], None]) -> None:
         def run() -> None:

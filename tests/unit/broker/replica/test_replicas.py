@@ -1,0 +1,214 @@
+"""Replicas and their upkeep in a whole node: folders that come and go, crashes, failing disks, retention, checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from barnabas.broker.node import Node
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.admin import (
+    AlterableConfig,
+    AlterConfigsResource,
+    DeleteTopicsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.storage import checkpoints
+from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.partition_log import PartitionLog
+from tests.unit.broker.conftest import Nodes, Peer, until
+
+
+def append(node: Node, topic: str = "t", partition: int = 0, *, at_ms: int | None = None, size: int = 10) -> int:
+    when = int(time.time() * 1000) if at_ms is None else at_ms
+    info = node.replicas.leader(topic, partition).append(build_batch([NewRecord(None, bytes(size), when)]))
+    return info.base_offset
+
+
+async def alter(peer: Peer, topic: str, **settings: str) -> None:
+    configs = [
+        AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
+        for name, value in settings.items()
+    ]
+    request = IncrementalAlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=2, resource_name=topic, configs=configs)]
+    )
+    answer = await peer.call(request, 1)
+    assert answer.responses[0].error_code == 0
+
+
+def folders(disk: MemoryDisk) -> list[str]:
+    return [
+        name
+        for name in disk.listdir("")
+        if "-" in name and not name.startswith(("__", ".")) and "checkpoint" not in name
+    ]
+
+
+async def test_a_deleted_topic_is_renamed_at_once_and_removed_later(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t", 2, file_delete_delay_ms="50")
+    append(node)
+    old = node.replicas.leader("t", 0)
+    await peer.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 3)
+    assert node.replicas.get("t", 0) is None
+    assert node.replicas.absence("t", 0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert node.replicas.topic_name(old.topic_id) is None
+    assert all(name.startswith("t-") and name.endswith("-delete") for name in folders(disk))
+    with pytest.raises(BrokerError):
+        old.append(build_batch([NewRecord(None, b"late", 0)]))
+    await peer.create("t")  # at once again: another topic, with nothing of the old one in it
+    assert node.replicas.leader("t", 0).topic_id != old.topic_id
+    assert node.replicas.leader("t", 0).log.log_end_offset == 0
+    await until(lambda: folders(disk) == ["t-0"])
+
+
+async def test_a_crash_loses_nothing_that_was_flushed(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("safe", flush_messages="1")
+    await peer.create("fast")
+    done: list[BrokerError | None] = []
+    for _ in range(5):
+        next_offset = append(node, "safe") + 1
+        append(node, "fast")
+        node.replicas.leader("safe", 0).when_committed(next_offset, done.append)
+    await until(lambda: len(done) == 5)
+    node.kill()
+    disk.crash()
+    again = await nodes.start(disk)
+    assert again.replicas.leader("safe", 0).log.log_end_offset == 5
+    assert again.replicas.leader("safe", 0).high_watermark == 5
+    assert again.replicas.leader("fast", 0).log.log_end_offset <= 5
+
+
+async def test_a_failing_sync_stops_the_node_and_acknowledges_nothing(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t", flush_messages="1")
+    disk.fail(["sync"], path="t-0", times=None)
+    outcomes: list[BrokerError | None] = []
+    node.replicas.leader("t", 0).when_committed(append(node) + 1, outcomes.append)
+    await until(lambda: nodes.failures)
+    assert [error.code for error in outcomes if error] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert isinstance(nodes.failures.pop(), OSError)
+    assert await peer.is_closed()
+
+
+async def test_a_folder_of_no_partition_is_set_aside(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    await node.stop()
+    config = LogConfig()
+    stray = PartitionLog.open(disk, "lost-3", config, now_ms=0, topic_id=bytes(range(16)), clean=False)
+    stray.close()
+    disk.mkdir("gone-0.abc-delete")
+    disk.open("gone-0.abc-delete/x.log", create=True)
+    await nodes.start(disk)
+    (name,) = folders(disk)
+    assert name.startswith("lost-3.")
+    assert name.endswith("-stray")
+
+
+async def test_the_rest_goes_on_without_a_partition_that_cannot_be_opened(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t", 2)
+    await node.stop()
+    disk.fail(["open", "listdir"], path="t-0", times=None)
+    again = await nodes.start(disk)
+    disk.heal()
+    assert again.replicas.leader("t", 1).log.log_end_offset == 0
+    assert again.replicas.get("t", 0) is None
+    assert again.replicas.absence("t", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_settings_reach_the_log(peer: Peer, node: Node) -> None:
+    await peer.create("t")
+    replica = node.replicas.leader("t", 0)
+    assert (replica.log.config.max_message_bytes, replica.min_insync_replicas) == (1_048_588, 1)
+    await alter(peer, "t", max_message_bytes="777", segment_bytes="2000000")
+    assert (replica.log.config.max_message_bytes, replica.log.config.segment_bytes) == (777, 2_000_000)
+
+
+async def test_checkpoints_say_where_the_logs_are(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    for _ in range(3):
+        append(node)
+    node.replicas.leader("t", 0).delete_records_before(2)
+    await node.stop()
+    assert checkpoints.read_offsets(disk, checkpoints.REPLICATION_OFFSET_CHECKPOINT)["t", 0] == 3
+    assert checkpoints.read_offsets(disk, checkpoints.RECOVERY_POINT_CHECKPOINT)["t", 0] == 3
+    assert checkpoints.read_offsets(disk, checkpoints.LOG_START_OFFSET_CHECKPOINT)["t", 0] == 2
+    again = await nodes.start(disk)
+    log = again.replicas.leader("t", 0).log
+    assert (log.log_start_offset, log.log_end_offset, log.truncated_bytes) == (2, 3, 0)
+
+
+async def test_retention_takes_old_segments(nodes: Nodes) -> None:
+    node = await nodes.start(log_retention_check_interval_ms="10", log_segment_bytes="1048576")
+    peer = await nodes.peer(node)
+    await peer.create("t", retention_ms="60000")
+    old_ms = int(time.time() * 1000) - 3_000_000
+    for _ in range(4):
+        append(node, at_ms=old_ms, size=900_000)
+    append(node, size=900_000)
+    replica = node.replicas.leader("t", 0)
+    await until(lambda: replica.log.log_start_offset == 4)
+    assert replica.log.log_end_offset == 5
+
+
+async def test_flush_ms_syncs_in_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.replica.upkeep.FLUSH_LOOK_MS", 10)
+    node = await nodes.start()
+    peer = await nodes.peer(node)
+    await peer.create("t", flush_ms="30")
+    await peer.create("lazy")
+    append(node)
+    append(node, "lazy")
+    assert node.replicas.leader("t", 0).high_watermark == 1, "nobody waits for it"
+    await until(lambda: node.replicas.leader("t", 0).log.recovery_point == 1)
+    assert node.replicas.leader("lazy", 0).log.recovery_point == 0
+
+
+async def test_syncs_that_come_while_one_runs_share_the_next(nodes: Nodes) -> None:
+    class Counting(MemoryDisk):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = asyncio.Event()
+            self.gate.set()
+            self.syncs = 0
+
+        async def sync(self, files: object) -> None:
+            self.syncs += 1
+            await self.gate.wait()
+            await super().sync(files)  # type: ignore[arg-type]  # passed through
+
+    disk = Counting()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t", 10, flush_messages="1")
+    disk.gate.clear()
+    disk.syncs = 0
+    done: list[BrokerError | None] = []
+    for partition in range(10):
+        node.replicas.leader("t", partition).when_committed(append(node, partition=partition) + 1, done.append)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert disk.syncs == 1
+    disk.gate.set()
+    await until(lambda: len(done) == 10)
+    assert disk.syncs == 2
+    assert done == [None] * 10
