@@ -123,3 +123,29 @@ def test_from_every_fetch_offset_what_counts_comes_through(seed: int) -> None:
         # Some that begin after the range, as Kafka may name them, change nothing.
         more = overlapping + [(each.producer_id, each.first_offset) for each in aborted if each.first_offset >= end]
         assert deliver(log[start:end], more) == [offset for offset in range(start, end) if offset in counted]
+
+
+def test_a_batch_that_holds_the_first_offset_inside_is_dropped() -> None:
+    """The list tells the first offset; compaction may have moved the batch's own bounds around it."""
+    judge = AbortedFilter([(7, 105)])
+    assert not judge.delivers(7, 109, transactional=True)
+
+
+def test_a_commit_marker_does_not_end_an_aborted_transaction() -> None:
+    judge = AbortedFilter([(7, 100)])
+    assert not judge.delivers(7, 100, transactional=True)
+    judge.on_marker(7, 101, abort=False)
+    assert not judge.delivers(7, 102, transactional=True)
+
+
+def test_records_outside_transactions_are_never_dropped() -> None:
+    """A producer id may have written before it became transactional."""
+    judge = AbortedFilter([(7, 100)])
+    assert judge.delivers(7, 101, transactional=False)
+
+
+def test_the_marker_alone_brings_its_transaction_in_and_out() -> None:
+    """The fetch began behind the last aborted record: only the marker is left of it."""
+    judge = AbortedFilter([(7, 100)])
+    judge.on_marker(7, 110, abort=True)
+    assert judge.delivers(7, 111, transactional=True)

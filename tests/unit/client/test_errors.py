@@ -1,0 +1,46 @@
+"""Errors: their class by code, what they carry and what they ask of the caller."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client import errors
+from barnabas.client.errors import KafkaError, error_for
+from barnabas.errors import BarnabasError, ErrorCode
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "retriable"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, errors.ResponseError, True),
+        (ErrorCode.PRODUCER_FENCED, errors.ProducerFenced, False),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, errors.ProducerFenced, False),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, errors.UnknownTopicOrPartition, True),
+        (ErrorCode.MESSAGE_TOO_LARGE, errors.RecordTooLarge, False),
+        (ErrorCode.ILLEGAL_GENERATION, errors.CommitFailed, False),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, errors.AuthorizationFailed, False),
+        (ErrorCode.POLICY_VIOLATION, errors.ResponseError, False),
+    ],
+)
+def test_the_class_follows_the_code(code: ErrorCode, kind: type[KafkaError], retriable: bool) -> None:
+    error = error_for(code, "in the broker's words", broker=3, topic="t", partition=7)
+    assert type(error) is kind
+    assert (error.code, error.broker, error.topic, error.partition) == (code, 3, "t", 7)
+    assert error.retriable is retriable
+    assert str(error) == f"{code.name}: in the broker's words (broker 3, topic 't', partition 7)"
+
+
+def test_a_code_from_the_future_is_told_with_its_number() -> None:
+    error = error_for(4711)
+    assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "4711" in str(error)
+    assert not error.retriable
+
+
+def test_one_tree() -> None:
+    classes = [getattr(errors, name) for name in errors.__all__]
+    assert all(issubclass(c, KafkaError) for c in classes if isinstance(c, type))
+    assert issubclass(KafkaError, BarnabasError)
+    assert errors.ProducerFenced("x").fatal
+    assert errors.TransactionFailed("x").txn_requires_abort
+    assert not errors.TransactionFailed("x").fatal
