@@ -174,7 +174,10 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = False
         if self._out:
             self._write()
-        if self._held or self._slots or not self._reading:
+        if self._reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
+            self._reader.release()
+            self.settle()
+        elif self._held or self._slots or not self._reading:
             self.settle()
 
     # -- serving
@@ -467,19 +470,17 @@ class Server:
             self._feed_starved()
 
     def room_for(self, connection: Connection) -> bool:
-        """Whether the byte budget lets this connection go on reading. A lone large frame always may."""
+        """Whether the byte budget lets this connection go on reading. The oldest large frame always may, so that all come to an end."""
         reserved = connection.reserved_bytes
         if reserved <= ORDINARY_BUFFER_BYTES:
             if self._large.pop(connection, None) is not None:
                 self._feed_starved()
             return True
-        others = sum(self._large.values()) - self._large.get(connection, 0)
-        if others and others + reserved > self._budget_bytes:
-            self._large.setdefault(connection, reserved)
-            self._starved[connection] = None
-            return False
         self._large[connection] = reserved
-        return True
+        if sum(self._large.values()) <= self._budget_bytes or next(iter(self._large)) is connection:
+            return True
+        self._starved[connection] = None
+        return False
 
     def _feed_starved(self) -> None:
         starved, self._starved = self._starved, {}

@@ -13,6 +13,7 @@ from barnabas.broker.router import Call, Pending, Route
 from barnabas.broker.server import REQUESTS_PER_TURN
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.registry import API
 from tests.unit.broker.conftest import Nodes, Peer, until
 
@@ -193,3 +194,30 @@ async def test_connections_are_taken_but_not_served_before_the_node_is_ready(nod
         await asyncio.wait_for(early.reader.read(1), 0.05)
     node.server.serve()
     assert (await early.receive(sent)).error_code == 0
+
+
+async def test_large_frames_share_a_budget_and_all_come_through(nodes: Nodes) -> None:
+    """Nine frames of 7.5 MiB where 16 MiB are allowed: some wait, none for ever."""
+    node = await nodes.start(socket_request_max_bytes=str(8 << 20))
+    peers = [await nodes.peer(node) for _ in range(9)]
+    most = 0
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=bytes(15 << 19))])
+    request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[data])
+
+    async def send(peer: Peer) -> int:
+        answer = await peer.call(request, 9)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, sum(connection.reserved_bytes for connection in node.server.connections))
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    codes = await asyncio.gather(*(send(peer) for peer in peers))
+    watching.cancel()
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 9
+    assert most < (16 << 20) + 9 * (4 << 20), "the budget, and what each had before it was paused"
+    assert not node.server._large
+    assert sum(connection.reserved_bytes for connection in node.server.connections) < 9 << 20
