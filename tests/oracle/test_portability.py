@@ -1,0 +1,197 @@
+"""One data directory, to and fro: Barnabas stops, Kafka starts on it, Barnabas again, with transactions open at every change."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.process.served import ServedBroker
+
+from .conftest import KAFKA_UP, SETTINGS, START_SECONDS_MAX, _free_ports
+from .wire import Wire
+
+pytestmark = pytest.mark.oracle
+
+TOPIC = "portable"
+
+
+class OpenedKafka:
+    """Kafka on a data directory that is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = ""
+
+    def start(self, data: Path) -> None:
+        port = _free_ports()
+        command = ["bash", str(KAFKA_UP), "open", "--data", str(data), "--node-id", "1", "--port", str(port)]
+        # A broker that was killed is fenced after its session only, and Kafka does not let it in again before.
+        command += ["--set", "broker.session.timeout.ms=1500", "--set", "broker.heartbeat.interval.ms=300"]
+        self.folder.mkdir(exist_ok=True)
+        with (self.folder / "open.log").open("w") as output:
+            subprocess.run(
+                [*command, "--dir", str(self.folder)],
+                stdout=output,
+                stderr=output,
+                timeout=START_SECONDS_MAX,
+                check=True,
+            )
+        self.address = f"127.0.0.1:{port}"
+        Wire(self.address).close()
+
+    def stop(self) -> None:
+        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(self.folder)], timeout=60, check=False)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[OpenedKafka]:
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"Kafka cannot be started: {' and '.join(missing)} not installed")
+    kafka = OpenedKafka(tmp_path / "opened")
+    yield kafka
+    kafka.stop()
+
+
+def consumer(address: str, isolation: str, group: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": group,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+
+
+def read(address: str, isolation: str, count: int) -> list[bytes]:
+    """All values of the partition: `count` are expected, and none comes after them."""
+    reader = consumer(address, isolation, "reader")
+    reader.assign([TopicPartition(TOPIC, 0, 0)])
+    values: list[Any] = []
+    for _ in range(200):
+        values += [message.value() for message in reader.consume(100, timeout=0.1) if message.error() is None]
+        if len(values) >= count:
+            break
+    values += [message.value() for message in reader.consume(100, timeout=0.3) if message.error() is None]
+    reader.close()
+    return values
+
+
+class Story:
+    """What was written so far, and what every broker must therefore show."""
+
+    def __init__(self) -> None:
+        self.committed: list[bytes] = []
+        self.all: list[bytes] = []
+        self.offset = 0
+
+    def check(self, address: str) -> None:
+        assert read(address, "read_uncommitted", len(self.all)) == self.all
+        assert read(address, "read_committed", len(self.committed)) == self.committed
+        group = consumer(address, "read_committed", "group")
+        (position,) = group.committed([TopicPartition(TOPIC, 0)], timeout=20)
+        assert position.offset == (self.offset or -1001)
+        group.close()
+
+    def write(self, address: str, chapter: str) -> None:
+        """A committed and an aborted transaction, committed offsets, and a transaction that nobody ends."""
+        producer = Producer({"bootstrap.servers": address, "transactional.id": "author"})
+        producer.init_transactions(30)  # aborts what the one before left open
+        for end in ("commit", "abort", "open"):
+            producer.begin_transaction()
+            value = f"{chapter}-{end}".encode()
+            producer.produce(TOPIC, value, b"key", partition=0)
+            producer.flush(10)
+            self.all.append(value)
+            if end == "commit":
+                self.committed.append(value)
+                self.offset += 1
+                group = consumer(address, "read_committed", "group")
+                position = [TopicPartition(TOPIC, 0, self.offset)]
+                producer.send_offsets_to_transaction(position, group.consumer_group_metadata(), 10)
+                producer.commit_transaction(10)
+                group.close()
+            elif end == "abort":
+                producer.abort_transaction(10)
+
+
+def test_to_and_fro(tmp_path: Path, opened: OpenedKafka) -> None:
+    story = Story()
+    barnabas = ServedBroker(tmp_path / "data", *SETTINGS).start()
+    try:
+        with Wire(barnabas.address) as wire:
+            wire.create_topic(TOPIC, 2, **{"segment.bytes": "1048576"})
+        story.write(barnabas.address, "one")
+        story.check(barnabas.address)
+        assert barnabas.stop() == 0, barnabas.log()
+
+        opened.start(barnabas.data)
+        story.check(opened.address)
+        story.write(opened.address, "two")
+        story.check(opened.address)
+        opened.stop()
+
+        barnabas.start()
+        story.check(barnabas.address)
+        story.write(barnabas.address, "three")
+        story.check(barnabas.address)
+        barnabas.restart(kill=True)  # and back from a crash
+        story.check(barnabas.address)
+        assert barnabas.stop() == 0, barnabas.log()
+
+        opened.start(barnabas.data)
+        story.check(opened.address)
+        story.write(opened.address, "four")
+        story.check(opened.address)
+    finally:
+        barnabas.kill()
+    assert "Traceback" not in barnabas.log(), barnabas.log()
+    assert len(story.committed) == 4
+
+
+def test_kafka_started_here_after_a_kill_of_ours(tmp_path: Path, opened: OpenedKafka) -> None:
+    story = Story()
+    barnabas = ServedBroker(tmp_path / "data", *SETTINGS).start()
+    try:
+        with Wire(barnabas.address) as wire:
+            wire.create_topic(TOPIC)
+        story.write(barnabas.address, "one")
+    finally:
+        barnabas.kill()
+    opened.start(barnabas.data)
+    story.check(opened.address)
+    story.write(opened.address, "two")
+    story.check(opened.address)
+
+
+def test_we_start_after_a_kill_of_kafka(tmp_path: Path, opened: OpenedKafka) -> None:
+    story = Story()
+    barnabas = ServedBroker(tmp_path / "data", *SETTINGS).start()
+    try:
+        with Wire(barnabas.address) as wire:
+            wire.create_topic(TOPIC)
+        assert barnabas.stop() == 0, barnabas.log()
+        opened.start(barnabas.data)
+        story.write(opened.address, "one")
+        # A copy of a running Kafka's directory is what a crash leaves, preallocated indexes and all.
+        subprocess.run(["cp", "-r", "--sparse=always", str(barnabas.data), str(tmp_path / "copy")], check=True)
+        crashed = ServedBroker(tmp_path / "copy", *SETTINGS)
+        try:
+            crashed.start()
+            story.check(crashed.address)
+            story.write(crashed.address, "two")
+            story.check(crashed.address)
+            assert crashed.stop() == 0, crashed.log()
+        finally:
+            crashed.kill()
+        assert "Traceback" not in crashed.log(), crashed.log()
+    finally:
+        barnabas.kill()
