@@ -110,6 +110,8 @@ class Segment:
     def create(self) -> None:
         """Makes an empty .log file; an old one of that name is emptied."""
         self._file = self._disk.open(self._prefix + ".log", create=True)
+        if self._file.size():
+            self._file.truncate(0)
         self.reset_indexes()
 
     def load(self) -> None:

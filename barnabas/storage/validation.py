@@ -147,6 +147,7 @@ def check_leader_batch(data: Buffer, config: LogConfig, origin: Origin, now_ms: 
         batch = _recompressed(batch, config)
         attributes = (attributes & ~COMPRESSION_MASK) | _CODECS[config.compression_type]
         size = len(batch)
+        max_timestamp = read_header(batch).max_timestamp
     if attributes & ATTRIBUTE_LOG_APPEND_TIME:
         attributes &= ~ATTRIBUTE_LOG_APPEND_TIME
         _clear_log_append_time(batch, attributes)
