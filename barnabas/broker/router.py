@@ -1,6 +1,6 @@
 """Router: from the bytes of a request to the handler of its API, and from the handler's answer back to bytes.
 
-Driven by: `server.Connection`, one frame at a time, in the order of the connection.
+Driven by: `Connection`, one frame at a time, in the order of the connection.
 Emits: the bytes of the answer at once, or a `Pending` that will give them later, or nothing (Produce with acks=0).
 
 A handler is a plain function `handler(node, call) -> response | Pending | None` marked `@handles(Request)` in the module of its
@@ -26,8 +26,8 @@ from barnabas.protocol import registry
 from barnabas.protocol.schema import codec, encode_parts
 
 if TYPE_CHECKING:
+    from barnabas.broker.connection import Connection
     from barnabas.broker.node import Node
-    from barnabas.broker.server import Connection
 
 __all__ = ["Call", "Handler", "Pending", "Refuse", "Route", "Router", "handles"]
 

@@ -13,10 +13,13 @@ import pytest
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
+from barnabas.broker.router import Call, Pending, Route
+from barnabas.errors import BrokerError
 from barnabas.ports import Disk
 from barnabas.protocol import registry
 from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.messages.header import RequestHeader
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.clock import SystemClock
@@ -146,6 +149,29 @@ async def peer(nodes: Nodes, node: Node) -> Peer:
 async def another(nodes: Nodes, node: Node) -> Callable[[], Awaitable[Peer]]:
     """Makes further connections to `node`."""
     return lambda: nodes.peer(node)
+
+
+class Scripted:
+    """A handler of ApiVersions v0 that the test answers by hand, in place of the node's own."""
+
+    def __init__(self, node: Node) -> None:
+        self.calls: list[tuple[Call[ApiVersionsRequest], Pending]] = []
+        self.closed: list[int] = []
+        self.blocks: list[bool] = []
+        node.router.routes[18 << 16] = Route(registry.API[18], 0, self.handle, self.refuse)
+
+    def handle(self, node: Node, call: Call[ApiVersionsRequest]) -> Pending:
+        number = len(self.calls)
+        blocks = self.blocks[number] if number < len(self.blocks) else False
+        pending = Pending(blocks=blocks, on_closed=lambda: self.closed.append(number))
+        self.calls.append((call, pending))
+        return pending
+
+    def refuse(self, call: Call[ApiVersionsRequest], error: BrokerError) -> ApiVersionsResponse:
+        return ApiVersionsResponse(error_code=error.code)
+
+    def answer(self, number: int) -> None:
+        self.calls[number][1].resolve(ApiVersionsResponse(error_code=number))
 
 
 def batch(*values: bytes, **fields: Any) -> bytes:

@@ -1,0 +1,436 @@
+"""Connection: one client's connection as an asyncio protocol over the sans-IO framing.
+
+Driven by: the loop (`get_buffer`, `buffer_updated`, `pause_writing`…) and answers of waiting requests.
+Emits: frames to the router in the order of the connection; answers in the order of the requests, one write a wake-up.
+
+No rules of Kafka live here. A request that need not wait is answered inside `buffer_updated`: no task, no future, no queue.
+A request that waits before its effect holds the later ones of its connection, and reading pauses when a little is held; one
+that waits after its effect holds only the order of answers. Held frames are copies: a view lives only during the call that
+received it.
+
+Bounds: a frame is refused by its announced length before anything is allocated; a connection gets a fair share of requests a
+wake-up, the rest waits a turn; reading pauses while the peer does not take its answers, while too many requests are
+unanswered, and while the frames under construction of all connections exceed the node's byte budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from barnabas.broker.router import Call, Pending, Route
+from barnabas.errors import InvariantViolated, RemoteProtocolError
+from barnabas.limits import INFLIGHT_REQUESTS_MAX
+from barnabas.ports import Buffer
+from barnabas.protocol.connection import FrameReader
+from barnabas.protocol.registry import API_VERSIONS_KEY
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Server
+
+__all__ = ["ORDINARY_BUFFER_BYTES", "REQUESTS_PER_TURN", "Connection"]
+
+log = logging.getLogger(__name__)
+
+ORDINARY_BUFFER_BYTES: Final = 1024 * 1024  # of a connection, before it counts against the byte budget
+REQUESTS_PER_TURN: Final = 32  # of one connection a wake-up: 2 ms of the loop at most, then others have their turn
+HELD_BYTES_MAX: Final = 64 * 1024  # of frames that wait for an earlier request, before reading pauses
+WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
+
+_HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
+
+
+class _Slot:
+    """The place of a waiting answer in the order of its connection."""
+
+    __slots__ = ("correlation", "parts", "pending", "route")
+
+    def __init__(self, route: Route, correlation: int) -> None:
+        self.route = route
+        self.correlation = correlation
+        self.pending: Pending | None = None
+        self.parts: list[Buffer] | None = None  # None: not answered yet
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    __slots__ = (
+        "_blocked_by",
+        "_client_id",
+        "_client_id_bytes",
+        "_continue_due",
+        "_flush_due",
+        "_held",
+        "_held_bytes",
+        "_out",
+        "_reader",
+        "_reading",
+        "_router",
+        "_slots",
+        "_transport",
+        "_turn",
+        "_write_paused",
+        "active",
+        "client_host",
+        "client_port",
+        "closed",
+        "get_buffer",
+        "server",
+        "silent_since_ms",
+    )
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.client_host = "?"
+        self.client_port = 0
+        self.closed = False
+        self.silent_since_ms = server.node.clock.monotonic_ms()
+        self.active = True  # something was received since the last sweep of idle connections
+        self._router = server.router
+        self._reader = FrameReader(size_bytes_max=server.request_bytes_max, limit_of=server.frame_limit)
+        self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
+        self._transport: asyncio.Transport | None = None
+        self._out: list[Buffer] = []  # answers to write at the end of this wake-up
+        self._slots: deque[_Slot] = deque()  # empty unless an answer waits: then all later ones queue behind it
+        self._held: deque[bytes] = deque()  # frames that may not be served yet
+        self._held_bytes = 0
+        self._blocked_by: Pending | None = None
+        self._client_id: str | None = None
+        self._client_id_bytes = b""
+        self._turn = False  # inside buffer_updated or _continue, which write at their end
+        self._flush_due = False
+        self._continue_due = False
+        self._reading = True
+        self._write_paused = False
+
+    def __repr__(self) -> str:
+        return f"{self.client_host}:{self.client_port}"
+
+    def begin(self) -> None:
+        """The node is ready: what waited for that goes on."""
+        if self._blocked_by is self.server.opening:
+            self._unblocked()
+
+    # -- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The loop's: a client connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.client_host, self.client_port = str(peer[0]), int(peer[1])
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        self.server.on_connected(self)
+        if not self.server.serving:
+            self._blocked_by = self.server.opening
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The loop's: the client is gone. Requests without an effect so far are dropped."""
+        self._shut()
+        self._transport = None
+
+    def eof_received(self) -> bool:
+        """The loop's: the client sends no more. Kafka closes then, and so do we."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The loop's: the peer leaves its answers unread."""
+        self._write_paused = True
+        self.settle()
+
+    def resume_writing(self) -> None:
+        """The loop's: the peer reads again."""
+        self._write_paused = False
+        self.settle()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The loop's: bytes arrived in the buffer we gave."""
+        self.active = True
+        try:
+            frames = self._reader.received(nbytes)
+        except RemoteProtocolError as error:
+            self.close(str(error))
+            return
+        if not frames:
+            if self._reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
+                self.settle()
+            return
+        self._turn = True
+        served = 0
+        for frame in frames:
+            if self.closed:
+                return
+            if self._blocked_by is not None or self._held or served >= REQUESTS_PER_TURN or self._write_paused:
+                self._held.append(bytes(frame))
+                self._held_bytes += len(frame)
+            else:
+                served += 1
+                self._serve(frame)
+        self._turn = False
+        if self._out:
+            self._write()
+        if self._reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
+            self._reader.release()
+            self.settle()
+        elif self._held or self._slots or not self._reading:
+            self.settle()
+
+    # -- serving
+
+    def _serve(self, frame: memoryview) -> None:
+        try:
+            self._serve_frame(frame)
+        except RemoteProtocolError as error:
+            self.close(str(error))
+        except InvariantViolated as error:
+            self.close("the node stops")
+            self.server.node.fatal(error)
+        except Exception:
+            log.exception("request of %r failed", self)
+            self.close("internal error")
+
+    def _serve_frame(self, frame: memoryview) -> None:
+        try:
+            api_key, version, correlation, client_id_length = _HEADER.unpack_from(frame)
+        except Exception:
+            raise RemoteProtocolError(f"a frame of {len(frame)} bytes has no room for a request header") from None
+        router = self._router
+        route = router.routes.get(api_key << 16 | version)
+        if route is None:
+            if api_key == API_VERSIONS_KEY:
+                version = self._api_versions_version(version)
+                if version < 0:
+                    self._answer_unknown_api_versions(correlation)
+                    return
+            route = router.route(api_key, version)
+        position = 10
+        if client_id_length > 0:
+            position += client_id_length
+            client_id_bytes = bytes(frame[10:position])
+            if client_id_bytes != self._client_id_bytes:
+                if position > len(frame):
+                    raise RemoteProtocolError(f"client id of {client_id_length} bytes exceeds its frame")
+                try:
+                    self._client_id = client_id_bytes.decode()
+                except UnicodeDecodeError:
+                    raise RemoteProtocolError("client id is not UTF-8") from None
+                self._client_id_bytes = client_id_bytes
+            client_id = self._client_id
+        elif client_id_length < -1:
+            raise RemoteProtocolError(f"client id of length {client_id_length}")
+        else:
+            client_id = None if client_id_length else ""
+        if route.tagged:
+            position = _skip_tags(frame, position)
+        request, _ = route.decode(frame, position)
+        call = Call(request, version, api_key, client_id, self, self.client_host)
+        response = router.answer(route, call)
+        if response is None or self.closed:
+            return
+        if response.__class__ is Pending:
+            if not response.resolved:
+                self._await_answer(route, correlation, response)
+                return
+            response = response.response
+            if response is None:
+                return
+        if self._slots:
+            slot = _Slot(route, correlation)
+            slot.parts = route.frame(correlation, response)
+            self._slots.append(slot)
+        else:
+            self._out += route.frame(correlation, response)
+
+    def _await_answer(self, route: Route, correlation: int, pending: Pending) -> None:
+        slot = _Slot(route, correlation)
+        slot.pending = pending
+        self._slots.append(slot)
+        unblock: Callable[[], None] | None = None
+        if pending.blocks:
+            self._blocked_by = pending
+            unblock = self._unblocked
+        pending.attach(lambda response: self._answered(slot, response), unblock)
+
+    def _answered(self, slot: _Slot, response: Any) -> None:
+        """A waiting request has its answer: everything that is ready in order goes out at the end of this wake-up."""
+        if self.closed:
+            return
+        slot.pending = None
+        try:
+            slot.parts = [] if response is None else slot.route.frame(slot.correlation, response)
+        except Exception:
+            log.exception("answer to %r could not be encoded", self)
+            self.close("internal error")
+            return
+        slots = self._slots
+        while slots and slots[0].parts is not None:
+            self._out += cast("list[Buffer]", slots.popleft().parts)
+        if not self._turn and not self._flush_due:
+            self._flush_due = True
+            self.server.node.soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._out and not self.closed:
+            self._write()
+        self.settle()
+
+    def _unblocked(self) -> None:
+        self._blocked_by = None
+        if not self._turn:
+            self.settle()
+
+    def _write(self) -> None:
+        out, self._out = self._out, []
+        transport = self._transport
+        if transport is None:
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+
+    def settle(self) -> None:
+        """Serves what was held where it may go on, and reads exactly while there is room for more."""
+        if self.closed or self._transport is None:
+            return
+        free = self._blocked_by is None and not self._write_paused
+        if free and self._held and not self._continue_due:
+            self._continue_due = True
+            asyncio.get_running_loop().call_soon(self._continue)
+        # While a request blocks, a little is still read: a peer that closes is only seen by who reads.
+        reading = (
+            not self._write_paused
+            and self._held_bytes < HELD_BYTES_MAX
+            and len(self._slots) + len(self._held) < INFLIGHT_REQUESTS_MAX
+            and self.server.room_for(self)
+        )
+        if reading != self._reading:
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _continue(self) -> None:
+        self._continue_due = False
+        self._turn = True
+        served = 0
+        while self._held and self._blocked_by is None and served < REQUESTS_PER_TURN and not self.closed:
+            if self._write_paused:
+                break
+            served += 1
+            frame = self._held.popleft()
+            self._held_bytes -= len(frame)
+            self._serve(memoryview(frame))
+        self._turn = False
+        if self.closed:
+            return
+        if self._out:
+            self._write()
+        self.settle()
+
+    # -- ApiVersions in a version of the future
+
+    def _api_versions_version(self, version: int) -> int:
+        low, high = self.server.api_versions_range
+        return version if low <= version <= high else -1
+
+    def _answer_unknown_api_versions(self, correlation: int) -> None:
+        route = self._router.route(API_VERSIONS_KEY, 0)
+        slot = _Slot(route, correlation)
+        slot.parts = route.frame(correlation, self.server.unsupported_api_versions())
+        if self._slots:
+            self._slots.append(slot)
+        else:
+            self._out += slot.parts
+
+    # -- the end
+
+    def close(self, reason: str) -> None:
+        """Closes from our side with one log line; answers that are ready still leave."""
+        if self.closed:
+            return
+        log.info("closing the connection of %r: %s", self, reason)
+        transport, out = self._transport, self._out
+        self._out = []
+        self._shut()
+        if transport is not None:
+            if self._write_paused:
+                transport.abort()  # whoever leaves answers unread would keep the socket for ever
+                return
+            if out:
+                transport.writelines(out)
+            transport.close()
+
+    def rest(self) -> None:
+        """Nothing was said for a while: gives memory back."""
+        self._reader.release()
+
+    def abort(self) -> None:
+        """Closes at once, without a word: the node stops."""
+        transport = self._transport
+        self._shut()
+        if transport is not None:
+            transport.abort()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request is held or unanswered."""
+        return bool(self._slots or self._held)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes held for this connection: the buffer of the frame under construction and the frames not served yet."""
+        return self._reader.allocated_bytes + self._held_bytes
+
+    def _shut(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._turn = False
+        self._held.clear()
+        self._held_bytes = 0
+        self._out = []
+        self._blocked_by = None
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.pending is not None:
+                slot.pending.closed()
+        self.server.on_disconnected(self)
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    """Passes over the tag section of a request header; returns where the body begins."""
+    try:
+        count = frame[position]
+        position += 1
+        if count == 0:
+            return position
+        if count > 127:
+            raise RemoteProtocolError("a request header with over 127 tags")
+        for _ in range(count):
+            _, position = _uvarint(frame, position)
+            size, position = _uvarint(frame, position)
+            position += size
+    except IndexError:
+        raise RemoteProtocolError("a request header ends within its tags") from None
+    if position > len(frame):
+        raise RemoteProtocolError("a request header ends within its tags")
+    return position
+
+
+def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise RemoteProtocolError("a varint of over 5 bytes in a request header")
