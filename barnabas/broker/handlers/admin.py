@@ -194,7 +194,7 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> Iterable[ConfigEn
     if resource.resource_type == TOPIC_RESOURCE:
         validate_topic_name(name)
         if node.image.topic(name) is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # without words, as Kafka
         return topic_entries(node.config, node.image.topic_config(name))
     if resource.resource_type == BROKER_RESOURCE:
         _check_broker_name(node, name, "Broker id", "expected {} or empty string")

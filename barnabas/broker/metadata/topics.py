@@ -104,7 +104,7 @@ def _create_topic(
         configs=[
             CreatableTopicConfigs(
                 name=entry.name,
-                value=entry.value,
+                value=settings.get(entry.name, entry.value),
                 read_only=entry.read_only,
                 config_source=entry.effective_source,
                 is_sensitive=entry.sensitive,

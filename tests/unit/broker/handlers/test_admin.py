@@ -183,7 +183,7 @@ async def test_a_broker_shows_itself_and_its_cluster(node: Node, peer: Peer) -> 
 @pytest.mark.parametrize(
     ("kind", "name", "code", "message"),
     [
-        (TOPIC, "nope", 3, None),
+        (TOPIC, "nope", 3, ""),
         (TOPIC, "..", 17, "Topic name is invalid: '..' is not allowed"),
         (BROKER, "9", 42, "Unexpected broker id, expected 1 or empty string, but received 9"),
         (BROKER, "abc", 42, "Broker id must be an integer, but it is: abc"),
