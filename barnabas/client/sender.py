@@ -4,8 +4,8 @@ Driven by: `drain` with the time and the cluster's leaders, the answers and fail
 Emits: dispatches (one Produce request each), outcomes of batches, `metadata_wanted`.
 
 Order and exactly-once (KIP-98, KIP-360): an idempotent batch gets its sequence when it first leaves and keeps it over
-retries; at most five batches a partition carry one (the broker remembers five). While one of them waits to be sent again,
-only the oldest leaves. A sequence that the broker no longer follows is given up by a new epoch, begun per partition once
+retries; at most five batches a partition carry one (the broker remembers five), and only one until the first of an epoch is
+acknowledged. While one of them waits to be sent again, or is on its way again, only the oldest leaves. A sequence that the broker no longer follows is given up by a new epoch, begun per partition once
 nothing of it is on the wire (and, where outcomes are unknown, not before they are known); in a transaction it makes the
 transaction abortable instead. Without idempotence one batch a partition is in flight, so retries keep order there too.
 
@@ -310,7 +310,15 @@ class Sender:
                 return first
             if not self.config.idempotent or len(window) >= RETAINED_BATCHES or queue.on_wire < len(window):
                 return None
+            if first.attempts > 1:
+                # It may have been written by an earlier attempt: were five more written behind it, the leader would no
+                # longer know it and take this attempt for a gap.
+                return None
             if queue.lost_sequence or (queue.producer_id, queue.epoch) != (self.producer_id, self.epoch):
+                return None
+            if first.base_sequence == 0 and self.transactions.version < 2:
+                # A leader that knows nothing of a producer takes any sequence: were this batch refused, those behind it
+                # would be written before it. Under TV2 the leader insists on 0 (KIP-890).
                 return None
         at = self.accumulator.ready_at(queue, flushing=self.flushing > 0)
         if at is None:

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from aiokafka.partitioner import murmur2 as judge
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.client.partitioning import StickyPartitioner, murmur2, partition_for_key
-
-
-class SeededRng:
-    def __init__(self, seed: int = 1) -> None:
-        self._random = random.Random(seed)
-
-    def random(self) -> float:
-        return self._random.random()
-
-    def randrange(self, stop: int) -> int:
-        return self._random.randrange(stop)
-
-    def uuid(self) -> bytes:
-        return self._random.randbytes(16)
+from tests.unit.client.seeded import SeededRng
 
 
 @pytest.mark.parametrize(

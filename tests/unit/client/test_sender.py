@@ -1,0 +1,535 @@
+"""The sender against a model of a partition leader: faults drawn from seeds, and each rule of order by itself.
+
+The model keeps what Kafka's leader keeps for a producer: its epoch and the sequences of its last five batches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+
+from barnabas.client.batching import BATCH_OVERHEAD, Accumulator, record_size_max
+from barnabas.client.errors import (
+    BrokerUnreachable,
+    DeliveryTimedOut,
+    KafkaError,
+    RecordTooLarge,
+    RequestTimedOut,
+    TransactionFailed,
+)
+from barnabas.client.sender import Dispatch, Sender, SenderConfig
+from barnabas.client.transactions import Transactions, TransactionState
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from barnabas.protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse
+from barnabas.protocol.records import NewRecord, build_batch, crc_ok, decode_records, read_header
+from barnabas.protocol.schema import decode, encode
+from tests.unit.client.seeded import SeededRng
+
+TP = TopicPartition("t", 0)
+
+
+class Leader:
+    """One partition as its leader has it."""
+
+    def __init__(self, size_bytes_max: int = 1 << 20) -> None:
+        self.insists_on_zero = False  # of a producer that it does not know, as under TV2 (KIP-890)
+        self.values: list[bytes] = []
+        self.size_bytes_max = size_bytes_max
+        self.epochs: dict[int, int] = {}
+        self.recent: dict[int, deque[tuple[int, int, int]]] = {}  # producer id → (first, last sequence, offset)
+
+    def append(self, batch: bytes) -> tuple[ErrorCode, int]:
+        header = read_header(batch)
+        assert crc_ok(batch, 0, header)
+        assert header.size_bytes == len(batch)
+        if len(batch) > self.size_bytes_max:
+            return ErrorCode.MESSAGE_TOO_LARGE, -1
+        records = decode_records(batch)
+        offset = len(self.values)
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            epoch = self.epochs.get(producer_id, -1)
+            recent = self.recent.setdefault(producer_id, deque(maxlen=5))
+            if header.producer_epoch < epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+            if header.producer_epoch > epoch:
+                if header.base_sequence != 0 and (epoch >= 0 or self.insists_on_zero):
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+                recent.clear()
+            else:
+                for first, last, at in recent:
+                    if (first, last) == (header.base_sequence, header.last_sequence):
+                        return ErrorCode.NONE, at
+                if recent and header.base_sequence != (recent[-1][1] + 1) & 0x7FFFFFFF:
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            self.epochs[producer_id] = header.producer_epoch
+            recent.append((header.base_sequence, header.last_sequence, offset))
+        self.values += [r.value for r in records]
+        return ErrorCode.NONE, offset
+
+
+class World:
+    """A sender, its leaders, and a wire of Produce requests that were sent and not answered yet."""
+
+    def __init__(self, *, partitions: int = 1, size_bytes_max: int = 1 << 20, **config: object) -> None:
+        self.now = 1_000
+        self.accumulator = Accumulator(batch_size=400, linger_ms=0, delivery_timeout_ms=120_000)
+        self.txn = Transactions(None)
+        self.sender = Sender(
+            SenderConfig(**config),  # type: ignore[arg-type]
+            self.accumulator,
+            self.txn,
+            SeededRng(),
+        )
+        self.sender.adopt(7, 0)
+        self.leaders = {TopicPartition("t", p): Leader(size_bytes_max) for p in range(partitions)}
+        self.where = dict.fromkeys(self.leaders, 1)
+        self.wire: deque[Dispatch] = deque()
+        self.acked: dict[object, int] = {}
+        self.failed: dict[object, KafkaError] = {}
+
+    def append(self, value: bytes, partition: int = 0) -> None:
+        record = NewRecord(None, value, self.now)
+        queue = self.accumulator.queue(TopicPartition("t", partition))
+        self.accumulator.append(queue, record, record_size_max(None, value, ()), (partition, value), self.now)
+
+    def pump(self) -> None:
+        self.sender.expire(self.now)
+        self.wire += self.sender.drain(self.now, self.where, lambda _: True)
+        self.collect()
+
+    def collect(self) -> None:
+        for batch, base_offset, _, error in self.sender.outcomes:
+            for i, handle in enumerate(batch.handles):
+                assert handle not in self.acked, "a record has two outcomes"
+                assert handle not in self.failed, "a record has two outcomes"
+                if error is None:
+                    self.acked[handle] = base_offset + i
+                else:
+                    self.failed[handle] = error
+        self.sender.outcomes.clear()
+
+    def execute(self, dispatch: Dispatch, refusal: ErrorCode | None = None) -> ProduceResponse:
+        """What the broker does with a request; as bytes there and back, as a broker would see it."""
+        request = decode(type(dispatch.request), encode(dispatch.request, 12), 12)
+        responses = []
+        for topic in request.topic_data:
+            results = []
+            for data in topic.partition_data:
+                assert data.records is not None
+                if refusal is None:
+                    code, offset = self.leaders[TopicPartition(topic.name, data.index)].append(bytes(data.records))
+                else:
+                    code, offset = refusal, -1
+                results.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+            responses.append(TopicProduceResponse(name=topic.name, partition_responses=results))
+        return ProduceResponse(responses=responses)
+
+    def answer(self, refusal: ErrorCode | None = None) -> None:
+        """The oldest request is executed (or refused) and answered."""
+        dispatch = self.wire.popleft()
+        self.sender.on_answer(dispatch, self.execute(dispatch, refusal), self.now)
+        self.collect()
+
+    def break_connection(self, executed: int) -> None:
+        """The connection is lost after the broker executed some of the requests on it, in their order."""
+        for i, dispatch in enumerate(list(self.wire)):
+            if i < executed:
+                self.execute(dispatch)
+            self.sender.on_failure(dispatch, BrokerUnreachable("lost"), self.now)
+        self.wire.clear()
+        self.collect()
+
+    def settle(self) -> None:
+        """No more faults: until nothing is left to send."""
+        for _ in range(10_000):
+            self.pump()
+            if self.wire:
+                self.answer()
+            elif not self.accumulator.incomplete:
+                return
+            else:
+                at = self.sender.wake_at()
+                assert at is not None, "records wait and nothing would wake the sender"
+                self.now = max(self.now + 1, at)
+        raise AssertionError("does not settle")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_through_any_faults_each_record_once_and_in_order(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World(partitions=3, size_bytes_max=rng.choice([300, 1 << 20]))
+    sent = 0
+    for _ in range(400):
+        action = rng.random()
+        if action < 0.5:
+            for _ in range(rng.randint(1, 12)):
+                world.append(b"%06d" % sent, rng.randrange(3))
+                sent += 1
+        elif action < 0.75 and world.wire:
+            world.answer()
+        elif action < 0.82 and world.wire:
+            world.answer(rng.choice([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]))
+        elif action < 0.9:
+            world.break_connection(rng.randint(0, len(world.wire)))
+        world.now += rng.randint(0, 150)
+        world.pump()
+        assert len(world.wire) <= 5
+    world.settle()
+    assert not world.failed
+    assert len(world.acked) == sent
+    for tp, leader in world.leaders.items():
+        expected = sorted(value for partition, value in world.acked if partition == tp.partition)  # type: ignore[misc]
+        assert leader.values == expected
+        for value in expected:
+            assert leader.values[world.acked[tp.partition, value]] == value
+    assert world.accumulator.bytes_held == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_when_deliveries_time_out_nothing_is_doubled_or_reordered(seed: int) -> None:
+    """A batch given up may be in the log or not; every other one is there once, in order."""
+    rng = random.Random(seed)
+    world = World()
+    world.accumulator.delivery_timeout_ms = 400
+    sent = 0
+    for _ in range(300):
+        action = rng.random()
+        if action < 0.5:
+            for _ in range(rng.randint(1, 12)):
+                world.append(b"%06d" % sent)
+                sent += 1
+        elif action < 0.7 and world.wire:
+            world.answer()
+        elif action < 0.9:
+            world.break_connection(rng.randint(0, len(world.wire)))
+        world.now += rng.randint(0, 200)
+        world.pump()
+    world.settle()
+    assert len(world.acked) + len(world.failed) == sent
+    (leader,) = world.leaders.values()
+    assert leader.values == sorted(set(leader.values))
+    assert {value for _, value in world.acked} <= set(leader.values)  # type: ignore[misc]
+    assert all(isinstance(error, DeliveryTimedOut) for error in world.failed.values())
+    assert world.failed, "the seed gave no time-out: nothing was tested"
+
+
+def test_one_batch_until_a_leader_knows_the_producer() -> None:
+    """A leader without state of a producer accepts any sequence: the second batch must not be written before the first."""
+    world = World()
+    for i in range(100):
+        world.append(b"%06d" % i)
+    world.pump()
+    assert len(world.wire) == 1
+    world.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.pump()
+    assert not world.wire
+    world.settle()
+    assert world.leaders[TP].values == [b"%06d" % i for i in range(100)]
+
+
+def test_five_batches_in_flight_and_no_more() -> None:
+    world = World()
+    world.append(b"known")
+    world.settle()
+    for i in range(200):
+        world.append(b"%06d" % i)
+    world.pump()
+    assert len(world.wire) == 5
+    assert [read_header(b.encoded or b"").base_sequence for d in world.wire for b in d.batches.values()] == [
+        1, 10, 19, 28, 37,
+    ]  # fmt: skip
+    world.answer()
+    world.pump()
+    assert len(world.wire) == 5
+
+
+def test_without_idempotence_one_batch_a_partition_is_in_flight() -> None:
+    world = World(idempotent=False)
+    for i in range(100):
+        world.append(b"%06d" % i)
+    world.pump()
+    assert len(world.wire) == 1
+    world.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.settle()
+    assert world.leaders[TP].values == [b"%06d" % i for i in range(100)]
+
+
+def test_after_a_refusal_only_the_oldest_leaves_until_all_are_in() -> None:
+    world = World()
+    world.append(b"000000")
+    world.settle()
+    world.acked.clear()
+    for i in range(1, 25):
+        world.append(b"%06d" % i)
+    world.pump()
+    first = world.wire[0]
+    world.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    while world.wire:
+        world.answer()  # the others: OUT_OF_ORDER_SEQUENCE_NUMBER, for the first is missing
+    assert not world.acked
+    assert world.sender.metadata_wanted
+    world.pump()
+    assert not world.wire, "the pause of the first is not over"
+    world.now += 200
+    world.pump()
+    (again,) = world.wire
+    assert again.batches == first.batches
+    world.settle()
+    assert world.leaders[TP].values == [b"%06d" % i for i in range(25)]
+
+
+def test_a_record_too_large_leaves_no_gap() -> None:
+    world = World(size_bytes_max=350)
+    world.append(b"before")
+    world.append(b"x" * 390)
+    world.append(b"after")
+    world.settle()
+    assert world.leaders[TP].values == [b"before", b"after"]
+    (error,) = world.failed.values()
+    assert isinstance(error, RecordTooLarge)
+    assert (error.topic, error.partition, error.broker) == ("t", 0, 1)
+    assert world.sender.epoch == 1, "what followed the refused one went on under a new epoch"
+
+
+def test_a_batch_too_large_is_halved_until_it_fits() -> None:
+    world = World(size_bytes_max=90)
+    for i in range(8):
+        world.append(b"%06d" % i)
+    world.settle()
+    assert world.leaders[TP].values == [b"%06d" % i for i in range(8)]
+    assert world.acked == {(0, b"%06d" % i): i for i in range(8)}
+    assert world.sender.epoch == 0
+
+
+def test_a_broker_that_lost_the_producers_state_gets_a_new_epoch() -> None:
+    world = World()
+    world.append(b"one")
+    world.settle()
+    world.append(b"two")
+    world.pump()
+    world.answer(ErrorCode.UNKNOWN_PRODUCER_ID)
+    world.settle()
+    assert world.leaders[TP].values == [b"one", b"two"]
+    assert world.sender.epoch == 1
+
+
+def test_epochs_run_out_into_a_new_producer_id() -> None:
+    world = World()
+    world.sender.adopt(7, 32_766)
+    world.append(b"one")
+    world.pump()
+    world.answer(ErrorCode.UNKNOWN_PRODUCER_ID)
+    assert world.sender.needs_producer_id
+    world.pump()
+    assert not world.wire
+    world.sender.adopt(8, 0)
+    world.settle()
+    assert world.leaders[TP].values == [b"one"]
+    assert world.leaders[TP].epochs == {8: 0}
+
+
+def test_sequences_wrap_around() -> None:
+    world = World()
+    world.append(b"x")
+    world.settle()
+    queue = world.accumulator.queue(TP)
+    queue.next_sequence = 2**31 - 3
+    world.leaders[TP].recent[7].append((2**31 - 4, 2**31 - 4, 0))
+    for i in range(20):
+        world.append(b"%06d" % i)
+    world.settle()
+    assert len(world.acked) == 21
+    assert queue.next_sequence == 17
+
+
+def test_linger_waits_for_company_a_full_batch_and_a_flush_do_not() -> None:
+    world = World()
+    world.append(b"known")
+    world.settle()
+    world.accumulator.linger_ms = 50
+    world.append(b"lonely")
+    world.pump()
+    assert not world.wire
+    assert world.sender.wake_at() == 1_050
+    world.now = 1_050
+    world.pump()
+    assert len(world.wire) == 1
+    world.append(b"flushed")
+    world.sender.flushing = 1
+    world.pump()
+    assert len(world.wire) == 2
+    world.sender.flushing = 0
+    for i in range(10):
+        world.append(b"%06d" % i)  # nine fill a batch, so that one leaves and the tenth lingers
+    world.pump()
+    assert len(world.wire) == 3
+
+
+def test_no_leader_no_request_but_fresh_metadata_is_wanted() -> None:
+    world = World()
+    world.where.clear()
+    world.append(b"x")
+    world.pump()
+    assert not world.wire
+    assert world.sender.metadata_wanted
+    world.where[TP] = 2
+    world.pump()
+    assert world.wire[0].node_id == 2
+
+
+def test_requests_stay_below_the_size_limit_and_no_partition_starves() -> None:
+    world = World(partitions=10, max_request_size=1_000)
+    for i in range(10):
+        for k in range(8):
+            world.append(b"%06d" % k, i)
+    world.pump()
+    for dispatch in world.wire:
+        assert sum(b.size_bytes for b in dispatch.batches.values()) <= 1_000
+    world.settle()
+    assert all(len(leader.values) == 8 for leader in world.leaders.values())
+
+
+def test_an_unanswered_partition_is_sent_again() -> None:
+    world = World()
+    world.append(b"x")
+    world.pump()
+    world.execute(world.wire[0])
+    world.sender.on_answer(world.wire.popleft(), ProduceResponse(), world.now)
+    world.settle()
+    assert world.leaders[TP].values == [b"x"]
+    assert world.acked == {(0, b"x"): 0}
+
+
+def test_without_acks_the_outcome_has_no_offset() -> None:
+    world = World(idempotent=False, acks=0)
+    world.append(b"x")
+    world.pump()
+    world.sender.on_answer(world.wire.popleft(), None, world.now)
+    world.collect()
+    assert world.acked == {(0, b"x"): -1}
+
+
+def test_a_timeout_tells_whether_it_may_have_been_written() -> None:
+    world = World()
+    world.accumulator.delivery_timeout_ms = 500
+    world.where.clear()
+    world.append(b"never sent")
+    world.now += 500
+    world.pump()
+    assert "it was not written" in str(world.failed[0, b"never sent"])
+    world.where[TP] = 1
+    world.append(b"sent")
+    world.pump()
+    world.sender.on_failure(world.wire.popleft(), RequestTimedOut("no answer"), world.now)
+    world.now += 500
+    world.pump()
+    assert "may or may not have been written" in str(world.failed[0, b"sent"])
+
+
+# -- in transactions ---------------------------------------------------------------------------------------------------
+
+
+def transactional_world(version: int) -> World:
+    world = World()
+    world.leaders[TP].insists_on_zero = version == 2
+    world.accumulator.transactional = True
+    txn = world.sender.transactions = Transactions("id")
+    txn.initialize()
+    request = txn.next_request(0, drained=True)
+    assert request is not None
+    txn.on_answer(request, InitProducerIdResponse(producer_id=7, producer_epoch=0), 0)
+    txn.begin(version)
+    return world
+
+
+def test_under_tv1_nothing_leaves_before_the_partition_was_added() -> None:
+    world = transactional_world(1)
+    txn = world.sender.transactions
+    txn.cover(TP)
+    world.append(b"x")
+    world.pump()
+    assert not world.wire
+    txn._added[TP] = None
+    world.pump()
+    assert world.wire[0].version_max == 11
+    batch = next(iter(world.wire[0].batches.values()))
+    assert read_header(batch.encoded or b"").is_transactional
+
+
+def test_under_tv2_the_produce_request_adds_it() -> None:
+    world = transactional_world(2)
+    world.sender.transactions.cover(TP)
+    world.append(b"x")
+    world.pump()
+    assert world.wire[0].version_max == 12  # 13 where the topic's id is known
+    assert world.wire[0].request.transactional_id == "id"
+
+
+def test_a_failed_batch_makes_the_transaction_abortable_and_an_abort_drops_the_rest() -> None:
+    world = transactional_world(2)
+    txn = world.sender.transactions
+    txn.cover(TP)
+    for i in range(100):
+        world.append(b"%06d" % i)
+    world.pump()
+    world.answer(ErrorCode.INVALID_RECORD)
+    assert txn.state is TransactionState.ABORTABLE_ERROR
+    assert txn.error is not None
+    assert txn.error.code is ErrorCode.INVALID_RECORD
+    txn.abort()
+    while world.wire:
+        world.sender.abandon(TransactionFailed("aborted"))
+        world.answer()
+    world.sender.abandon(TransactionFailed("aborted"))
+    world.collect()
+    assert len(world.failed) == 100
+    assert not world.accumulator.incomplete
+    request = txn.next_request(0, drained=True)
+    assert request is not None
+    txn.on_answer(request, EndTxnResponse(producer_id=7, producer_epoch=1), 0)
+    assert (txn.state, txn.producer_epoch, txn.needs_new_epoch) == (TransactionState.READY, 1, False)
+    world.sender.adopt(txn.producer_id, txn.producer_epoch)
+    txn.begin(2)
+    txn.cover(TP)
+    world.append(b"next")
+    world.settle()
+    assert world.leaders[TP].values == [b"next"]
+
+
+def test_a_concurrent_transaction_is_waited_for_shortly() -> None:
+    world = transactional_world(2)
+    world.sender.transactions.cover(TP)
+    world.append(b"x")
+    world.pump()
+    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    world.pump()
+    assert world.sender.wake_at() == world.now + 20
+    assert world.sender.transactions.state is TransactionState.IN_TRANSACTION
+
+
+# -- the accumulator ---------------------------------------------------------------------------------------------------
+
+
+def test_a_size_is_an_upper_bound() -> None:
+    headers = [("name", b"value" * 40), ("näme", None)]
+    for key, value in ((None, None), (b"k" * 300, b"v" * 20_000), (b"", b"")):
+        record = NewRecord(key, value, 2**60, headers)
+        encoded = build_batch([NewRecord(None, None, 0), record])
+        assert len(encoded) - BATCH_OVERHEAD - 10 <= record_size_max(key, value, headers)
+
+
+def test_a_flush_waits_for_what_was_there_and_not_for_more() -> None:
+    world = World()
+    world.append(b"one")
+    serial = world.accumulator.last_serial
+    world.pump()
+    world.append(b"two")
+    assert not world.accumulator.all_done_up_to(serial)
+    world.answer()
+    assert world.accumulator.all_done_up_to(serial)
+    assert world.accumulator.incomplete
