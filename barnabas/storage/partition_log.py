@@ -30,10 +30,8 @@ from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
-    MalformedCheckpoint,
     format_epochs,
     format_partition_metadata,
-    parse_partition_metadata,
 )
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.log_config import LogConfig, Origin
@@ -169,20 +167,14 @@ class PartitionLog:
         log.truncated_bytes = loaded.truncated_bytes
         log.size_bytes = log._segments.size_bytes
         log._tail.clear(log.log_end_offset)
-        log._snapshot_offset = max(recovery.snapshot_offsets(disk, directory), default=0)
+        log._snapshot_offset = loaded.snapshot_offset
         for segment in loaded.recovered:
             if segment is not log._segments.active:
                 log._files.store_segment(segment)
         return log
 
     def _check_topic_id(self, topic_id: bytes | None) -> None:
-        path = f"{self.directory}/{PARTITION_METADATA}"
-        found = None
-        if self._disk.exists(path):
-            try:
-                found = parse_partition_metadata(self._disk.read(path))
-            except MalformedCheckpoint:
-                pass  # torn by a power loss before its first sync: the metadata log knows the id
+        found = recovery.read_topic_id(self._disk, self.directory)
         if found is None and topic_id is not None:
             self._files.store(PARTITION_METADATA, format_partition_metadata(topic_id))
         elif found is not None and topic_id is not None and found != topic_id:
@@ -490,6 +482,7 @@ class PartitionLog:
             self._disk,
             self.directory,
             self._segments.all,
+            self._snapshots(),
             self.producers,
             self.config,
             None,
@@ -513,7 +506,7 @@ class PartitionLog:
         self.size_bytes = self._segments.size_bytes
         self._tail.clear(end_offset)
         self.epochs.truncate_from_end(end_offset)
-        for snapshot in recovery.snapshot_offsets(self._disk, self.directory):
+        for snapshot in self._snapshots():
             if snapshot > end_offset:  # it tells of what is gone
                 self._files.remove(file_name(snapshot, recovery.SNAPSHOT_SUFFIX))
         self._snapshot_offset = min(self._snapshot_offset, end_offset)
@@ -584,6 +577,9 @@ class PartitionLog:
     def reconfigure(self, config: LogConfig) -> None:
         """Takes the topic's new configuration; from the next append on."""
         self.config = config
+
+    def _snapshots(self) -> list[int]:
+        return recovery.snapshot_offsets(self._disk.listdir(self.directory))
 
     def _store_snapshot(self, offset: int) -> None:
         if offset > self._snapshot_offset:

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 
 from barnabas.ports import Disk
 from barnabas.storage.aborted import AbortedTransaction
-from barnabas.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoint, parse_epochs
+from barnabas.storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    MalformedCheckpoint,
+    parse_epochs,
+    parse_partition_metadata,
+)
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers import MalformedSnapshot, ProducerState
@@ -30,6 +36,7 @@ __all__ = [
     "SNAPSHOT_SUFFIX",
     "LoadedLog",
     "load",
+    "read_topic_id",
     "rebuild_producers",
     "snapshot_offsets",
 ]
@@ -52,6 +59,7 @@ class LoadedLog:
     log_end_offset: int
     recovery_point: int
     recovered: list[Segment]  # read whole: their index files are to be written anew
+    snapshot_offset: int  # of the newest producer snapshot; 0 where there is none
     truncated_bytes: int
 
 
@@ -66,7 +74,7 @@ def load(
     log_start_offset: int,
 ) -> LoadedLog:
     """Reads a folder that exists; arguments as of PartitionLog.open."""
-    bases = _tidy(disk, directory)
+    bases, snapshots = _tidy(disk, directory)
     segments: list[Segment] = []
     for base in bases:
         segment = Segment(disk, directory, base, config=config, now_ms=now_ms)
@@ -83,7 +91,9 @@ def load(
     if suspect < len(segments):
         end_offset = segments[suspect].base_offset
         epochs.truncate_from_end(end_offset)
-        rebuild_producers(disk, directory, segments[:suspect], producers, config, now_ms, start_offset, end_offset)
+        rebuild_producers(
+            disk, directory, segments[:suspect], snapshots, producers, config, now_ms, start_offset, end_offset
+        )
         truncated = _recover(disk, directory, segments, suspect, producers, epochs, config)
     end_offset = segments[-1].next_offset() if segments else start_offset
     if start_offset > end_offset or not segments:
@@ -97,11 +107,31 @@ def load(
         epochs.clear()
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
-    _drop_stray_snapshots(disk, directory, {segment.base_offset for segment in segments}, end_offset)
+    snapshots = _drop_stray_snapshots(
+        disk, directory, snapshots, {segment.base_offset for segment in segments}, end_offset
+    )
     if suspect >= len(segments) or producers.end_offset != end_offset:
-        rebuild_producers(disk, directory, segments, producers, config, now_ms, start_offset, end_offset)
+        rebuild_producers(disk, directory, segments, snapshots, producers, config, now_ms, start_offset, end_offset)
     recovered_to = end_offset if clean and suspect >= len(segments) else min(recovery_point, end_offset)
-    return LoadedLog(segments, producers, epochs, start_offset, end_offset, recovered_to, segments[suspect:], truncated)
+    return LoadedLog(
+        segments=segments,
+        producers=producers,
+        epochs=epochs,
+        log_start_offset=start_offset,
+        log_end_offset=end_offset,
+        recovery_point=recovered_to,
+        recovered=segments[suspect:],
+        snapshot_offset=max(snapshots, default=0),
+        truncated_bytes=truncated,
+    )
+
+
+def read_topic_id(disk: Disk, directory: str) -> bytes | None:
+    """The topic that a folder belongs to; None where the file is missing, or torn by a power loss before its first sync."""
+    try:
+        return parse_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA}"))
+    except (FileNotFoundError, MalformedCheckpoint):
+        return None
 
 
 def remove_segment(disk: Disk, directory: str, segment: Segment) -> None:
@@ -111,28 +141,31 @@ def remove_segment(disk: Disk, directory: str, segment: Segment) -> None:
         disk.remove(f"{directory}/{file_name(segment.base_offset, suffix)}")
 
 
-def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
-    """Offsets of the producer snapshots in a folder, ascending."""
-    return [
-        int(name[: -len(SNAPSHOT_SUFFIX)])
-        for name in disk.listdir(directory)
-        if name.endswith(SNAPSHOT_SUFFIX) and name[: -len(SNAPSHOT_SUFFIX)].isdigit()
-    ]
+def snapshot_offsets(names: list[str]) -> list[int]:
+    """Offsets of the producer snapshots among a folder's names, ascending."""
+    end = len(SNAPSHOT_SUFFIX)
+    return [int(name[:-end]) for name in names if name.endswith(SNAPSHOT_SUFFIX) and name[:-end].isdigit()]
 
 
-def _drop_stray_snapshots(disk: Disk, directory: str, bases: set[int], end_offset: int) -> None:
-    """Keeps the snapshots of segments and the newest one, which a clean stop wrote; none above the log end."""
-    offsets = snapshot_offsets(disk, directory)
+def _drop_stray_snapshots(
+    disk: Disk, directory: str, offsets: list[int], bases: set[int], end_offset: int
+) -> list[int]:
+    """Keeps the snapshots of segments and the newest one, which a clean stop wrote; none above the log end. Returns those kept."""
     newest = max((offset for offset in offsets if offset <= end_offset), default=-1)
+    kept = []
     for offset in offsets:
-        if offset != newest and (offset > end_offset or offset not in bases):
+        if offset == newest or (offset <= end_offset and offset in bases):
+            kept.append(offset)
+        else:
             disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    return kept
 
 
 def rebuild_producers(
     disk: Disk,
     directory: str,
     segments: list[Segment],
+    snapshots: list[int],
     state: ProducerState,
     config: LogConfig,
     now_ms: int | None,
@@ -141,10 +174,10 @@ def rebuild_producers(
 ) -> None:
     """Sets `state` to that of the log at `end_offset`: the newest good snapshot, then the batches after it.
 
-    Producers of the snapshot that are too old at `now_ms` are left out; None lets all of them live.
+    A damaged snapshot is removed. Producers of the snapshot that are too old at `now_ms` are left out; None lets all of them live.
     """
     state.clear(start_offset)
-    for offset in reversed(snapshot_offsets(disk, directory)):
+    for offset in reversed(snapshots):
         if not start_offset < offset <= end_offset:
             continue
         path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
@@ -168,24 +201,24 @@ def rebuild_producers(
     state.end_offset = end_offset
 
 
-def _tidy(disk: Disk, directory: str) -> list[int]:
-    """Removes what a crash left behind; returns the base offsets of the segments, ascending."""
-    for name in disk.listdir(directory):
-        if name.endswith(_LEFTOVER_SUFFIXES):
-            disk.remove(f"{directory}/{name}")
-    _finish_swaps(disk, directory)
+def _tidy(disk: Disk, directory: str) -> tuple[list[int], list[int]]:
+    """Removes what a crash left behind; returns the base offsets of segments and the offsets of snapshots, both ascending."""
     names = disk.listdir(directory)
+    leftovers = [name for name in names if name.endswith(_LEFTOVER_SUFFIXES)]
+    for name in leftovers:
+        disk.remove(f"{directory}/{name}")
+    if _finish_swaps(disk, directory, names) or leftovers:
+        names = disk.listdir(directory)
     kept = {name[:-4] for name in names if name.endswith(".log") and name[:-4].isdigit()}
     for name in names:
         stem, _, suffix = name.partition(".")
         if "." + suffix in INDEX_SUFFIXES and stem not in kept:
             disk.remove(f"{directory}/{name}")
-    return sorted(map(int, kept))
+    return sorted(map(int, kept)), snapshot_offsets(names)
 
 
-def _finish_swaps(disk: Disk, directory: str) -> None:
+def _finish_swaps(disk: Disk, directory: str, names: list[str]) -> bool:
     """A cleaned segment named .swap was written whole: the segments that it covers go, and it takes their place."""
-    names = disk.listdir(directory)
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     for swap in swaps:
         stem, _, suffix = swap.partition(".")
@@ -206,14 +239,14 @@ def _finish_swaps(disk: Disk, directory: str) -> None:
                 disk.remove(f"{directory}/{name}")
     for swap in swaps:
         disk.rename(f"{directory}/{swap}", f"{directory}/{swap.removesuffix(SWAP_SUFFIX)}")
+    return bool(swaps)
 
 
 def _load_epochs(disk: Disk, directory: str) -> tuple[EpochCache, bool]:
-    path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
-    if not disk.exists(path):
-        return EpochCache(), True
     try:
-        return EpochCache(parse_epochs(disk.read(path))), True
+        return EpochCache(parse_epochs(disk.read(f"{directory}/{LEADER_EPOCH_CHECKPOINT}"))), True
+    except FileNotFoundError:
+        return EpochCache(), True
     except MalformedCheckpoint:
         return EpochCache(), False
 

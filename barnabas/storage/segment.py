@@ -153,7 +153,7 @@ class Segment:
 
     def has_valid_aborted(self) -> bool:
         """Whether the .txnindex file is absent (nothing was aborted) or readable."""
-        data = self._read_file(".txnindex")
+        data = self._read_file(".txnindex") if self.size else None
         return data is None or decode_aborted(data, self.base_offset) is not None
 
     def fits_its_indexes(self) -> bool:
@@ -171,6 +171,9 @@ class Segment:
 
     def load_indexes(self) -> None:
         """Reads .index and .timeindex, or rebuilds both from the log where one is missing or damaged."""
+        if not self.size:
+            self.reset_indexes()
+            return
         offset_data, time_data = self._read_file(".index"), self._read_file(".timeindex")
         if offset_data is not None and time_data is not None:
             offset_index = OffsetIndex.from_bytes(self.base_offset, offset_data, self.size)

@@ -49,7 +49,7 @@ def hostile(draw: st.DrawFn) -> bytearray:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["default", "full", "compacted", "lz4", "append-time"])
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(hostile(), max_size=6))
 def test_refused_or_taken_but_never_broken(config: LogConfig, inputs: list[bytearray]) -> None:
     disk = MemoryDisk()
@@ -73,7 +73,7 @@ def test_refused_or_taken_but_never_broken(config: LogConfig, inputs: list[bytea
     assert again.producers.to_snapshot() == log.producers.to_snapshot()
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
 def test_bytes_that_are_nothing_are_refused(data: bytes) -> None:
     log = open_log(MemoryDisk())
@@ -85,6 +85,7 @@ def test_bytes_that_are_nothing_are_refused(data: bytes) -> None:
         assert log.log_end_offset == 0
 
 
+@settings(deadline=None)
 @given(hostile())
 def test_full_validation_lets_only_readable_records_in(batch: bytearray) -> None:
     log = open_log(MemoryDisk(), CONFIGS[1])
