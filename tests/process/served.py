@@ -21,9 +21,11 @@ class ServedBroker:
     Args:
         data: the data directory.
         settings: "key=value" as for `--set`.
+        module: what is run as the `barnabas` command.
     """
 
-    def __init__(self, data: Path, *settings: str, node_id: int = 1) -> None:
+    def __init__(self, data: Path, *settings: str, node_id: int = 1, module: str = "barnabas.cli.main") -> None:
+        self.module = module
         self.data = data
         self.settings = settings
         self.node_id = node_id
@@ -47,7 +49,7 @@ class ServedBroker:
 
     def start(self) -> ServedBroker:
         """Starts the process and waits for its ready line; its stderr on failure."""
-        command = [sys.executable, "-m", "barnabas.cli.main", "serve"]
+        command = [sys.executable, "-m", self.module, "serve"]
         command += ["--node-id", str(self.node_id), "--listen", f"127.0.0.1:{self.port}", "--data", str(self.data)]
         command += ["--log-level", "info"]
         for setting in self.settings:

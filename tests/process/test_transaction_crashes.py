@@ -1,0 +1,230 @@
+"""Crash matrix with real processes: SIGKILL at every log write of a transaction's life, some of them half done, under librdkafka.
+
+The client lives on: it asks again until its commit or abort is answered. After the restart what was acknowledged is there, the
+transaction is seen whole or not at all, its offsets with it, and nothing is left open. Where Java is, Kafka's own tool then reads
+every log that the runs left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
+from tests.oracle.wire import Wire
+from tests.process.served import ServedBroker
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition  # noqa: E402  # after the check that it is there
+
+pytestmark = pytest.mark.process
+
+KAFKA_UP = Path(__file__).parents[1] / "oracle" / "kafka-up"
+TOPIC, GROUP, PARTITIONS = "mined", "mined-group", 2
+NEVER = 1 << 30
+SETTINGS = ("offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1", f"num.partitions={PARTITIONS}")
+QUICK = {
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 50,
+    "retry.backoff.ms": 10,
+    # With its default, and no broker but one, librdkafka forgets that broker and goes on waiting for the forgotten one.
+    "metadata.recovery.strategy": "none",
+}
+
+
+class MinedBroker:
+    """A broker that kills itself where it is told to, and is started again when it did."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.mine = folder / "mine"
+        monkeypatch.setenv("MINE", str(self.mine))
+        self.broker = ServedBroker(folder / "data", *SETTINGS, module="tests.process.mined").start()
+        self.deaths = 0
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch)
+        self._watcher.start()
+
+    def arm(self, at: int, *, half: bool) -> None:
+        self.mine.write_text(f"{at} {'half' if half else 'whole'}")
+        os.kill(self.broker.pid, signal.SIGUSR1)
+        self._wait_for(self.mine.with_suffix(".armed"))
+
+    def disarm(self) -> list[str]:
+        """The log files that were written while armed; empty after a death."""
+        os.kill(self.broker.pid, signal.SIGUSR2)
+        return self._wait_for(self.mine.with_suffix(".passed")).read_text().split()
+
+    def end(self) -> None:
+        self._over.set()
+        self._watcher.join()
+        if self.broker.alive:
+            assert self.broker.stop() == 0, self.broker.log()
+        assert "Traceback" not in self.broker.log(), self.broker.log()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.01):
+            if not self.broker.alive:
+                self.deaths += 1
+                self.broker.kill()  # closes what is left of it
+                self.broker.start()
+
+    def _wait_for(self, path: Path) -> Path:
+        deadline = time.monotonic() + 10
+        while not path.exists():
+            assert time.monotonic() < deadline, f"{path} does not appear"
+            time.sleep(0.002)
+        return path
+
+
+class Run:
+    """One life of a transaction over one death at most."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, at: int, *, commit: bool, half: bool) -> None:
+        folder.mkdir()
+        self.mined = MinedBroker(folder, monkeypatch)
+        self.commit = commit
+        self.passed: list[str] = []
+        try:
+            self._play(at, half)
+            self._judge()
+        finally:
+            self.mined.end()
+
+    def _play(self, at: int, half: bool) -> None:
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.mined.broker.address,
+            "transactional.id": uuid.uuid4().hex,
+            "linger.ms": 1,
+            **QUICK,
+        }
+        producer = Producer(settings)
+        producer.init_transactions(30)
+        self._write(producer, "first", 1)
+        self._until_done(producer.commit_transaction)
+        self.mined.arm(at, half=half)
+        self._write(producer, "second", 2)
+        self._until_done(producer.commit_transaction if self.commit else producer.abort_transaction)
+        if at == NEVER:
+            time.sleep(0.2)  # markers and completion follow the answer
+            self.passed = self.mined.disarm()
+        # The next transaction goes through, so that one is complete.
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"third", partition=0)
+        self._until_done(producer.commit_transaction)
+
+    def _write(self, producer: Any, name: str, offset: int) -> None:
+        consumer = Consumer({"bootstrap.servers": self.mined.broker.address, "group.id": GROUP})
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce(TOPIC, f"{name}-{partition}".encode(), partition=partition)
+        producer.flush(30)
+        position = [TopicPartition(TOPIC, 1, offset)]
+        metadata = consumer.consumer_group_metadata()
+        self._until_done(lambda: producer.send_offsets_to_transaction(position, metadata, 30))
+        consumer.close()
+
+    def _until_done(self, call: Any) -> None:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+
+    def _judge(self) -> None:
+        reader = Consumer(
+            {
+                "bootstrap.servers": self.mined.broker.address,
+                "group.id": GROUP,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
+                **QUICK,
+            }
+        )
+        with Wire(self.mined.broker.address) as wire:
+            for partition in range(PARTITIONS):
+                check_stable(end_offset(wire, partition, 1), end_offset(wire, partition, 0))
+        reader.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+        delivered: list[bytes] = []
+        ends = 0
+        deadline = time.monotonic() + 20
+        while ends < PARTITIONS and time.monotonic() < deadline:
+            message = reader.poll(0.2)
+            if message is None:
+                continue
+            if message.error() is not None:
+                ends += 1
+            else:
+                delivered.append(message.value())
+        committed = reader.committed([TopicPartition(TOPIC, 1)], 10)[0].offset
+        reader.close()
+        check_atomic(
+            [
+                TransactionHistory(Outcome.COMMITTED, [b"first-0", b"first-1"]),
+                TransactionHistory(Outcome.COMMITTED if self.commit else Outcome.ABORTED, [b"second-0", b"second-1"]),
+                TransactionHistory(Outcome.COMMITTED, [b"third"]),
+            ],
+            delivered,
+        )
+        assert committed == (2 if self.commit else 1)
+
+
+def end_offset(wire: Wire, partition: int, isolation_level: int) -> int:
+    """High watermark (0) or last stable offset (1)."""
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[
+            ListOffsetsTopic(name=TOPIC, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=-1)])
+        ],
+    )
+    return int(wire.call(request, 5).topics[0].partitions[0].offset)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where the runs keep their data; afterwards Kafka's tool has read every log in it."""
+    yield tmp_path
+    logs = sorted(str(path) for path in tmp_path.glob("*/data/*-*/*.log") if path.stat().st_size)
+    assert logs
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("the logs were not read by DumpLogSegments: java and mvn are not installed")
+    command = ["bash", str(KAFKA_UP), "tool", "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
+    ours = [log for log in logs if "__cluster_metadata" not in log]
+    dumped = subprocess.run(
+        [*command, "--files", ",".join(ours)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert dumped.returncode == 0, dumped.stderr[-2000:]
+    assert dumped.stdout.count("Dumping ") == len(ours)
+    for trouble in ("isvalid: false", "Found invalid", "corrupt", "mismatch"):
+        assert trouble not in dumped.stdout, dumped.stdout[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("commit", "half"),
+    [(True, False), (True, True), (False, True)],
+    ids=["commit-before", "commit-half-way", "abort-half-way"],
+)
+def test_killed_at_every_write(folder: Path, monkeypatch: pytest.MonkeyPatch, commit: bool, half: bool) -> None:
+    writes = Run(folder / "whole", monkeypatch, NEVER, commit=commit, half=half).passed
+    folders = [path.split("/")[-2].rsplit("-", 1)[0] for path in writes]
+    assert folders.count(TOPIC) == 2 * PARTITIONS
+    assert folders.count("__consumer_offsets") == 2
+    assert folders.count("__transaction_state") >= 4
+    for at in range(len(writes)):
+        run = Run(folder / f"at-{at}", monkeypatch, at, commit=commit, half=half)
+        assert run.mined.deaths == 1
