@@ -145,19 +145,23 @@ class Wire:
         request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=[data])
         return self.call(request, version).responses[0].partition_responses[0]
 
-    def fetch(self, topic: str, partition: int, offset: int, *, isolation_level: int = 0) -> Any:
+    def fetch(
+        self, topic: str, partition: int, offset: int, *, isolation_level: int = 0, max_bytes: int = 1 << 24
+    ) -> Any:
         """One partition's part of a Fetch v11 answer."""
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=0,
-            max_bytes=1 << 24,
+            max_bytes=max_bytes,
             isolation_level=isolation_level,
             session_id=0,
             session_epoch=-1,
             topics=[
                 FetchTopic(
                     topic=topic,
-                    partitions=[FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24)],
+                    partitions=[
+                        FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+                    ],
                 )
             ],
         )
