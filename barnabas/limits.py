@@ -22,7 +22,7 @@ DECODED_ELEMENTS_MAX = (
     100_000  # array elements in one message: a valid 10 MB Metadata request would cost 2.9 s and 311 MB
 )
 INFLIGHT_REQUESTS_MAX = 1_000  # requests of one connection decoded and not yet answered; reading pauses above it
-DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024  # records of one batch after decompression: a bomb of 100 kB would fill 100 MB
+DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024  # of one batch's records: a bomb of 100 kB would fill 100 MB
 FETCH_SESSIONS_MAX = 1_000  # default of max.incremental.fetch.session.cache.slots
 SEQUENCE_MAX = 2**31 - 1  # base sequences wrap to 0 after it (KIP-98)
 PRODUCER_EPOCH_MAX = 32_766  # the highest epoch handed out; 32,767 is the coordinator's own fence (KIP-360, KIP-890)

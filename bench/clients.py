@@ -8,7 +8,6 @@ Each client produces to a topic of its own and then reads it; the best round of 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
