@@ -1,0 +1,269 @@
+"""A group member: its table, a rebalance as member and as leader, and what each refusal leads to."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client.errors import IllegalState, KafkaError
+from barnabas.client.membership import VALID_PREVIOUS, GroupMember, MemberState, Next
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode, InvariantViolated
+from barnabas.protocol.messages.groups import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
+from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
+from barnabas.protocol.schema import decode_versioned, encode_versioned
+
+
+def subscription(*topics: str, version: int = 0) -> bytes:
+    return encode_versioned(ConsumerProtocolSubscription(topics=list(topics)), version)
+
+
+def assignment(topic: str, *partitions: int) -> bytes:
+    wire = WireTopicPartition(topic=topic, partitions=list(partitions))
+    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=[wire]), 0)
+
+
+def make(**settings: object) -> GroupMember:
+    member = GroupMember("g", **settings)  # type: ignore[arg-type]
+    member.subscribe(["t"])
+    return member
+
+
+def joined(member: GroupMember, *, now: int = 0, generation: int = 1) -> GroupMember:
+    """A follower with partitions 0 and 1."""
+    member.join_request()
+    response = JoinGroupResponse(generation_id=generation, protocol_name="range", leader="other", member_id="me")
+    assert member.on_join(response, now) is Next.GO_ON
+    assert not member.leads
+    assert member.sync_request({}).assignments == []
+    assert member.on_sync(SyncGroupResponse(assignment=assignment("t", 0, 1)), now) is Next.GO_ON
+    member.on_poll(now)
+    return member
+
+
+@pytest.mark.parametrize("state", list(MemberState))
+@pytest.mark.parametrize("previous", list(MemberState))
+def test_transitions_follow_the_table(previous: MemberState, state: MemberState) -> None:
+    member = make()
+    member.state = previous
+    if previous in VALID_PREVIOUS[state]:
+        member._transition(state)
+    else:
+        with pytest.raises(InvariantViolated):
+            member._transition(state)
+
+
+def test_a_join_offers_every_strategy_and_tells_what_is_owned() -> None:
+    member = joined(make(group_instance_id="static", session_timeout_ms=7_000, rebalance_timeout_ms=9_000))
+    request = member.join_request()
+    assert (request.group_id, request.session_timeout_ms, request.rebalance_timeout_ms) == ("g", 7_000, 9_000)
+    assert (request.member_id, request.group_instance_id, request.protocol_type) == ("me", "static", "consumer")
+    assert [p.name for p in request.protocols] == ["range", "roundrobin"]
+    told = decode_versioned(ConsumerProtocolSubscription, request.protocols[0].metadata)
+    assert told.topics == ["t"]
+    assert told.owned_partitions == [WireTopicPartition(topic="t", partitions=[0, 1])]
+
+
+def test_the_leader_shares_out() -> None:
+    member = make()
+    member.join_request()
+    response = JoinGroupResponse(
+        generation_id=5,
+        protocol_name="roundrobin",
+        leader="me",
+        member_id="me",
+        members=[
+            JoinGroupResponseMember(member_id="me", metadata=subscription("t")),
+            JoinGroupResponseMember(member_id="you", metadata=subscription("t", "u", version=3)),
+        ],
+    )
+    assert member.on_join(response, 0) is Next.GO_ON
+    assert member.leads
+    assert member.group_topics == ("t", "u")
+    shares = {
+        a.member_id: [
+            (t.topic, p)
+            for t in decode_versioned(ConsumerProtocolAssignment, a.assignment).assigned_partitions
+            for p in t.partitions
+        ]
+        for a in member.sync_request({"t": 3, "u": 1}).assignments
+    }
+    assert shares == {"me": [("t", 0), ("t", 2)], "you": [("t", 1), ("u", 0)]}
+
+
+def test_a_leader_told_to_keep_the_assignment_sends_none() -> None:
+    """KIP-814: a static leader that came back."""
+    member = make()
+    member.join_request()
+    members = [JoinGroupResponseMember(member_id="me", metadata=subscription("t"))]
+    response = JoinGroupResponse(
+        generation_id=5, protocol_name="range", leader="me", member_id="me", members=members, skip_assignment=True
+    )
+    assert member.on_join(response, 0) is Next.GO_ON
+    assert member.sync_request({"t": 3}).assignments == []
+
+
+def test_subscriptions_of_later_versions_are_read_as_far_as_they_are_known() -> None:
+    member = make()
+    member.join_request()
+    later = (99).to_bytes(2, "big") + subscription("t", version=3)[2:] + b"what a later version appends"
+    response = JoinGroupResponse(
+        generation_id=1,
+        protocol_name="range",
+        leader="me",
+        member_id="me",
+        members=[JoinGroupResponseMember(member_id="new", metadata=later)],
+    )
+    assert member.on_join(response, 0) is Next.GO_ON
+    assert member.group_topics == ("t",)
+
+
+def test_unreadable_subscriptions_are_told() -> None:
+    member = make()
+    member.join_request()
+    members = [JoinGroupResponseMember(member_id="odd", metadata=b"\x00")]
+    with pytest.raises(KafkaError, match="'odd'"):
+        member.on_join(JoinGroupResponse(protocol_name="range", leader="me", member_id="me", members=members), 0)
+
+
+def test_the_first_join_is_answered_with_a_member_id() -> None:
+    member = make()
+    assert member.join_request().member_id == ""
+    answer = JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="given")
+    assert member.on_join(answer, 0) is Next.AGAIN
+    assert member.join_request().member_id == "given"
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        (ErrorCode.UNKNOWN_MEMBER_ID, Next.AGAIN),
+        (ErrorCode.NOT_COORDINATOR, Next.FIND_COORDINATOR),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Next.FIND_COORDINATOR),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Next.WAIT),
+        (ErrorCode.REBALANCE_IN_PROGRESS, Next.WAIT),
+    ],
+)
+def test_joins_that_are_tried_again(code: ErrorCode, verdict: Next) -> None:
+    member = joined(make())
+    member.join_request()
+    assert member.on_join(JoinGroupResponse(error_code=code), 0) is verdict
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ],
+)
+def test_joins_that_are_refused_for_good(code: ErrorCode) -> None:
+    member = make()
+    member.join_request()
+    with pytest.raises(KafkaError) as refused:
+        member.on_join(JoinGroupResponse(error_code=code), 0)
+    assert refused.value.code is code
+
+
+def test_a_sync_that_is_overtaken_joins_again() -> None:
+    member = make()
+    for code, member_id in (
+        (ErrorCode.REBALANCE_IN_PROGRESS, "me"),
+        (ErrorCode.ILLEGAL_GENERATION, "me"),
+        (ErrorCode.UNKNOWN_MEMBER_ID, ""),
+    ):
+        member.join_request()
+        member.on_join(JoinGroupResponse(generation_id=1, protocol_name="range", leader="x", member_id="me"), 0)
+        assert member.on_sync(SyncGroupResponse(error_code=code), 0) is Next.AGAIN
+        assert member.join_request().member_id == member_id
+        member.on_unsettled()
+
+
+def test_heartbeats_are_due_and_tell_of_a_rebalance() -> None:
+    member = joined(make(heartbeat_interval_ms=1_000))
+    assert member.heartbeat_at() == 1_000
+    request = member.heartbeat_request(1_000)
+    assert (request.generation_id, request.member_id) == (1, "me")
+    assert member.heartbeat_at() == 2_000
+    assert member.on_heartbeat(HeartbeatResponse(), 1, 1_000) is Next.GO_ON
+    assert not member.rejoin_wanted
+    member.on_heartbeat(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), 1, 2_000)
+    assert member.rejoin_wanted
+    assert not member.lost, "the partitions are this member's until it joins"
+    assert member.metadata.generation_id == 1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+def test_a_heartbeat_may_tell_that_the_membership_is_lost(code: ErrorCode) -> None:
+    member = joined(make())
+    member.on_heartbeat(HeartbeatResponse(error_code=code), 1, 0)
+    assert (member.state, member.lost, member.rejoin_wanted) == (MemberState.UNJOINED, True, True)
+    assert member.metadata.generation_id == -1
+    assert member.heartbeat_at() is None
+
+
+def test_a_late_answer_to_a_heartbeat_of_a_former_generation_means_nothing() -> None:
+    member = joined(joined(make()), generation=2)
+    member.on_heartbeat(HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION), 1, 0)
+    assert member.state is MemberState.STABLE
+
+
+def test_a_fenced_instance_is_told() -> None:
+    member = joined(make(group_instance_id="one"))
+    with pytest.raises(KafkaError):
+        member.on_heartbeat(HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID), 1, 0)
+
+
+def test_silence_ends_the_session_on_this_side_too() -> None:
+    member = joined(make(session_timeout_ms=5_000))
+    assert not member.session_over(5_000)
+    assert member.session_over(5_001)
+
+
+def test_who_does_not_poll_is_overdue() -> None:
+    member = joined(make(rebalance_timeout_ms=800))
+    assert not member.overdue(800)
+    assert member.overdue(801)
+    member.on_poll(801)
+    assert not member.overdue(900)
+
+
+def test_leaving() -> None:
+    request = joined(make()).leave_request("bye")
+    assert request is not None
+    assert (request.member_id, request.members[0].member_id, request.members[0].reason) == ("me", "me", "bye")
+    assert make().leave_request("never joined") is None
+    assert joined(make(group_instance_id="one")).leave_request("static members keep their place") is None
+
+
+def test_a_changed_subscription_wants_a_rebalance() -> None:
+    member = joined(make())
+    member.subscribe(["t"])
+    assert not member.rejoin_wanted
+    member.subscribe(["u", "t"])
+    assert member.rejoin_wanted
+    assert member.topics == ("t", "u")
+
+
+def test_unknown_strategies_are_refused() -> None:
+    for strategies in (["sticky-ish"], []):
+        with pytest.raises(IllegalState, match="known are"):
+            GroupMember("g", strategies=strategies)
+
+
+def test_an_empty_assignment_is_one() -> None:
+    member = make()
+    member.join_request()
+    member.on_join(JoinGroupResponse(generation_id=1, protocol_name="range", leader="x", member_id="me"), 0)
+    assert member.on_sync(SyncGroupResponse(assignment=b""), 0) is Next.GO_ON
+    assert member.assignment == []
+    assert TopicPartition("t", 0) not in member.assignment
