@@ -67,11 +67,6 @@ class LogFiles:
 
     # -- syncs ----------------------------------------------------------------------------------------------------
 
-    @property
-    def all_synced(self) -> bool:
-        """Whether nothing but the active segment may need a sync."""
-        return not self._unsynced
-
     def mark(self, log_end_offset: int) -> list[File]:
         """The files that are not synced; a sync of them is about to begin."""
         self._marks.append((log_end_offset, self._changes))

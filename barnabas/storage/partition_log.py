@@ -37,7 +37,7 @@ from barnabas.storage.epochs import EpochCache
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.producers import CompletedTransaction, ProducerState
-from barnabas.storage.replay import replay
+from barnabas.storage.replay import StoredBatch, replay
 from barnabas.storage.retention import expired_segments
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset, file_name
 from barnabas.storage.segments import Segments
@@ -307,15 +307,30 @@ class PartitionLog:
         view = memoryview(batches)
         parsed = check_replicated_batches(view, self.log_end_offset)
         first_offset = parsed[0].base_offset if parsed else self.log_end_offset
-        max_timestamp = -1
-        size = 0
+        run: list[StoredBatch] = []  # what one write takes: neighbours that fit the segment
         for batch in parsed:
-            data = view[batch.position : batch.position + batch.size]
-            self._append(data, batch.base_offset, batch.last_offset, batch.leader_epoch, batch.max_timestamp, now_ms)
-            self._complete(replay(self.producers, batch, data))
-            max_timestamp = max(max_timestamp, batch.max_timestamp)
-            size += batch.size
+            pending = batch.position - run[0].position if run else 0
+            if self._segments.active.is_full(
+                batch.size, batch.last_offset, batch.max_timestamp, now_ms, self.config, pending=pending
+            ):
+                self._append_run(view, run)
+                run = []
+                self._roll(batch.base_offset, now_ms)
+            run.append(batch)
+        self._append_run(view, run)
+        max_timestamp = max((batch.max_timestamp for batch in parsed), default=-1)
+        size = sum(batch.size for batch in parsed)
         return AppendInfo(first_offset, self.log_end_offset - 1, -1, self.log_start_offset, False, max_timestamp, size)
+
+    def _append_run(self, view: memoryview, run: list[StoredBatch]) -> None:
+        if not run:
+            return
+        self._prepared = False
+        self._segments.active.append_run(view, run)
+        for batch in run:
+            data = view[batch.position : batch.position + batch.size]
+            self._note(data, batch.base_offset, batch.last_offset, batch.leader_epoch)
+            self._complete(replay(self.producers, batch, data))
 
     def _append(
         self, data: Buffer, base_offset: int, last_offset: int, leader_epoch: int, max_timestamp: int, now_ms: int
@@ -327,19 +342,19 @@ class PartitionLog:
         if segment.size and segment.is_full(size, last_offset, max_timestamp, now_ms, self.config):
             segment = self._roll(base_offset, now_ms)
         segment.append(data, last_offset, max_timestamp)
-        self.size_bytes += size
+        self._note(data, base_offset, last_offset, leader_epoch)
+
+    def _note(self, data: Buffer, base_offset: int, last_offset: int, leader_epoch: int) -> None:
+        self.size_bytes += len(data)
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = last_offset + 1
         self._tail.append(base_offset, data, last_offset + 1)
 
     def _complete(self, completed: CompletedTransaction | None) -> None:
-        if completed is not None and completed.aborted:
-            self._segments.active.aborted.append(
-                AbortedTransaction(
-                    completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
-                )
-            )
+        entry = completed.index_entry() if completed is not None else None
+        if entry is not None:
+            self._segments.active.aborted.append(entry)
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
@@ -514,11 +529,6 @@ class PartitionLog:
 
     # -- durability -----------------------------------------------------------------------------------------------
 
-    @property
-    def needs_sync(self) -> bool:
-        """Whether a rolled segment waits for its first sync: until then a restart reads it whole."""
-        return not self._files.all_synced
-
     def unsynced_files(self) -> list[File]:
         """The files that a sync must cover so that everything below the present log end is durable.
 
@@ -562,11 +572,6 @@ class PartitionLog:
         """Lets go of the files and writes nothing: the disk failed, or the folder is about to be deleted."""
         for segment in self._segments:
             segment.close()
-
-    def delete(self) -> None:
-        """Removes the folder and all in it."""
-        self.abandon()
-        self._disk.remove_tree(self.directory)
 
     def rename(self, directory: str) -> None:
         """Moves the folder (Kafka's `-delete` and `-stray` names); the log may not be used after it."""

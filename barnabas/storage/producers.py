@@ -21,6 +21,7 @@ from crc32c import crc32c
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RETAINED_BATCHES, SEQUENCE_MAX
 from barnabas.ports import Buffer
+from barnabas.storage.aborted import AbortedTransaction
 
 __all__ = ["CompletedTransaction", "MalformedSnapshot", "ProducerEntry", "ProducerState", "RetainedBatch"]
 
@@ -59,6 +60,12 @@ class CompletedTransaction(NamedTuple):
     last_offset: int
     aborted: bool
     last_stable_offset: int
+
+    def index_entry(self) -> AbortedTransaction | None:
+        """Its place in the index of aborted transactions; None for a committed one."""
+        if not self.aborted:
+            return None
+        return AbortedTransaction(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
 class ProducerEntry:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from barnabas.ports import Disk
-from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -310,15 +309,9 @@ def _recover(
             segment.note_batch(batch.position, batch.size, batch.last_offset, batch.max_timestamp)
             segment.size += batch.size
             completed = replay(producers, batch, data)
-            if completed is not None and completed.aborted:
-                segment.aborted.append(
-                    AbortedTransaction(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        completed.last_stable_offset,
-                    )
-                )
+            entry = completed.index_entry() if completed is not None else None
+            if entry is not None:
+                segment.aborted.append(entry)
             if batch.leader_epoch > epochs.latest_epoch:
                 epochs.assign(batch.leader_epoch, batch.base_offset)
             next_offset = batch.last_offset + 1

@@ -11,6 +11,7 @@ holds offsets ≥ base_offset, at most 2³¹−1 above it; only the last segment
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas.ports import Buffer, Disk, File
@@ -235,11 +236,18 @@ class Segment:
 
     # -- appending ------------------------------------------------------------------------------------------------
 
-    def is_full(self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig) -> bool:
-        """Whether a batch of `size` bytes must begin a new segment (segment.bytes, segment.ms, segment.index.bytes)."""
-        if not self.size:
+    def is_full(
+        self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig, *, pending: int = 0
+    ) -> bool:
+        """Whether a batch of `size` bytes must begin a new segment (segment.bytes, segment.ms, segment.index.bytes).
+
+        Args:
+            pending: bytes that are to be written before it.
+        """
+        held = self.size + pending
+        if not held:
             return False
-        if self.size + size > config.segment_bytes or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX:
+        if held + size > config.segment_bytes or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX:
             return True
         if self.first_timestamp >= 0:
             # By the records' time, so that a replay of old data is cut as it was (KIP-33).
@@ -259,11 +267,22 @@ class Segment:
             OSError: as the disk says.
         """
         position = self.size
-        self.write(data)
+        self._write(data)
         self.note_batch(position, len(data), last_offset, max_timestamp)
 
-    def write(self, data: Buffer) -> None:
-        """Writes whole batches at the end; each of them is to be noted after it."""
+    def append_run(self, data: memoryview, batches: Sequence[StoredBatch]) -> None:
+        """Writes neighbouring batches of `data`, by one write; their positions are those in `data`.
+
+        Raises:
+            OSError: as the disk says; nothing is noted then.
+        """
+        start = batches[0].position
+        shift = self.size - start
+        self._write(data[start : batches[-1].position + batches[-1].size])
+        for batch in batches:
+            self.note_batch(batch.position + shift, batch.size, batch.last_offset, batch.max_timestamp)
+
+    def _write(self, data: Buffer) -> None:
         if self._torn:
             self.seal_file()
         try:

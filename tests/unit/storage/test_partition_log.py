@@ -137,6 +137,41 @@ class TestAppend:
         with pytest.raises(BrokerError):
             follower.append_as_follower(fetched, now_ms=NOW)
 
+    def test_a_follower_writes_once_a_segment(self, log: PartitionLog) -> None:
+        for n in range(20):
+            append(log, plain(3, timestamp=NOW + n))
+        append_transactional(log, 5, 0)
+        end_transaction(log, 5, commit=False)
+        fetched = log.read(0, 100_000, end_offset=log.log_end_offset).records
+        for config in (CONFIG, small_segments(), small_segments(900, segment_ms=7)):
+            disk = MemoryDisk()
+            follower = open_log(disk, config)
+            before = disk.calls
+            follower.append_as_follower(fetched, now_ms=NOW)
+            segments = [name for name in disk.listdir("t-0") if name.endswith(".log")]
+            assert values(follower) == list(range(62))
+            assert follower.aborted_transactions(0, 100) == log.aborted_transactions(0, 100)
+            assert follower.size_bytes == log.size_bytes == sum(disk.size(f"t-0/{name}") for name in segments)
+            assert all(disk.size(f"t-0/{name}") <= config.segment_bytes for name in segments)
+            if config is CONFIG:
+                assert disk.calls == before + 1
+            follower.close()
+            assert values(open_log(disk, config, clean=True)) == list(range(62))
+
+    def test_a_follower_keeps_what_was_written_before_a_failure(self, log: PartitionLog) -> None:
+        for _ in range(9):
+            append(log, plain(3))
+        fetched = log.read(0, 100_000, end_offset=27).records
+        disk = MemoryDisk()
+        follower = open_log(disk, small_segments())
+        disk.fail(path=".log", after=1)
+        with pytest.raises(OSError, match="output error"):
+            follower.append_as_follower(fetched, now_ms=NOW)
+        assert follower.log_end_offset == 9
+        assert values(follower) == list(range(9))
+        follower.append_as_follower(log.read(9, 100_000, end_offset=27).records, now_ms=NOW)
+        assert values(follower) == list(range(27))
+
     def test_the_raft_log_writes_control_batches_without_a_producer(self, log: PartitionLog) -> None:
         batch = plain()
         batch[22] |= 0x20
@@ -534,7 +569,6 @@ class TestSync:
         for _ in range(6):
             append(log, plain(3))
         assert log.recovery_point == 0
-        assert log.needs_sync
         files, end = log.unsynced_files(), log.log_end_offset
         append(log, plain(3))
         await disk.sync(files)
@@ -551,7 +585,6 @@ class TestSync:
         log.roll(NOW)  # the same end offset: only its order tells that its files came later
         await disk.sync(files)
         log.mark_synced(end)
-        assert log.needs_sync
         paths = {file.path for file in log.unsynced_files()}
         assert "t-0/00000000000000000000.index" in paths
 
@@ -582,8 +615,6 @@ class TestSync:
         append(log, plain())
         log.rename("t-0.abc-delete")
         assert disk.listdir("") == ["t-0.abc-delete"]
-        log.delete()
-        assert disk.listdir("") == []
 
 
 def test_a_folder_of_another_topic_is_refused(disk: MemoryDisk, log: PartitionLog) -> None:
