@@ -24,6 +24,7 @@ class Chaos:
         self.world = world
         self.broker = broker
         self.copier = copier
+        self.power = power
         self.node: Machine = world.machine("broker")
         self.worker: Machine = world.machine("worker")
         self.double: Machine = world.machine("worker-2")
@@ -34,6 +35,8 @@ class Chaos:
             self.kill_worker,
             self.cut_link,
             self.reset_link,
+            self.crash_at_disk_change,
+            self.crash_at_delivery,
             self.split_brain,
             self.break_disk,
             self.set_clock,
@@ -55,6 +58,54 @@ class Chaos:
     async def lose_power(self) -> None:
         """The machine falls silent; what was not synced is lost or torn."""
         self.node.lose_power()
+        await self._restart_broker()
+
+    async def crash_at_disk_change(self) -> None:
+        """The broker dies just before a change of its disk, in the middle of whatever it is doing."""
+        countdown = self.world.rng.randrange(40)
+
+        def crash(what: str) -> None:
+            nonlocal countdown
+            countdown -= 1
+            if countdown < 0:
+                self.node.before_disk_change = self._no_crash
+                self._crash_broker()
+
+        self.node.before_disk_change = crash
+        await self._crashed()
+        self.node.before_disk_change = self._no_crash
+
+    async def crash_at_delivery(self) -> None:
+        """The broker dies at the moment when a client has heard from it: whatever it said must hold."""
+        countdown = self.world.rng.randrange(40)
+
+        def crash(source: str, target: str) -> None:
+            nonlocal countdown
+            countdown -= source == "broker"
+            if countdown < 0:
+                self.world.network.after_delivery = self._no_crash
+                self._crash_broker()
+
+        self.world.network.after_delivery = crash
+        await self._crashed()
+        self.world.network.after_delivery = self._no_crash
+
+    def _crash_broker(self) -> None:
+        if self.power and self.world.rng.randrange(2):
+            self.node.lose_power()
+        else:
+            self.node.kill()
+
+    def _no_crash(self, *event: str) -> None:
+        """Nothing happens."""
+
+    async def _crashed(self) -> None:
+        """Waits for the crash that an event is to bring; where none comes, now will do."""
+        try:
+            async with asyncio.timeout(5):
+                await self.node.join()
+        except TimeoutError:
+            self._crash_broker()
         await self._restart_broker()
 
     async def stop_broker(self) -> None:

@@ -2,7 +2,7 @@
 
 Driven by: the Disk port. Emits: what MemoryDisk emits; a trace event for each change; OSError once the process is dead.
 
-`sync` takes time drawn from the seed, one after another as a device does them. The contents, what survives a kill or a
+`sync` takes time drawn from the seed, one after another as a device does them, now and then a long one. The contents, what survives a kill or a
 power cut, and faults (`fail`) are the memory disk's own, which outlives the process.
 
 Invariants: a dead process changes nothing, through the disk or through a file it still holds.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from barnabas.ports import Buffer, DiskLock, File
 from barnabas.storage.disk import MemoryDisk
@@ -24,6 +24,8 @@ __all__ = ["SimDisk", "SimFile"]
 
 SYNC_MIN_US = 200
 SYNC_MAX_US = 5_000
+SLOW_SYNC_MAX_US = 200_000  # a device that collects its garbage
+_SLOW_ONE_IN = 8
 _US_PER_S = 1_000_000
 
 
@@ -68,14 +70,23 @@ class SimDisk:
         memory: the machine's disk.
         loop: whose time `sync` takes.
         rng: draws how much.
+        before_change: called before each change is made, with the words of its trace event; may kill the process.
     """
 
-    def __init__(self, name: str, memory: MemoryDisk, loop: SimLoop, rng: SimRng) -> None:
+    def __init__(
+        self,
+        name: str,
+        memory: MemoryDisk,
+        loop: SimLoop,
+        rng: SimRng,
+        before_change: Callable[[str], None] | None = None,
+    ) -> None:
         self._name = name
         self._memory = memory
         self._loop = loop
         self._rng = rng
         self._alive = True
+        self._before_change = before_change
         self._busy_until_s = 0.0
 
     def cut(self) -> None:
@@ -89,6 +100,9 @@ class SimDisk:
     def change(self, what: str) -> None:
         """Notes a change that is about to be made; refuses it to the dead."""
         self.check_alive()
+        if self._before_change is not None:
+            self._before_change(what)
+            self.check_alive()
         self._loop.trace.note(self._loop.now_ns, f"disk {self._name} {what}")
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -153,6 +167,7 @@ class SimDisk:
         return self._memory.available_bytes()
 
     async def _wait(self, files: Sequence[File]) -> None:
-        delay_us = SYNC_MIN_US + self._rng.randrange(SYNC_MAX_US - SYNC_MIN_US + 1)
+        longest = SLOW_SYNC_MAX_US if self._rng.randrange(_SLOW_ONE_IN) == 0 else SYNC_MAX_US
+        delay_us = SYNC_MIN_US + self._rng.randrange(longest - SYNC_MIN_US + 1)
         self._busy_until_s = max(self._busy_until_s, self._loop.time()) + delay_us / _US_PER_S
         await asyncio.sleep(self._busy_until_s - self._loop.time())

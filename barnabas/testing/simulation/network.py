@@ -165,6 +165,7 @@ class SimNetwork:
         self.latency = latency or Latency()
         self.links: dict[tuple[str, str], Latency] = {}  # (from, to)
         self.bytes_delivered = 0
+        self.after_delivery: Callable[[str, str], None] = _nothing  # (from, to): called when a segment was taken
         self._rng = rng
         self._cut: dict[tuple[str, str], None] = {}
         self._held: dict[tuple[str, str], list[SimTransport]] = {}  # an entry for each segment that waits
@@ -309,6 +310,11 @@ class SimNetwork:
         else:
             self.bytes_delivered += len(segment)
             target.arrive(segment)
+            self.after_delivery(*link)
+
+
+def _nothing(source: str, target: str) -> None:
+    """The event that nobody waits for."""
 
 
 def _check_alive() -> None:

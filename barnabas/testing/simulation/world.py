@@ -56,6 +56,7 @@ class Machine:
         clock: `clock.skew_ms` sets its wall clock apart.
         process: the running one, else None.
         incarnation: how many processes were started.
+        before_disk_change: called before each change that the process makes to its disk; a test may kill the machine there.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -65,6 +66,7 @@ class Machine:
         self.host = world.network.host(name)
         self.process: Process | None = None
         self.incarnation = 0
+        self.before_disk_change: Callable[[str], None] = _nothing
         self._world = world
         self._rng = SimRng(world.seed, f"machine {name}")
 
@@ -79,7 +81,7 @@ class Machine:
         self.incarnation += 1
         process = Process(f"{self.name}#{self.incarnation}")
         rng = SimRng(self._world.seed, process.label)
-        disk = SimDisk(self.name, self.disk, self._world.loop, rng)
+        disk = SimDisk(self.name, self.disk, self._world.loop, rng, lambda what: self.before_disk_change(what))
         process.on_death(self.host.kill)
         process.on_death(disk.cut)
         self.process = process
@@ -140,6 +142,10 @@ class Machine:
 
     def _note(self, what: str) -> None:
         self._world.trace.note(self._world.loop.now_ns, what)
+
+
+def _nothing(what: str) -> None:
+    """The event that nobody waits for."""
 
 
 class _LoggedExceptions(logging.Handler):
