@@ -179,7 +179,8 @@ class ConnectionCore:
             version = 0  # KIP-511: a broker that cannot read the request answers with version 0 and its range
         response = decode(API[waiting.api_key].response, frame, version, position)
         self._waiting.popleft()
-        self._earliest_ms = self._waiting[0].deadline_ms if self._waiting else None
+        if waiting.deadline_ms == self._earliest_ms:
+            self._earliest_ms = min((w.deadline_ms for w in self._waiting), default=None)
         waiting.done(response)
 
     def on_versions(self, response: ApiVersionsResponse, now_ms: int) -> list[Buffer]:
