@@ -194,14 +194,18 @@ class Rebalancing:
             raise InvariantViolated(f"group {group.group_id!r} is Empty and has member {member.member_id!r}")
         else:
             # Joining a rebalance, changed metadata, or a leader that wants one (topics may have changed).
-            self._update(group, member, call, protocols)
+            self._update(group, member, call, protocols, effects)
             self._prepare_or_complete(group, at, effects)
 
-    def _update(self, group: ClassicGroup, member: GroupMember, call: JoinCall, protocols: Protocols) -> None:
-        """Takes over what the member now says of itself and parks its answer; a former parked one is dropped with its retry."""
+    def _update(
+        self, group: ClassicGroup, member: GroupMember, call: JoinCall, protocols: Protocols, effects: Effects
+    ) -> None:
+        """Takes over what the member now says of itself and parks its answer, in place of one that waits already."""
         request = call.request
         group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
-        group.park_join(member, call.reply)
+        former = group.park_join(member, call.reply)
+        if former is not None:  # Kafka forgets it and never answers
+            _refuse_join(former, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, effects)
 
     def _replace_static(
         self,
@@ -331,6 +335,10 @@ class Rebalancing:
         if group.state is GroupState.STABLE:
             effects.answers.append(Answer(reply, _synced(group, member.assignment)))
             return
+        if member.awaiting_sync is not None:  # asked again on another connection
+            effects.answers.append(
+                Answer(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+            )
         member.awaiting_sync = reply
         if member.member_id == group.leader_id:
             self._assign(group, request, at, effects)

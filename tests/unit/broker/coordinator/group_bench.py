@@ -76,6 +76,8 @@ class Bench:
         if self.append_fails and undos:
             for undo in reversed(undos):
                 undo()
+            for answer in decision.answer if isinstance(decision.answer, list) else ():
+                answer.reply.responses.append(None)  # refused
             raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE)
         producer_id = decision.producer.producer_id if decision.producer else -1
         self.log += [(*self.shard.encode(record), producer_id) for record in decision.records]
