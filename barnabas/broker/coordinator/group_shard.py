@@ -301,10 +301,7 @@ class GroupShard:
     def _expired_offsets(self, group: ClassicGroup, now_ms: int) -> tuple[list[AnyRecord], bool]:
         """Tombstones, and whether the group has no other offsets, committed or pending."""
         group_id = group.group_id
-        pending = bool(self.offsets.pending_partitions(group_id))
-        topics = self.offsets.topics(group_id)
-        if not topics:
-            return [], not pending
+        all_expired = not self.offsets.pending_partitions(group_id)
         # KIP-211: from the moment the group was Empty; without its state, or beside live members, from each commit.
         simple = group.protocol_type is None
         emptied = not simple and group.state is GroupState.EMPTY
@@ -312,21 +309,18 @@ class GroupShard:
         if not (simple or emptied or living):
             return [], False
         records: list[AnyRecord] = []
-        all_expired = not pending
-        for topic, partitions in topics.items():
-            kept = group.is_subscribed_to(topic)
-            for partition, committed in partitions.items():
-                since_ms = committed.commit_timestamp_ms
-                if emptied and group.state_timestamp_ms >= 0:
-                    since_ms = group.state_timestamp_ms
-                if (
-                    kept
-                    or self.offsets.is_pending(group_id, topic, partition)
-                    or not self._is_expired(committed, since_ms, now_ms)
-                ):
-                    all_expired = False
-                else:
-                    records.append(OffsetRecord(group_id, topic, partition, None))
+        for topic, partition, committed in self.offsets.partitions(group_id):
+            since_ms = committed.commit_timestamp_ms
+            if emptied and group.state_timestamp_ms >= 0:
+                since_ms = group.state_timestamp_ms
+            if (
+                not self._is_expired(committed, since_ms, now_ms)
+                or group.is_subscribed_to(topic)
+                or self.offsets.is_pending(group_id, topic, partition)
+            ):
+                all_expired = False
+            else:
+                records.append(OffsetRecord(group_id, topic, partition, None))
         return records, all_expired
 
     def _is_expired(self, committed: CommittedOffset, since_ms: int, now_ms: int) -> bool:

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # which no member understands
+STALL_MS = 500  # a timer that is later than this was not kept from running by work alone
+AFTER_STALL_MS = 10  # enough for the loop to read its sockets in between
 TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every sensible max.message.bytes
 
 A = TypeVar("A")
@@ -71,7 +73,11 @@ class GroupCoordinator:
         self.node = node
         self.settings = settings_of(node)
         self.host: ShardHost[GroupShard] = ShardHost(
-            OFFSETS_TOPIC, node, self._make_shard, lambda: node.image.partition_count(OFFSETS_TOPIC)
+            OFFSETS_TOPIC,
+            node,
+            self._make_shard,
+            lambda: node.image.partition_count(OFFSETS_TOPIC),
+            compression=node.config.get_int("offsets.topic.compression.codec"),
         )
         self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
         self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # that came while the partition was loading
@@ -247,21 +253,35 @@ class GroupCoordinator:
             return
         if armed is not None:
             armed[1].cancel()
-        delay_ms = deadline_ms - self.node.clock.monotonic_ms()
-        timer = self.node.call_later(max(delay_ms, 0), partial(self._on_timer, partition))
+        self._arm(partition, deadline_ms, deadline_ms - self.node.clock.monotonic_ms(), self._on_timer)
+
+    def _arm(self, partition: int, deadline_ms: int, delay_ms: int, then: Callable[[int], None]) -> None:
+        timer = self.node.call_later(max(delay_ms, 0), partial(then, partition))
         self._timers[partition] = (deadline_ms, timer)
 
     def _on_timer(self, partition: int) -> None:
-        self._timers.pop(partition, None)
+        deadline_ms, _ = self._timers[partition]
+        if self.node.clock.monotonic_ms() - deadline_ms > STALL_MS:
+            # This process stood still. Heartbeats that arrived meanwhile are read before anybody is declared dead.
+            self._arm(partition, deadline_ms, AFTER_STALL_MS, self._on_due)
+        else:
+            self._on_due(partition)
+
+    def _on_due(self, partition: int) -> None:
+        del self._timers[partition]
         self._decide(partition, lambda shard, at: shard.on_time(at))
 
     def _arm_retention(self) -> None:
         interval_ms = self.node.config.get_int("offsets.retention.check.interval.ms")
-        self._retention_timer = self.node.call_later(interval_ms, self._on_retention)
+        self._retention_timer = self.node.call_later(interval_ms, partial(self._on_retention, -1))
 
-    def _on_retention(self) -> None:
+    def _on_retention(self, after: int) -> None:
+        """Looks through the first partition after `after`; the next one has its turn after other work."""
         for partition, shard in self.host.active_shards():
-            self._write_tombstones(partition, shard.expired(self.now()))
+            if partition > after:
+                self._write_tombstones(partition, shard.expired(self.now()))
+                self._retention_timer = self.node.call_later(0, partial(self._on_retention, partition))
+                return
         self._arm_retention()
 
     def _write_tombstones(self, partition: int, records: list[AnyRecord]) -> None:

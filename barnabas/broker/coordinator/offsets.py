@@ -52,6 +52,12 @@ class OffsetStore:
             for topic, partitions in self._committed.get(group_id, {}).items()
         }
 
+    def partitions(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
+        """The group's committed offsets: (topic, partition, offset). Not to be changed while they are walked."""
+        for topic, partitions in self._committed.get(group_id, {}).items():
+            for partition, entry in partitions.items():
+                yield topic, partition, entry[1]
+
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction has written the partition's offset."""
         return (topic, partition) in self._open.get(group_id, ())

@@ -179,6 +179,7 @@ class ShardHost(Generic[S]):
         node: replicas, clock, `soon` and `call_later`.
         make_shard: (partition, coordinator epoch) → an empty shard.
         partition_count: partitions of the topic in the present image, 0 where it does not exist.
+        compression: codec of the batches that are written.
     """
 
     def __init__(
@@ -187,11 +188,13 @@ class ShardHost(Generic[S]):
         node: HostNode,
         make_shard: Callable[[int, int], S],
         partition_count: Callable[[], int],
+        compression: int = 0,
     ) -> None:
         self.topic = topic
         self._node = node
         self._make_shard = make_shard
         self._partition_count = partition_count
+        self._compression = compression
         self._partitions: dict[int, _Partition[S]] = {}
         self._dirty: dict[int, _Partition[S]] = {}
         self._flush_due = False
@@ -405,10 +408,12 @@ class ShardHost(Generic[S]):
         self, part: _Partition[S], replica: Replica, records: list[NewRecord], producer: ProducerStamp | None
     ) -> None:
         if producer is None:
-            info = replica.append(build_batch(records), origin=Origin.COORDINATOR)
+            batch = build_batch(records, compression=self._compression)
+            info = replica.append(batch, origin=Origin.COORDINATOR)
         else:
             batch = build_batch(
                 records,
+                compression=self._compression,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
                 base_sequence=0,  # as in Kafka, whose cleaner cannot rewrite a producer's batch without one

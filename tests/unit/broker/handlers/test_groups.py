@@ -308,6 +308,31 @@ async def test_while_loading_clients_are_told_and_sessions_rest(peer: Peer, node
     assert await heartbeat(peer, leader) is NONE
 
 
+class Stalled(SystemClock):
+    """A monotonic clock that is a minute ahead, as after a process stood still."""
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + 60_000
+
+
+async def test_after_a_stall_heartbeats_are_read_before_sessions_end(peer: Peer, another: Any, node: Node) -> None:
+    await prepare(peer)
+    silent, alive = await member(peer, "h"), await member(peer)
+    node.clock = Stalled()
+    node.groups._on_timer(0)  # every session is long over
+    assert await heartbeat(peer, alive) is NONE
+    await eventually(lambda: state_of(peer, "h"), "Empty")
+    assert await heartbeat(peer, alive) is NONE
+    assert silent != alive
+
+
+async def state_of(peer: Peer, group: str) -> str:
+    described = await peer.call(DescribeGroupsRequest(groups=[group]), 6)
+    state = described.groups[0].group_state
+    assert isinstance(state, str)
+    return state
+
+
 # -- what is committed
 
 
