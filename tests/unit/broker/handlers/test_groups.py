@@ -14,6 +14,7 @@ from barnabas.broker.router import Call
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import File
 from barnabas.protocol import registry
+from barnabas.protocol.compression import Compression
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -38,6 +39,7 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequest,
 )
 from barnabas.protocol.messages.transactions import TxnOffsetCommitRequest
+from barnabas.protocol.records import iter_batches
 from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.clock import SystemClock
 from barnabas.storage.disk import MemoryDisk
@@ -430,3 +432,16 @@ async def test_door(peer: Peer) -> None:
     assert (await peer.call(SyncGroupRequest(group_id="g"), 5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (await peer.call(HeartbeatRequest(), 4)).error_code == ErrorCode.INVALID_GROUP_ID
     assert (await peer.call(LeaveGroupRequest(), 5)).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_offsets_are_compressed_where_the_broker_is_told_so(nodes: Nodes) -> None:
+    node = await nodes.start(None, **PATIENT, offsets_topic_compression_codec="2")
+    peer = await nodes.peer(node)
+    await prepare(peer)
+    assert await commit(peer, 7) is NONE
+    log = node.replicas.leader("__consumer_offsets", 0).log
+    (_, header), *_ = iter_batches(log.read(0, 1_000_000, end_offset=log.log_end_offset).records)
+    assert header.compression == Compression.SNAPPY
+    node.groups.on_resigned(0)
+    node.groups.on_elected(0, node.replicas.leader("__consumer_offsets", 0).leader_epoch)
+    assert await committed(peer) == 7
