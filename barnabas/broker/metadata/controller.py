@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from barnabas.broker.metadata import configs, topics
 from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
 from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from barnabas.broker.metadata.records import AbortTransactionRecord, MetadataRecord, ProducerIdsRecord
+from barnabas.broker.metadata.records import AbortTransactionRecord, MetadataRecord, ProducerIdsRecord, decode_record
 from barnabas.broker.metadata.registration import bootstrap_records, unsupported_features
 from barnabas.broker.metadata.replay import ImageBuilder
 from barnabas.broker.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.broker.quorum.metadata_log import MetadataLog
+from barnabas.broker.quorum.snapshots import read_bootstrap
+from barnabas.broker.quorum.voters import NotTheSoleVoter
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
 from barnabas.protocol.messages.admin import (
@@ -84,7 +86,8 @@ class Controller:
 
         Raises:
             UnsupportedFeatures: a finalized feature is above what this broker can do; nothing was written.
-            InvariantViolated, RemoteProtocolError: the log is damaged.
+            NotTheSoleVoter: the quorum has other voters; nothing was written.
+            InvariantViolated: the log is damaged.
             OSError: the disk failed.
         """
         node = self.node
@@ -96,25 +99,32 @@ class Controller:
             on_failure=node.fatal,
             clean=node.lifecycle.clean,
         )
-        builder = metadata_log.load()
-        image = builder.image()
-        unsupported = unsupported_features(image)
-        if unsupported:
+        try:
+            builder = metadata_log.load()
+            self._check_features(builder.image())
+        except (UnsupportedFeatures, NotTheSoleVoter):
             node.lifecycle.give_back()
-            raise UnsupportedFeatures(
-                f"this data directory needs features that this broker does not have: {'; '.join(unsupported)}. "
-                f"Open it with the Apache Kafka that wrote it"
-            )
+            raise
         self._log = metadata_log
         metadata_log.begin_epoch()
         if builder.in_transaction:
             # KIP-868: whoever begins an epoch aborts the transaction that its predecessor left open.
             self._write_now(builder, [AbortTransactionRecord(reason="the controller was restarted")])
         if not builder.image().features:
-            self._write_now(builder, bootstrap_records(node.config))
+            formatted = [decode_record(value) for value in read_bootstrap(node.disk)]
+            self._write_now(builder, bootstrap_records(node.config, formatted))
         self.image = builder.image()
         node.config.reconfigure(self.image.cluster_config, self.image.broker_config(node.node_id))
         return self.image
+
+    @staticmethod
+    def _check_features(image: MetadataImage) -> None:
+        unsupported = unsupported_features(image)
+        if unsupported:
+            raise UnsupportedFeatures(
+                f"this data directory needs features that this broker does not have: {'; '.join(unsupported)}. "
+                f"Open it with the Apache Kafka that wrote it"
+            )
 
     def _write_now(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> None:
         self._append(builder, records)

@@ -50,10 +50,12 @@ class FeatureRange(NamedTuple):
     initial: int
 
 
+ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
+
 # In the order in which Kafka's formatter writes them. metadata.version 30 is 4.3-IV0.
 FEATURES: Final[dict[str, FeatureRange]] = {
     "metadata.version": FeatureRange(7, 30, 30),
-    "eligible.leader.replicas.version": FeatureRange(0, 1, 1),
+    ELIGIBLE_LEADERS: FeatureRange(0, 1, 1),
     "group.version": FeatureRange(0, 1, 1),
     "share.version": FeatureRange(0, 1, 1),
     "streams.version": FeatureRange(0, 1, 1),
@@ -61,18 +63,20 @@ FEATURES: Final[dict[str, FeatureRange]] = {
 }
 
 
-def bootstrap_records(config: BrokerConfig) -> list[MetadataRecord]:
-    """The first records of a new cluster, as one metadata transaction."""
-    return [
-        BeginTransactionRecord(name="Bootstrap records"),
-        *(FeatureLevelRecord(name=name, feature_level=levels.initial) for name, levels in FEATURES.items()),
-        ConfigRecord(
-            resource_type=BROKER_RESOURCE,
-            name="min.insync.replicas",
-            value=str(config.get_int("min.insync.replicas")),
-        ),
-        EndTransactionRecord(),
+def bootstrap_records(config: BrokerConfig, formatted: Sequence[MetadataRecord] = ()) -> list[MetadataRecord]:
+    """The first records of a new cluster, as one metadata transaction.
+
+    Args:
+        formatted: what Kafka's storage tool laid down in bootstrap.checkpoint; taken instead of our own feature levels.
+    """
+    features: Sequence[MetadataRecord] = formatted or [
+        FeatureLevelRecord(name=name, feature_level=levels.initial) for name, levels in FEATURES.items()
     ]
+    records = [BeginTransactionRecord(name="Bootstrap records"), *features]
+    if any(isinstance(record, FeatureLevelRecord) and record.name == ELIGIBLE_LEADERS for record in features):
+        min_isr = str(config.get_int("min.insync.replicas"))
+        records.append(ConfigRecord(resource_type=BROKER_RESOURCE, name="min.insync.replicas", value=min_isr))
+    return [*records, EndTransactionRecord()]
 
 
 def unsupported_features(image: MetadataImage) -> list[str]:

@@ -32,6 +32,7 @@ from barnabas.broker.quorum.snapshots import (
     read_snapshot,
     snapshot_name,
 )
+from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer, Clock, Disk
 from barnabas.protocol.messages.internal import LeaderChangeMessage, Voter
@@ -42,6 +43,7 @@ from barnabas.protocol.records import (
     build_control_batch,
     decode_records,
     iter_batches,
+    read_control,
 )
 from barnabas.protocol.schema import encode
 from barnabas.storage.log_config import INT64_MAX, LogConfig, Origin
@@ -107,6 +109,7 @@ class MetadataLog:
             disk, METADATA_DIRECTORY, _log_config(config), now_ms=now_ms, topic_id=METADATA_TOPIC_ID, clean=clean
         )
         self.state = read_quorum_state(disk, METADATA_DIRECTORY)
+        self.voter_set = VoterSet()
         self._snapshot_at_bytes = 0  # appended since the last snapshot
         self._snapshot_at_ms = now_ms
 
@@ -123,7 +126,8 @@ class MetadataLog:
         Raises:
             InvariantViolated: the log begins above offset 0 and no snapshot reaches to where it begins, or its records
                 contradict one another.
-            RemoteProtocolError: a record is malformed.
+            InvariantViolated: a record is malformed.
+            NotTheSoleVoter: the quorum has other voters, or is of a version not known here.
         """
         builder, offset = self._load_snapshot()
         partition_log = self.partition_log
@@ -136,34 +140,43 @@ class MetadataLog:
             )
         while offset < partition_log.log_end_offset:
             found = partition_log.read(offset, LOAD_BYTES, end_offset=partition_log.log_end_offset)
-            offset = self._replay(builder, found.records, offset)
+            self._snapshot_at_bytes += len(found.records)
+            try:
+                offset = self._replay(builder, found.records, offset)
+            except RemoteProtocolError as error:
+                raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged behind offset {offset}: {error}") from error
+        self.voter_set.check_sole(self.config.node_id, self.state, self.config.voters)
         return builder
 
     def _load_snapshot(self) -> tuple[ImageBuilder, int]:
         for snapshot in reversed(list_snapshots(self.disk, METADATA_DIRECTORY)):
             builder = ImageBuilder(EMPTY_IMAGE)
+            voter_set = VoterSet()
             try:
-                values = read_snapshot(self.disk, METADATA_DIRECTORY, snapshot)
+                values = read_snapshot(self.disk, METADATA_DIRECTORY, snapshot, voter_set.take)
             except RemoteProtocolError as error:
                 log.warning("passing over %s: %s", snapshot_name(snapshot), error)
                 continue
+            self.voter_set = voter_set
             for value in values:
                 builder.replay(decode_record(value))
             builder.advance(snapshot.end_offset - 1, snapshot.epoch, self.clock.now_ms())
             return builder, snapshot.end_offset
         return ImageBuilder(EMPTY_IMAGE), 0
 
-    @staticmethod
-    def _replay(builder: ImageBuilder, batches: Buffer, offset: int) -> int:
+    def _replay(self, builder: ImageBuilder, batches: Buffer, offset: int) -> int:
         next_offset = offset
         for position, header in iter_batches(batches):
             next_offset = header.next_offset
             if header.last_offset < offset:
                 continue
-            if not header.is_control:
-                for record in decode_records(batches, position, header):
-                    if record.offset >= offset and record.value is not None:
-                        builder.replay(decode_record(record.value))
+            for record in decode_records(batches, position, header):
+                if record.offset < offset or record.value is None:
+                    continue
+                if header.is_control:
+                    self.voter_set.take(read_control(record).type, record.value)
+                else:
+                    builder.replay(decode_record(record.value))
             builder.advance(header.last_offset, header.leader_epoch, header.max_timestamp)
         if next_offset == offset:
             raise InvariantViolated(f"{METADATA_DIRECTORY} cannot be read at offset {offset}")
@@ -177,8 +190,11 @@ class MetadataLog:
         """
         node_id = self.config.node_id
         self.leader_epoch = max(self.state.leader_epoch, self.partition_log.epochs.latest_epoch) + 1
-        self.state = QuorumState(self.leader_epoch, leader_id=node_id, voters=(node_id,))
+        version = 1 if self.voter_set.kraft_version else 0
+        voters_in_file = () if version else (node_id,)
+        self.state = QuorumState(self.leader_epoch, leader_id=node_id, voters=voters_in_file, version=version)
         write_quorum_state(self.disk, METADATA_DIRECTORY, self.state)
+        # Version 0, whatever kraft.version is: Kafka 4.3 writes no other, and its tool reads no other.
         voters = [Voter(voter_id=node_id)]
         change = encode(LeaderChangeMessage(leader_id=node_id, voters=voters, granting_voters=voters), 0)
         now_ms = self.clock.now_ms()
@@ -255,7 +271,13 @@ class MetadataLog:
         snapshot = SnapshotId(image.offset + 1, image.epoch)
         now_ms = self.clock.now_ms()
         values = (encode_record(record) for record in snapshot_records(image))
-        data = encode_snapshot(values, epoch=image.epoch, last_timestamp_ms=image.timestamp_ms, now_ms=now_ms)
+        data = encode_snapshot(
+            values,
+            epoch=image.epoch,
+            last_timestamp_ms=image.timestamp_ms,
+            now_ms=now_ms,
+            control=self.voter_set.control_records(),
+        )
         self.disk.replace(f"{METADATA_DIRECTORY}/{snapshot_name(snapshot)}", data)
         self._snapshot_at_bytes = 0
         self._snapshot_at_ms = now_ms

@@ -10,7 +10,7 @@ snapshot: it is passed over and the one before it is taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -30,9 +30,18 @@ from barnabas.protocol.records import (
 )
 from barnabas.protocol.schema import encode
 
-__all__ = ["SnapshotId", "decode_snapshot", "encode_snapshot", "list_snapshots", "read_snapshot", "snapshot_name"]
+__all__ = [
+    "SnapshotId",
+    "decode_snapshot",
+    "encode_snapshot",
+    "list_snapshots",
+    "read_bootstrap",
+    "read_snapshot",
+    "snapshot_name",
+]
 
 BATCH_RECORDS: Final = 1024
+BOOTSTRAP: Final = "bootstrap.checkpoint"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
 
 
@@ -54,11 +63,24 @@ def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
     return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
 
 
-def encode_snapshot(values: Iterable[bytes], *, epoch: int, last_timestamp_ms: int, now_ms: int) -> bytes:
-    """The bytes of a snapshot that holds `values` (encoded metadata records), in order."""
+def encode_snapshot(
+    values: Iterable[bytes],
+    *,
+    epoch: int,
+    last_timestamp_ms: int,
+    now_ms: int,
+    control: Sequence[tuple[int, bytes]] = (),
+) -> bytes:
+    """The bytes of a snapshot.
+
+    Args:
+        values: encoded metadata records, in order.
+        control: (type, value) of the control records that stand behind the header: kraft.version and voters.
+    """
     header = encode(SnapshotHeaderRecord(last_contained_log_timestamp=last_timestamp_ms), 0)
-    out = bytearray(build_control_batch([(CONTROL_SNAPSHOT_HEADER, header)], timestamp=now_ms, leader_epoch=epoch))
-    offset = 1
+    head = [(CONTROL_SNAPSHOT_HEADER, header), *control]
+    out = bytearray(build_control_batch(head, timestamp=now_ms, leader_epoch=epoch))
+    offset = len(head)
     rest = iter(values)
     while chunk := [NewRecord(None, value, now_ms) for value in islice(rest, BATCH_RECORDS)]:
         out += build_batch(chunk, base_offset=offset, leader_epoch=epoch)
@@ -70,8 +92,11 @@ def encode_snapshot(values: Iterable[bytes], *, epoch: int, last_timestamp_ms: i
     return bytes(out)
 
 
-def decode_snapshot(data: bytes) -> Iterator[bytes]:
+def decode_snapshot(data: bytes, on_control: Callable[[int, bytes], None] | None = None) -> Iterator[bytes]:
     """The encoded metadata records of a snapshot, in order.
+
+    Args:
+        on_control: called with type and value of every control record.
 
     Raises:
         RemoteProtocolError: a checksum is wrong, a batch is cut off, or header or footer is missing.
@@ -87,6 +112,9 @@ def decode_snapshot(data: bytes) -> Iterator[bytes]:
             if (kind == CONTROL_SNAPSHOT_HEADER) != (position == 0):
                 raise RemoteProtocolError("snapshot: does not begin with its header")
             ended = kind == CONTROL_SNAPSHOT_FOOTER
+            if on_control is not None:
+                for record in records:
+                    on_control(read_control(record).type, record.value or b"")
         elif position == 0:
             raise RemoteProtocolError("snapshot: does not begin with its header")
         else:
@@ -98,6 +126,17 @@ def decode_snapshot(data: bytes) -> Iterator[bytes]:
         raise RemoteProtocolError(f"snapshot: no footer at its end, {len(data) - end} bytes left over")
 
 
-def read_snapshot(disk: Disk, directory: str, snapshot: SnapshotId) -> list[bytes]:
+def read_snapshot(
+    disk: Disk, directory: str, snapshot: SnapshotId, on_control: Callable[[int, bytes], None] | None = None
+) -> list[bytes]:
     """The records of a snapshot. Raises RemoteProtocolError where it is damaged, OSError where it cannot be read."""
-    return list(decode_snapshot(disk.read(f"{directory}/{snapshot_name(snapshot)}")))
+    return list(decode_snapshot(disk.read(f"{directory}/{snapshot_name(snapshot)}"), on_control))
+
+
+def read_bootstrap(disk: Disk) -> list[bytes]:
+    """The records that Kafka's storage tool formatted the directory with; empty where there are none.
+
+    Raises:
+        RemoteProtocolError: bootstrap.checkpoint is damaged.
+    """
+    return list(decode_snapshot(disk.read(BOOTSTRAP))) if disk.exists(BOOTSTRAP) else []

@@ -28,15 +28,17 @@ def test_written_as_kafka_writes_it() -> None:
     assert read_quorum_state(disk, "log") == state
 
 
-def test_version_1_is_read_and_a_missing_file_is_the_beginning() -> None:
+def test_version_1_stays_version_1_and_a_missing_file_is_the_beginning() -> None:
     disk = MemoryDisk()
     disk.mkdir("log")
     assert read_quorum_state(disk, "log") == QuorumState()
-    disk.replace(
-        "log/quorum-state",
-        b'{"leaderId":-1,"leaderEpoch":7,"votedId":2,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}',
-    )
-    assert read_quorum_state(disk, "log") == QuorumState(leader_epoch=7, voted_id=2)
+    # What Kafka 4.3.1 writes where the voters are in the log.
+    kafkas = b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+    disk.replace("log/quorum-state", kafkas)
+    state = read_quorum_state(disk, "log")
+    assert state == QuorumState(leader_epoch=7, leader_id=1, version=1)
+    write_quorum_state(disk, "log", state)
+    assert disk.read("log/quorum-state") == kafkas
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""Who votes in the metadata quorum: static voters, or the voter set that the log itself holds (KIP-853).
+
+Driven by: the metadata log, which hands over the control records it reads (KRaftVersion, KRaftVoters) from log and snapshots.
+Emits: the voter ids; the control records that a new snapshot must carry; a refusal where this node may not be the sole voter.
+
+A directory that Kafka formatted with `--standalone` has kraft.version 1 and a voter set in its log, one formatted for
+controller.quorum.voters has neither. Both are led on as they are: nothing is upgraded here.
+
+Invariants: a node leads without an election only where it is the one voter. Control records are kept byte for byte.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from barnabas.broker.quorum.quorum_state import QuorumState
+from barnabas.errors import BarnabasError
+from barnabas.protocol.messages.internal import KRaftVersionRecord
+from barnabas.protocol.records import CONTROL_KRAFT_VERSION, CONTROL_KRAFT_VOTERS
+from barnabas.protocol.schema import Array, Int16, Int32, Record, String, UInt16, Uuid, decode, field, record, struct
+
+__all__ = ["NotTheSoleVoter", "VoterSet", "VotersRecord"]
+
+KRAFT_VERSION_MAX: Final = 1
+
+
+class NotTheSoleVoter(BarnabasError):
+    """The quorum has other voters, or is of a version that is not known here: leading without them would split the brain."""
+
+
+@struct
+class VoterEndpoint:
+    """Where a voter is reached by the quorum."""
+
+    name: str = field(String)
+    host: str = field(String)
+    port: int = field(UInt16)
+
+
+@struct
+class KRaftVersionFeature:
+    """Levels of kraft.version that a voter supports."""
+
+    min_supported_version: int = field(Int16)
+    max_supported_version: int = field(Int16)
+
+
+@struct
+class VotersRecordVoter:
+    """One voter of the set."""
+
+    voter_id: int = field(Int32)
+    voter_directory_id: bytes = field(Uuid)
+    endpoints: list[VoterEndpoint] = field(Array(VoterEndpoint))
+    k_raft_version_feature: KRaftVersionFeature = field(KRaftVersionFeature)
+
+
+@record(versions=(0, 0), flexible_since=0)
+class VotersRecord(Record):
+    """The whole voter set, as a control record."""
+
+    version: int = field(Int16)
+    voters: list[VotersRecordVoter] = field(Array(VotersRecordVoter))
+
+
+class VoterSet:
+    """What the log says of its voters.
+
+    Attributes:
+        kraft_version: 0 static voters, 1 the voters of the log.
+        voters: ids of the log's voter set; empty where it holds none.
+    """
+
+    def __init__(self) -> None:
+        self.kraft_version = 0
+        self.voters: tuple[int, ...] = ()
+        self._values: dict[int, bytes] = {}  # by control type, as they were written
+
+    def take(self, kind: int, value: bytes) -> None:
+        """Takes in a control record; of other types it knows nothing. Raises RemoteProtocolError where it is malformed."""
+        if kind == CONTROL_KRAFT_VERSION:
+            self.kraft_version = decode(KRaftVersionRecord, value, 0).kraft_version
+        elif kind == CONTROL_KRAFT_VOTERS:
+            self.voters = tuple(voter.voter_id for voter in decode(VotersRecord, value, 0).voters)
+        else:
+            return
+        self._values[kind] = value
+
+    def control_records(self) -> list[tuple[int, bytes]]:
+        """What a snapshot carries behind its header: (control type, value)."""
+        return sorted(self._values.items())
+
+    def check_sole(self, node_id: int, state: QuorumState, configured: tuple[str, ...]) -> None:
+        """Makes sure that this node is the only voter.
+
+        Args:
+            configured: controller.quorum.voters, id@host:port each.
+
+        Raises:
+            NotTheSoleVoter: the configuration, the log or quorum-state names another.
+        """
+        if self.kraft_version > KRAFT_VERSION_MAX:
+            raise NotTheSoleVoter(
+                f"kraft.version is finalized at {self.kraft_version}, known here are 0 to {KRAFT_VERSION_MAX}"
+            )
+        named = {
+            "controller.quorum.voters": tuple(int(each.partition("@")[0]) for each in configured),
+            "the voter set of the metadata log": self.voters,
+            "quorum-state": state.voters,
+        }
+        for where, voters in named.items():
+            if voters and voters != (node_id,):
+                raise NotTheSoleVoter(
+                    f"{where} names the voters {', '.join(map(str, voters))}: node {node_id} can only lead a quorum "
+                    f"of which it is the one voter"
+                )
