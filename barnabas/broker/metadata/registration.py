@@ -158,7 +158,9 @@ def register_broker(
 
 
 def unfence_broker(image: MetadataImage, broker_id: int) -> list[MetadataRecord]:
-    """The broker serves: it is unfenced, and leads what waits for it. No records where it is unfenced already.
+    """The broker serves: it is unfenced, and leads what waits for it.
+
+    No records where it is unfenced already, or is shutting down: only a new registration brings that one back.
 
     Raises:
         BrokerError: BROKER_ID_NOT_REGISTERED.
@@ -166,7 +168,7 @@ def unfence_broker(image: MetadataImage, broker_id: int) -> list[MetadataRecord]
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
-    if not broker.fenced:
+    if not broker.fenced or broker.in_controlled_shutdown:
         return []
     change = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=-1)
     alive = {each.broker_id for each in image.alive_brokers()} | {broker_id}
