@@ -1,0 +1,92 @@
+"""Kafka's own tools and Java producer against Barnabas: a TV2 client of the first hand, and what administrators look at and abort."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from barnabas.protocol.messages.transactions import (
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+
+from .wire import Wire
+
+pytestmark = pytest.mark.oracle
+
+KAFKA_UP = Path(__file__).with_name("kafka-up")
+
+
+def tool(name: str, *arguments: str) -> str:
+    """Runs a class of Kafka's tools; what it says on stdout."""
+    ran = subprocess.run(
+        ["bash", str(KAFKA_UP), "tool", f"org.apache.kafka.tools.{name}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-1000:] + ran.stderr[-2000:]
+    return ran.stdout
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_java() -> None:
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("no tools of Kafka: java or mvn is not installed")
+
+
+def test_the_java_producer_takes_an_epoch_for_each_transaction(barnabas: str) -> None:
+    with Wire(barnabas) as wire:
+        wire.create_topic("java-perf", 3)
+        said = tool(
+            "ProducerPerformance",
+            *("--bootstrap-server", barnabas, "--topic", "java-perf", "--num-records", "6000", "--record-size", "100"),
+            *("--throughput", "6000", "--transactional-id", "java-perf", "--transaction-duration-ms", "20"),
+        )
+        assert "6000 records sent" in said
+        (state,) = wire.call(DescribeTransactionsRequest(transactional_ids=["java-perf"]), 0).transaction_states
+        assert state.transaction_state == "CompleteCommit"
+        assert state.producer_epoch > 10
+        for partition in range(3):
+            fetched = wire.fetch("java-perf", partition, 0, isolation_level=1)
+            assert fetched.last_stable_offset == fetched.high_watermark > 0
+
+
+def test_administrators_find_a_transaction_and_abort_it_on_a_partition(barnabas: str) -> None:
+    with Wire(barnabas) as wire:
+        wire.create_topic("stuck", 1)
+        wire.find_coordinator("stuck", 1)
+        begun = wire.call(InitProducerIdRequest(transactional_id="stuck", transaction_timeout_ms=600_000), 4)
+        assert begun.error_code == 0
+        identity = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+        assert wire.produce(12, "stuck", 0, [b"x"], transactional_id="stuck", base_sequence=0, **identity).error_code == 0
+        command = ("TransactionsCommand", "--bootstrap-server", barnabas)
+        listed = [line.split() for line in tool(*command, "list").splitlines()]
+        assert ["stuck", "1", str(begun.producer_id), "Ongoing"] in listed
+        described = tool(*command, "describe", "--transactional-id", "stuck").splitlines()[-1].split()
+        assert described[:6] == ["1", "stuck", str(begun.producer_id), str(begun.producer_epoch), "Ongoing", "600000"]
+        assert described[-1] == "stuck-0"
+        assert wire.fetch("stuck", 0, 0).last_stable_offset == 0
+        tool(
+            *command,
+            *("abort", "--topic", "stuck", "--partition", "0", "--producer-id", str(begun.producer_id)),
+            *("--producer-epoch", str(begun.producer_epoch), "--coordinator-epoch", "0"),
+        )
+        fetched = wire.fetch("stuck", 0, 0)
+        assert fetched.last_stable_offset == fetched.high_watermark == 2
+        # The coordinator's own abort comes to the same end later.
+        request = EndTxnRequest(transactional_id="stuck", committed=False, **identity)
+        assert wire.call(request, 5).error_code == 0
+        deadline = time.monotonic() + 10
+        while True:
+            (state,) = wire.call(DescribeTransactionsRequest(transactional_ids=["stuck"]), 0).transaction_states
+            if state.transaction_state == "CompleteAbort":
+                break
+            assert time.monotonic() < deadline, state
+            time.sleep(0.02)
