@@ -39,6 +39,7 @@ from barnabas.runtime.scope import Scope
 __all__ = ["Cluster", "Purpose", "parse_bootstrap"]
 
 _VERSION_MAX = 0x7FFF
+_UNSETTLED_PAUSE_MAX_MS = 1_000  # a topic that is not there is asked for this seldom in the end
 _COORDINATOR_KINDS = {"group": 0, "transaction": 1}
 
 
@@ -119,6 +120,7 @@ class Cluster:
         self._waiters: list[asyncio.Future[None]] = []
         self._refresh_wanted = asyncio.Event()
         self._refreshes = 0  # answers taken
+        self._unsettled_rounds = 0  # answers in a row that left a topic without partitions or leaders
         self._notify_scheduled = False
         self._closed = False
         self.error: KafkaError | None = None  # why metadata could not be had the last time
@@ -245,6 +247,7 @@ class Cluster:
         """Topics to keep metadata of."""
         new = [t for t in topics if t not in self._topics]
         if new:
+            self._unsettled_rounds = 0
             self._topics.update(dict.fromkeys(new))
             self.want_update()
 
@@ -254,6 +257,7 @@ class Cluster:
         missing = any(t not in self.metadata.topics for t in wanted)
         self._topics = wanted
         if missing:
+            self._unsettled_rounds = 0
             self.want_update()
 
     def want_update(self) -> None:
@@ -385,7 +389,10 @@ class Cluster:
                 pass
             if self.metadata.updated_ms >= 0 or failures:
                 since = clock.monotonic_ms() - self.metadata.updated_ms if self.metadata.updated_ms >= 0 else 0
-                pause = self.retry_backoff_ms if failures else self.retry_backoff_ms - since
+                settled_pause = min(
+                    self.retry_backoff_ms * 2 ** min(self._unsettled_rounds, 10), _UNSETTLED_PAUSE_MAX_MS
+                )
+                pause = self.retry_backoff_ms if failures else settled_pause - since
                 if pause > 0:
                     await asyncio.sleep(pause / 1000)
             self._refresh_wanted.clear()
@@ -413,7 +420,10 @@ class Cluster:
         self._refreshes += 1
         self._retire()
         if not whole and any(self._unsettled(topic) for topic in self._topics):
+            self._unsettled_rounds += 1
             self._refresh_wanted.set()  # e.g. a topic that was created by asking for it: its leader follows
+        else:
+            self._unsettled_rounds = 0
         self._notify()
         return True
 

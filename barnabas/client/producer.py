@@ -338,6 +338,11 @@ class Producer:
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
+    @property
+    def transaction_state(self) -> TransactionState:
+        """Where the producer stands: after a cancelled call, whether a transaction is open, ending, or to be aborted."""
+        return self._txn.state
+
     def transaction(self) -> Transaction:
         """`async with producer.transaction():` commits at the end of the block and aborts when it is left by an exception."""
         return Transaction(self)
