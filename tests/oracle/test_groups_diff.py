@@ -112,7 +112,12 @@ class Script:
         wire.create_topic(TOPIC, 2)
         for key_type in (0, 1):
             wire.find_coordinator("any", key_type)
-        insist(lambda: wire.call(ListGroupsRequest(), 5), *RETRY)
+        # Names enough to ask every partition of __consumer_offsets whether it has loaded.
+        probes = DescribeGroupsRequest(groups=[f"probe-{number}" for number in range(400)])
+        deadline = time.monotonic() + 30
+        while any(group.error_code in RETRY for group in wire.call(probes, 5).groups):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     # requests
 
