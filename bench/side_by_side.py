@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import signal
 import statistics
 import subprocess
@@ -33,22 +34,12 @@ class Barnabas:
 
     def __init__(self, directory: str) -> None:
         started = time.perf_counter()
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "barnabas.cli.main",
-                "serve",
-                "--node-id",
-                "1",
-                "--listen",
-                "127.0.0.1:0",
-                "--data",
-                directory,
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self.log = Path(directory + ".log")
+        command = [sys.executable, "-m", "barnabas.cli.main", "serve", "--node-id", "1", "--listen", "127.0.0.1:0"]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*command, "--data", directory, "--log-level", "info"], stdout=subprocess.PIPE, stderr=log, text=True
+            )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.ready_s = time.perf_counter() - started
@@ -57,9 +48,12 @@ class Barnabas:
         time.sleep(0.5)
         self.rss_mb = rss_mb(self.process.pid)
 
-    def stop(self) -> None:
+    def stop(self) -> int:
+        """Stops it cleanly; returns how many requests it answered CONCURRENT_TRANSACTIONS (clients sleep on each)."""
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
+        counted = re.search(r"(\d+) requests were answered CONCURRENT_TRANSACTIONS", self.log.read_text())
+        return int(counted.group(1)) if counted else -1
 
 
 class Kafka:
@@ -128,7 +122,8 @@ def main() -> None:
             try:
                 results = measure(args, kafka, barnabas)
             finally:
-                barnabas.stop()
+                concurrent = barnabas.stop()
+            results["concurrent_transactions"] = concurrent
         finally:
             kafka.stop()
     table(results)
@@ -173,6 +168,7 @@ def table(results: dict[str, Any]) -> None:
             ratios = [a / b for a, b in zip(ours, theirs, strict=False) if b]
             ratio = f"{statistics.median(ratios):.2f}" if ratios else "-"
             print(f"| {case} | {figure} | {statistics.median(theirs):.3g} | {statistics.median(ours):.3g} | {ratio} |")
+    print(f"| all | requests answered CONCURRENT_TRANSACTIONS | not counted | {results['concurrent_transactions']} | |")
     for key in ("ready_s", "rss_idle_mb"):
         print(f"| start | {key} | {results[key]['kafka']} | {results[key]['barnabas']} | |")
 

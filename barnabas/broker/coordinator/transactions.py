@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 TRANSACTION_TOPIC = "__transaction_state"
 RETRY_MS = 100  # before a completion is tried again that could not be appended
+TOMBSTONES_PER_TURN = 500  # about 20 ms of the loop
 ABORT_RETRY_MS = 1_000  # before a timeout is looked at again that could not be aborted
 
 A = TypeVar("A")
@@ -82,6 +83,7 @@ class TransactionCoordinator:
             if timer is not None:
                 timer.cancel()
         self._timeout_timer = self._expiry_timer = None
+        log.info("%d requests were answered CONCURRENT_TRANSACTIONS since the start", self.concurrent_answers)
         self.host.close()
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
@@ -423,13 +425,21 @@ class TransactionCoordinator:
 
     def _arm_expiry(self) -> None:
         interval_ms = self.node.config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms")
-        self._expiry_timer = self.node.call_later(interval_ms, self._on_expiry)
+        self._expiry_timer = self.node.call_later(interval_ms, lambda: self._on_expiry(0))
 
-    def _on_expiry(self) -> None:
+    def _on_expiry(self, first: int) -> None:
+        """Looks through the partitions from `first` on; after a batch of tombstones other work has its turn."""
         before_ms = self.node.clock.now_ms() - self.node.config.get_int("transactional.id.expiration.ms")
         for partition, shard in self.host.active_shards():
-            for transactional_id in shard.expirable(before_ms):
+            if partition < first:
+                continue
+            expirable = shard.expirable(before_ms)[:TOMBSTONES_PER_TURN]
+            for transactional_id in expirable:
                 self._expire(partition, transactional_id, before_ms)
+            if expirable:
+                again = partition if len(expirable) == TOMBSTONES_PER_TURN else partition + 1
+                self._expiry_timer = self.node.call_later(0, lambda: self._on_expiry(again))
+                return
         self._arm_expiry()
 
     def _expire(self, partition: int, transactional_id: str, before_ms: int) -> None:
