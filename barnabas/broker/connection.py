@@ -352,11 +352,11 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the end
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, *, level: int = logging.WARNING) -> None:
         """Closes from our side with one log line; answers that are ready still leave."""
         if self.closed:
             return
-        log.info("closing the connection of %r: %s", self, reason)
+        log.log(level, "closing the connection of %r: %s", self, reason)
         transport, out = self._transport, self._out
         self._out = []
         self._shut()

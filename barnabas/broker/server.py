@@ -10,6 +10,7 @@ end. Silent connections give back their buffers and are closed after `connection
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.connection import ORDINARY_BUFFER_BYTES, Connection
@@ -67,7 +68,7 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):
-            connection.close("the broker stops")
+            connection.close("the broker stops", level=logging.DEBUG)
 
     def frame_limit(self, api_key: int) -> int:
         """Largest frame in bytes for a request of this API."""
@@ -122,5 +123,5 @@ class Server:
                 continue
             connection.rest()
             if 0 <= idle_ms_max <= now_ms - connection.silent_since_ms:
-                connection.close(f"idle for {idle_ms_max} ms (connections.max.idle.ms)")
+                connection.close(f"idle for {idle_ms_max} ms (connections.max.idle.ms)", level=logging.INFO)
         self._sweep_later()

@@ -20,6 +20,7 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.storage import checkpoints
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
@@ -265,14 +266,14 @@ class Replicas:
                     elections.append(Election(topic.name, number, partition.leader_epoch, False))
         return elections
 
-    def _open(self, topic: TopicImage, number: int, config: object) -> Replica | None:
+    def _open(self, topic: TopicImage, number: int, config: LogConfig) -> Replica | None:
         node = self._node
         key = (topic.name, number)
         try:
             partition_log = PartitionLog.open(
                 node.disk,
                 f"{topic.name}-{number}",
-                config,  # type: ignore[arg-type]  # LogConfig: passed through
+                config,
                 now_ms=node.clock.now_ms(),
                 topic_id=topic.topic_id,
                 clean=self._clean,
