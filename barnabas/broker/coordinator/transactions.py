@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.coordinator.marker_writer import write_markers
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 TRANSACTION_TOPIC = "__transaction_state"
 RETRY_MS = 100  # before a completion is tried again that could not be appended
 TOMBSTONES_PER_TURN = 500  # about 20 ms of the loop
+EXPIRY_PAUSE_MS = 50  # between turns, for other work
 ABORT_RETRY_MS = 1_000  # before a timeout is looked at again that could not be aborted
 
 A = TypeVar("A")
@@ -425,7 +427,7 @@ class TransactionCoordinator:
 
     def _arm_expiry(self) -> None:
         interval_ms = self.node.config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms")
-        self._expiry_timer = self.node.call_later(interval_ms, lambda: self._on_expiry(0))
+        self._expiry_timer = self.node.call_later(interval_ms, partial(self._on_expiry, 0))
 
     def _on_expiry(self, first: int) -> None:
         """Looks through the partitions from `first` on; after a batch of tombstones other work has its turn."""
@@ -438,7 +440,7 @@ class TransactionCoordinator:
                 self._expire(partition, transactional_id, before_ms)
             if expirable:
                 again = partition if len(expirable) == TOMBSTONES_PER_TURN else partition + 1
-                self._expiry_timer = self.node.call_later(0, lambda: self._on_expiry(again))
+                self._expiry_timer = self.node.call_later(EXPIRY_PAUSE_MS, partial(self._on_expiry, again))
                 return
         self._arm_expiry()
 
