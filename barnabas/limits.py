@@ -14,6 +14,7 @@ __all__ = [
     "RETAINED_BATCHES",
     "SEQUENCE_MAX",
     "TOPIC_NAME_LENGTH_MAX",
+    "UNREAD_ANSWER_BYTES_MAX",
 ]
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024  # default of socket.request.max.bytes, checked before allocation
@@ -29,3 +30,4 @@ PRODUCER_EPOCH_MAX = 32_766  # the highest epoch handed out; 32,767 is the coord
 PRODUCER_ID_BLOCK_SIZE = 1_000  # ids in one ProducerIdsRecord, as in Kafka
 RETAINED_BATCHES = 5  # batches a producer may have in flight, so duplicates that must be recognised (KIP-98)
 TOPIC_NAME_LENGTH_MAX = 249  # Kafka's: the folder name with "-partition" and ".delete" suffixes fits 255
+UNREAD_ANSWER_BYTES_MAX = 256 * 1024 * 1024  # in write buffers of all connections, before Fetch answers get small

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 ORDINARY_BUFFER_BYTES: Final = 1024 * 1024  # of a connection, before it counts against the byte budget
 REQUESTS_PER_TURN: Final = 32  # of one connection a wake-up: 2 ms of the loop at most, then others have their turn
 HELD_BYTES_MAX: Final = 64 * 1024  # of frames that wait for an earlier request, before reading pauses
+LARGE_ANSWER_BYTES: Final = 64 * 1024  # from which an answer counts against what peers may leave unread
 WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
@@ -67,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         "_flush_due",
         "_held",
         "_held_bytes",
+        "_large_bytes",
         "_out",
         "_reader",
         "_reading",
@@ -99,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[_Slot] = deque()  # empty unless an answer waits: then all later ones queue behind it
         self._held: deque[bytes] = deque()  # frames that may not be served yet
         self._held_bytes = 0
+        self._large_bytes = 0  # of large answers that are made and not yet written
         self._blocked_by: Pending | None = None
         self._client_id: str | None = None
         self._client_id_bytes = b""
@@ -146,6 +149,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The loop's: the peer reads again."""
         self._write_paused = False
+        self.server.on_unread(self, self._large_bytes)
         self.settle()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -165,7 +169,13 @@ class Connection(asyncio.BufferedProtocol):
         for frame in frames:
             if self.closed:
                 return
-            if self._blocked_by is not None or self._held or served >= REQUESTS_PER_TURN or self._write_paused:
+            if (
+                self._blocked_by is not None
+                or self._held
+                or served >= REQUESTS_PER_TURN
+                or self._write_paused
+                or self._large_bytes > WRITE_BUFFER_HIGH
+            ):
                 self._held.append(bytes(frame))
                 self._held_bytes += len(frame)
             else:
@@ -241,10 +251,20 @@ class Connection(asyncio.BufferedProtocol):
                 return
         if self._slots:
             slot = _Slot(route, correlation)
-            slot.parts = route.frame(correlation, response)
+            slot.parts = parts = route.frame(correlation, response)
             self._slots.append(slot)
         else:
-            self._out += route.frame(correlation, response)
+            parts = route.frame(correlation, response)
+            self._out += parts
+        if route.by_parts:
+            self._weigh(parts)
+
+    def _weigh(self, parts: list[Buffer]) -> None:
+        """Counts an answer that carries records against what all peers may leave unread, from the moment it is made."""
+        size_bytes = sum(map(len, parts))
+        if size_bytes >= LARGE_ANSWER_BYTES:
+            self._large_bytes += size_bytes
+            self.server.on_unread(self, self._large_bytes)
 
     def _await_answer(self, route: Route, correlation: int, pending: Pending) -> None:
         slot = _Slot(route, correlation)
@@ -267,6 +287,8 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("answer to %r could not be encoded", self)
             self.close("internal error")
             return
+        if slot.route.by_parts:
+            self._weigh(slot.parts)
         slots = self._slots
         while slots and slots[0].parts is not None:
             self._out += cast("list[Buffer]", slots.popleft().parts)
@@ -294,6 +316,10 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(out[0])
         else:
             transport.writelines(out)
+        if self._large_bytes:
+            self._large_bytes = sum(sum(map(len, slot.parts)) for slot in self._slots if slot.parts)
+            unread = transport.get_write_buffer_size() if self._write_paused else 0
+            self.server.on_unread(self, self._large_bytes + unread)
 
     def settle(self) -> None:
         """Serves what was held where it may go on, and reads exactly while there is room for more."""
@@ -322,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = True
         served = 0
         while self._held and self._blocked_by is None and served < REQUESTS_PER_TURN and not self.closed:
-            if self._write_paused:
+            if self._write_paused or self._large_bytes > WRITE_BUFFER_HIGH:
                 break
             served += 1
             frame = self._held.popleft()

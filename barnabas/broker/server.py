@@ -5,7 +5,7 @@ Emits: connections that read, pause and end.
 
 Connections are taken as soon as the address is bound and served once the node is ready. Frames under construction of all
 connections share a byte budget: who would exceed it waits, but the oldest large frame always goes on, so that all come to an
-end. Silent connections give back their buffers and are closed after `connections.max.idle.ms`.
+end. Answers that peers leave unread have a budget too: above it Fetch answers get small. Silent connections give back their buffers and are closed after `connections.max.idle.ms`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.connection import ORDINARY_BUFFER_BYTES, Connection
 from barnabas.broker.router import Pending, Router
-from barnabas.limits import FRAME_BYTES_SMALL_MAX
+from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
 from barnabas.ports import Listener
 from barnabas.protocol.registry import API, API_VERSIONS_KEY, PRODUCE_KEY
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Server"]
 
+ANSWER_BYTES_LEAST: Final = 128 * 1024  # of records that a Fetch may always ask for, whatever others leave unread
 SWEEP_MS: Final = 5_000  # between looks at which connections are silent
 
 
@@ -40,6 +41,8 @@ class Server:
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self._listener: Listener | None = None
         self._budget_bytes = 2 * self.request_bytes_max  # of all connections together
+        self.unread_bytes = 0  # of all connections together
+        self._unread: dict[Connection, int] = {}
         self._starved: dict[Connection, None] = {}  # large frames that wait for room, in order of arrival
         self._large: dict[Connection, int] = {}  # bytes reserved by connections with more than an ordinary buffer
 
@@ -87,9 +90,20 @@ class Server:
     def on_disconnected(self, connection: Connection) -> None:
         """A connection ended: what it had reserved is free for others."""
         self.connections.pop(connection, None)
+        self.on_unread(connection, 0)
         self._starved.pop(connection, None)
         if self._large.pop(connection, None) is not None:
             self._feed_starved()
+
+    def on_unread(self, connection: Connection, size_bytes: int) -> None:
+        """A peer leaves that much of its answers unread; 0: it reads again, or is gone."""
+        self.unread_bytes += size_bytes - self._unread.pop(connection, 0)
+        if size_bytes:
+            self._unread[connection] = size_bytes
+
+    def answer_bytes_max(self, wanted: int) -> int:
+        """How many bytes of records one answer may carry: less where peers leave theirs unread."""
+        return min(wanted, max(UNREAD_ANSWER_BYTES_MAX - self.unread_bytes, ANSWER_BYTES_LEAST))
 
     def room_for(self, connection: Connection) -> bool:
         """Whether the byte budget lets this connection go on reading. The oldest large frame always may, so that all come to an end."""

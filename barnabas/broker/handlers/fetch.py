@@ -74,7 +74,7 @@ class _Fetch:
         self.session = session
         self.full = session is None or request.session_epoch <= INITIAL_EPOCH
         self.committed = request.isolation_level == READ_COMMITTED
-        self.max_bytes = min(request.max_bytes, node.fetch_max_bytes)
+        self.max_bytes = min(request.max_bytes, node.server.answer_bytes_max(node.fetch_max_bytes))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.pending: Pending | None = None
         self.deadline: Any = None

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.unit.broker.conftest import Nodes, Peer, Scripted, until
+from tests.unit.broker.conftest import Nodes, Peer, Scripted, batch, until
 
 REQUEST = ApiVersionsRequest()
 
@@ -62,3 +63,31 @@ async def test_large_frames_share_a_budget_and_all_come_through(nodes: Nodes) ->
     assert most < (16 << 20) + 9 * (4 << 20), "the budget, and what each had before it was paused"
     assert not node.server._large
     assert sum(connection.reserved_bytes for connection in node.server.connections) < 9 << 20
+
+
+async def test_answers_that_peers_leave_unread_share_a_budget(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty peers ask for 8 MiB five times over and read nothing: what is kept for them stays in bounds."""
+    monkeypatch.setattr("barnabas.broker.server.UNREAD_ANSWER_BYTES_MAX", 32 << 20)
+    node = await nodes.start()
+    writer = await nodes.peer(node)
+    await writer.create("t")
+    for _ in range(8):
+        node.replicas.leader("t", 0).append(bytearray(batch(bytes(1_000_000))))
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=8 << 20)
+    request = FetchRequest(max_bytes=8 << 20, topics=[FetchTopic(topic="t", partitions=[wanted])])
+    peers = [await nodes.peer(node) for _ in range(20)]
+    for peer in peers:
+        peer.reader._transport.pause_reading()  # type: ignore[attr-defined]  # StreamReader has no public way to stop
+        for _ in range(5):
+            peer.send(request, 11)
+    await until(lambda: len(node.server._unread) == 20)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert node.server.unread_bytes < (32 << 20) + 20 * (2 << 20), "the budget, and a batch or two for everyone"
+    for peer in peers:
+        peer.reader._transport.resume_reading()  # type: ignore[attr-defined]  # as above
+    for peer in peers:
+        for correlation in range(1, 6):
+            answer = await peer.receive((correlation, 1, 11))
+            assert len(answer.responses[0].partitions[0].records) >= 1_000_000
+    assert node.server.unread_bytes == 0
