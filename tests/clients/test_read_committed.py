@@ -78,7 +78,7 @@ async def test_every_fetch_offset_at_every_step_and_over_restarts(
 
 async def test_over_several_segments_and_restarts(serve: Callable[..., ServedBroker], tmp_path: Path) -> None:
     broker = serve()
-    model = Model(size_bytes=100_000)
+    model = Model(size_bytes=60_000)
     player = Player(broker.address, TOPIC, "run", model)
     player.wire.create_topic(TOPIC, **{"segment.bytes": "1048576"})
     await player.play(made_up(3, 60))

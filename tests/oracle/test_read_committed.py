@@ -88,7 +88,7 @@ async def play(
 SCRIPTS = {
     "interleaved": (INTERLEAVED, 10, True),
     "made up": (made_up(1, 45), 10, True),
-    "several segments": (made_up(3, 60), 100_000, False),
+    "several segments": (made_up(3, 60), 60_000, False),
 }
 
 
