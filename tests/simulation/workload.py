@@ -112,7 +112,12 @@ class Membership(Enum):
 
 
 def copier(
-    journal: Journal, *, pause_s: float, abort_one_in: int, membership: Membership = Membership.DYNAMIC
+    journal: Journal,
+    *,
+    pause_s: float,
+    abort_one_in: int,
+    membership: Membership = Membership.DYNAMIC,
+    transaction_version: int = 2,
 ) -> Program:
     """Copies input to output in transactions, exactly once; restarts its clients after an error as a supervisor would."""
 
@@ -142,7 +147,12 @@ def copier(
             "network": ports.network,
         }
         async with (
-            Producer(transactional_id="copy", transaction_timeout_ms=20_000, **clients) as producer,
+            Producer(
+                transactional_id="copy",
+                transaction_timeout_ms=20_000,
+                transaction_version=transaction_version,
+                **clients,
+            ) as producer,
             Consumer(
                 *(() if membership is Membership.NONE else ("input",)),
                 group_id="copy",

@@ -11,7 +11,6 @@ Invariants: a dead process changes nothing, through the disk or through a file i
 from __future__ import annotations
 
 import asyncio
-import errno
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -19,6 +18,7 @@ from barnabas.ports import Buffer, DiskLock, File
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.loop import SimLoop
+from barnabas.testing.simulation.process import ProcessDead
 
 __all__ = ["SimDisk", "SimFile"]
 
@@ -95,7 +95,7 @@ class SimDisk:
 
     def check_alive(self) -> None:
         if not self._alive:
-            raise OSError(errno.EIO, "the process is dead")
+            raise ProcessDead
 
     def change(self, what: str) -> None:
         """Notes a change that is about to be made; refuses it to the dead."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NoReturn, TypeVar
 
 from barnabas.errors import BarnabasError
-from barnabas.testing.simulation.process import Process, current_process
+from barnabas.testing.simulation.process import Process, ProcessDead, current_process
 from barnabas.testing.simulation.trace import Trace
 
 __all__ = ["Deadlock", "Livelock", "NotSimulated", "SimLoop", "TimeIsUp", "UnhandledError"]
@@ -52,6 +52,15 @@ class TimeIsUp(BarnabasError):
 
 class UnhandledError(BarnabasError):
     """An exception reached the loop's handler; it is the cause of this one."""
+
+
+def _of_the_dead(error: BaseException | None) -> bool:
+    """Whether an error goes back to a dead process's cut ports. Garbage collection may bring it up at any later time."""
+    while error is not None:
+        if isinstance(error, ProcessDead):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _forbidden(what: str) -> Any:
@@ -309,10 +318,10 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Ends the run, unless the culprit's process is dead."""
-        if self._process is not None and not self._process.alive:
+        cause = context.get("exception")
+        if (self._process is not None and not self._process.alive) or _of_the_dead(cause):
             return
         if self._failure is None:
-            cause = context.get("exception")
             owner = f" in {self._process.label}" if self._process else ""
             self._failure = UnhandledError(f"{context.get('message')}{owner} at {self.time():.6f} s: {cause!r}")
             self._failure.__cause__ = cause

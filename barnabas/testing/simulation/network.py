@@ -23,7 +23,7 @@ from typing import NamedTuple
 from barnabas.ports import Listener
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.loop import SimLoop
-from barnabas.testing.simulation.process import Process, current_process
+from barnabas.testing.simulation.process import Process, ProcessDead, current_process
 from barnabas.testing.simulation.transport import SimTransport
 
 __all__ = ["Latency", "SimHost", "SimListener", "SimNetwork"]
@@ -320,4 +320,4 @@ def _nothing(source: str, target: str) -> None:
 def _check_alive() -> None:
     process: Process | None = current_process()
     if process is not None and not process.alive:
-        raise OSError(errno.ENETDOWN, "the process is dead")
+        raise ProcessDead

@@ -13,14 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Process", "current_process"]
+__all__ = ["Process", "ProcessDead", "current_process"]
 
 _BURIALS_MAX = 100  # a task that outlives so many cancellations is dropped as it is
 
 _CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)
+
+
+class ProcessDead(OSError):
+    """A dead process tried to reach the world through one of its ports."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EIO, "the process is dead")
 
 
 def current_process(context: contextvars.Context | None = None) -> Process | None:

@@ -182,6 +182,33 @@ def test_a_dead_process_cannot_touch_the_disk() -> None:
     assert attempts == ["refused"] * 6
 
 
+def test_what_a_dead_process_left_unheard_stays_unheard() -> None:
+    async def program(ports: Ports) -> None:
+        unheard = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                ports.disk.open("a", create=True)
+            except OSError as error:
+                unheard.set_exception(error)
+                keep.append(unheard)
+
+    keep: list[object] = []
+
+    async def main(world: World) -> None:
+        machine = world.machine("a")
+        machine.start(program)
+        await asyncio.sleep(1)
+        machine.kill()
+        await asyncio.sleep(1)
+        keep.clear()  # asyncio reports the exception that nobody fetched only now, in no process's name
+        await asyncio.sleep(1)
+
+    with World(1) as world:
+        world.run(main(world))
+
+
 def test_kill_keeps_the_page_cache_and_power_loss_does_not() -> None:
     async def program(ports: Ports) -> None:
         file = ports.disk.open("a", create=True)
