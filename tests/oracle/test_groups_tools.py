@@ -6,7 +6,9 @@ import shutil
 import subprocess
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 from .conftest import KAFKA_UP
 from .wire import Wire
@@ -23,36 +25,89 @@ GROUP = "java-group"
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
-def tool(name: str, address: str, *arguments: str) -> list[list[str]]:
+def tool(name: str, *arguments: str) -> list[list[str]]:
     """Runs a tool; its output as words, line by line."""
-    command = ["bash", str(KAFKA_UP), "tool", name, "--bootstrap-server", address, *arguments]
+    command = ["bash", str(KAFKA_UP), "tool", name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line.split() for line in done.stdout.splitlines()]
 
 
+def fill(address: str, topic: str, count: int) -> list[str]:
+    """Values spread over two partitions."""
+    producer = Producer({"bootstrap.servers": address})
+    values = [f"value-{number}" for number in range(count)]
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % 2)
+    assert producer.flush(20) == 0
+    return values
+
+
 def test_java_consumer_reads_in_a_group_and_java_admin_tends_it(barnabas: str) -> None:
     with Wire(barnabas) as wire:
         wire.create_topic(TOPIC, 2)
-    producer = Producer({"bootstrap.servers": barnabas})
-    values = [f"value-{number}" for number in range(10)]
-    for number, value in enumerate(values):
-        producer.produce(TOPIC, value, partition=number % 2)
-    assert producer.flush(20) == 0
+    values = fill(barnabas, TOPIC, 10)
+    at = ("--bootstrap-server", barnabas)
 
     console = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-    read = tool(console, barnabas, "--topic", TOPIC, "--group", GROUP, "--from-beginning", "--max-messages", "10")
+    read = tool(console, *at, "--topic", TOPIC, "--group", GROUP, "--from-beginning", "--max-messages", "10")
     assert sorted(word for line in read for word in line if word.startswith("value-")) == sorted(values)
 
-    described = tool(GROUPS_TOOL, barnabas, "--describe", "--group", GROUP)
+    described = tool(GROUPS_TOOL, *at, "--describe", "--group", GROUP)
     assert [line[:6] for line in described if line[:1] == [GROUP]] == [
         [GROUP, TOPIC, "0", "5", "5", "0"],
         [GROUP, TOPIC, "1", "5", "5", "0"],
     ]
 
     to_offset = ["--reset-offsets", "--to-offset", "2", "--topic", TOPIC, "--execute"]
-    reset = tool(GROUPS_TOOL, barnabas, "--group", GROUP, *to_offset)
+    reset = tool(GROUPS_TOOL, *at, "--group", GROUP, *to_offset)
     assert sorted(line for line in reset if line[:1] == [GROUP]) == [[GROUP, TOPIC, "0", "2"], [GROUP, TOPIC, "1", "2"]]
 
-    deleted = tool(GROUPS_TOOL, barnabas, "--delete", "--group", GROUP)
+    deleted = tool(GROUPS_TOOL, *at, "--delete", "--group", GROUP)
     assert any("successful" in " ".join(line) for line in deleted)
+
+
+def test_java_copies_exactly_once(barnabas: str) -> None:
+    """Kafka's system test tool: a Java producer of Transactions V2 commits a group's offsets, with random aborts between."""
+    with Wire(barnabas) as wire:
+        for topic in ("copier-in", "copier-out"):
+            wire.create_topic(topic, 2)
+    values = fill(barnabas, "copier-in", 500)
+    said = tool(
+        "org.apache.kafka.tools.TransactionalMessageCopier",
+        *("--broker-list", barnabas, "--transactional-id", "java-copier", "--consumer-group", "java-copiers"),
+        *("--input-topic", "copier-in", "--input-partition", "0", "--output-topic", "copier-out"),
+        *("--transaction-size", "20", "--max-messages", "500"),
+        *("--enable-random-aborts", "--use-group-metadata", "--group-mode"),
+    )
+    assert any("ShutdownComplete" in word for word in said[-1])
+    with Wire(barnabas) as wire:
+        assert committed_offsets(wire, "java-copiers", "copier-in") == {0: 250, 1: 250}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": barnabas,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition("copier-out", partition, 0) for partition in range(2)])
+    copied: list[str] = []
+    ends = 0
+    while ends < 2:
+        message = consumer.poll(20)
+        assert message is not None
+        if message.error() is None:
+            copied.append(message.value().decode())
+        else:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            ends += 1
+    consumer.close()
+    assert sorted(copied) == sorted(values)
+
+
+def committed_offsets(wire: Wire, group: str, topic: str) -> dict[int, int]:
+    topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0, 1])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
+    (found,) = wire.call(request, 9).groups[0].topics
+    return {partition.partition_index: partition.committed_offset for partition in found.partitions}
