@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,3 +70,21 @@ def barnabas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         broker.kill()
     assert "Traceback" not in broker.log(), broker.log()
+
+
+@pytest.fixture
+def kafka_on(tmp_path: Path, kafka: str) -> Iterator[Callable[[Path], str]]:
+    """Opens a data directory with Kafka; `kafka` is asked for so that there is one."""
+    folder = tmp_path / "opened"
+
+    def open_on(data: Path) -> str:
+        port = _free_ports()
+        command = ["bash", str(KAFKA_UP), "open", "--data", str(data), "--node-id", "1", "--port", str(port)]
+        with (tmp_path / "open.log").open("w") as output:
+            subprocess.run(
+                [*command, "--dir", str(folder)], stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True
+            )
+        return f"127.0.0.1:{port}"
+
+    yield open_on
+    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)

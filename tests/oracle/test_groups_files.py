@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from barnabas.protocol.messages.groups import (
 )
 from tests.process.served import ServedBroker
 
-from .conftest import KAFKA_UP, SETTINGS, START_SECONDS_MAX, _free_ports
+from .conftest import KAFKA_UP, SETTINGS
 from .test_groups_diff import Script, play, simple_offsets, transactional_offsets
 from .wire import Wire
 
@@ -72,24 +72,6 @@ def groups(address: str) -> list[Any]:
             topics = sorted(offsets.groups[0].topics, key=lambda topic: topic.name)
             found.append([name, topics, wire.call(DescribeGroupsRequest(groups=[name]), 6).groups])
     return found
-
-
-@pytest.fixture
-def kafka_on(tmp_path: Path, kafka: str) -> Iterator[Callable[[Path], str]]:
-    """Opens a data directory with Kafka; `kafka` is asked for so that there is one."""
-    folder = tmp_path / "opened"
-
-    def open_on(data: Path) -> str:
-        port = _free_ports()
-        command = ["bash", str(KAFKA_UP), "open", "--data", str(data), "--node-id", "1", "--port", str(port)]
-        with (tmp_path / "open.log").open("w") as output:
-            subprocess.run(
-                [*command, "--dir", str(folder)], stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True
-            )
-        return f"127.0.0.1:{port}"
-
-    yield open_on
-    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
 
 
 def test_kafka_reads_our_groups(tmp_path: Path, kafka_on: Callable[[Path], str]) -> None:
