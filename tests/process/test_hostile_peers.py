@@ -149,13 +149,15 @@ def test_flipped_bytes_of_valid_requests(broker: ServedBroker) -> None:
         (0, 9, encode(produce_request(batch(b"fuzzed")), 9)),
         (18, 3, encode(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)),
     ]
-    for _ in range(400):
+    for number in range(400):
         key, version, body = rng.choice(valid)
         mutated = bytearray(body)
         for _ in range(rng.randrange(1, 4)):
             mutated[rng.randrange(len(mutated))] = rng.randrange(256)
+        frame = request_frame(bytes(mutated), key, version)
         with connect(broker) as peer:
-            peer.sendall(request_frame(bytes(mutated), key, version))
+            for piece in [frame] if number % 8 else [frame[at : at + 1] for at in range(len(frame))]:
+                peer.sendall(piece)
             peer.shutdown(socket.SHUT_WR)
             assert is_closed(peer)
 

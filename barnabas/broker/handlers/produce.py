@@ -257,15 +257,19 @@ def _append_verified(
     """Asks the coordinator about the partitions, then appends: at once, or as a request that blocks its connection."""
     request = call.request
     adds = call.version >= 12
-    by_key = {(batch.replica.topic, batch.replica.partition): batch for batch in unverified if batch.replica}
+    by_key: dict[_Key, list[_Batch]] = {}  # a request may name a partition twice
+    for batch in unverified:
+        if batch.replica is not None:
+            by_key.setdefault((batch.replica.topic, batch.replica.partition), []).append(batch)
     outcome: list[Any] = []  # what `proceed` returned, where the coordinator answered within the call
     pending: Pending | None = None
 
     def proceed(errors: dict[_Key, ErrorCode]) -> None:
-        for key, batch in by_key.items():
+        for key, refused in by_key.items():
             code = errors.get(key, ErrorCode.NONE)
             if code:
-                batch.error = _verification_error(code, call.version)
+                for batch in refused:
+                    batch.error = _verification_error(code, call.version)
         if pending is None:
             outcome.append(_append(node, call, response, batches, None))
         elif not pending.resolved:

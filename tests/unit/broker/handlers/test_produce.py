@@ -258,3 +258,22 @@ async def test_two_producers_in_one_request_are_refused(peer: Peer) -> None:
     assert {one.error_code for one in answer.responses[0].partition_responses} == {
         ErrorCode.INVALID_PRODUCER_ID_MAPPING
     }
+
+
+async def test_naming_a_partition_twice_does_not_pass_by_the_verification(peer: Peer, node: Node) -> None:
+    await peer.create("t")
+    producer_id, epoch = await init_producer(peer, "tx")
+    sent = request(None, transactional_id="tx")
+    sent.topic_data[0].partition_data = [
+        PartitionProduceData(
+            index=0,
+            records=batch(
+                b"x", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
+            ),
+        )
+        for sequence in range(2)
+    ]
+    answer = await peer.call(sent, 11)
+    codes = [one.error_code for one in answer.responses[0].partition_responses]
+    assert codes == [ErrorCode.TRANSACTION_ABORTABLE] * 2
+    assert node.replicas.leader("t", 0).log.log_end_offset == 0
