@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.groups import OffsetFetchRequest
 from tests.process.served import ServedBroker
 
 from .conftest import KAFKA_UP, SETTINGS, START_SECONDS_MAX, _free_ports
@@ -43,7 +46,16 @@ class OpenedKafka:
                 check=True,
             )
         self.address = f"127.0.0.1:{port}"
-        Wire(self.address).close()
+        self._await_coordinator()
+
+    def _await_coordinator(self) -> None:
+        """An open port is not yet a broker that has loaded its groups: librdkafka passes NOT_COORDINATOR on to its user."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        with Wire(self.address) as wire:
+            wire.find_coordinator("group", 0)
+            while (code := wire.call(OffsetFetchRequest(group_id="group", topics=None), 2).error_code) != 0:
+                assert time.monotonic() < deadline, f"Kafka's group coordinator answers {ErrorCode(code).name}"
+                time.sleep(0.1)
 
     def stop(self) -> None:
         subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(self.folder)], timeout=60, check=False)
