@@ -31,6 +31,7 @@ __all__ = [
     "decode_uuid",
     "encode_uuid",
     "format_epochs",
+    "format_offsets",
     "format_partition_metadata",
     "parse_epochs",
     "parse_partition_metadata",
@@ -101,9 +102,14 @@ def _format(entries: Iterable[str]) -> bytes:
     return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
 
 
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The text of an offset checkpoint: lines of topic, partition, offset."""
+    return _format(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+
+
 def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Writes one of the four offset checkpoints, durably: lines of topic, partition, offset."""
-    disk.replace(name, _format(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()))
+    """Writes one of the four offset checkpoints, durably, and blocks until it is: at a start and a stop."""
+    disk.replace(name, format_offsets(offsets))
 
 
 def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:

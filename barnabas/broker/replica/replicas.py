@@ -19,7 +19,15 @@ from barnabas.broker.metadata.image import MetadataDelta, MetadataImage, TopicIm
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.storage import checkpoints
+from barnabas.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    MalformedCheckpoint,
+    format_offsets,
+    read_offsets,
+)
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 
@@ -110,13 +118,13 @@ class Replicas:
         disk = self._node.disk
         self._clean = clean
         for name, into in (
-            (checkpoints.RECOVERY_POINT_CHECKPOINT, self._recovery_points),
-            (checkpoints.LOG_START_OFFSET_CHECKPOINT, self._log_starts),
-            (checkpoints.REPLICATION_OFFSET_CHECKPOINT, self._high_watermarks),
+            (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
+            (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
+            (REPLICATION_OFFSET_CHECKPOINT, self._high_watermarks),
         ):
             try:
-                into.update(checkpoints.read_offsets(disk, name))
-            except checkpoints.MalformedCheckpoint as error:
+                into.update(read_offsets(disk, name))
+            except MalformedCheckpoint as error:
                 log.warning("%s is unreadable, every log is recovered from its start: %s", name, error)
         mine = {
             f"{topic.name}-{number}"
@@ -158,29 +166,31 @@ class Replicas:
         self.write_checkpoints()
 
     def write_checkpoints(self) -> None:
-        """Writes recovery points, log starts and high watermarks."""
-        disk = self._node.disk
-        replicas = list(self.all())
-        checkpoints.write_offsets(
-            disk,
-            checkpoints.RECOVERY_POINT_CHECKPOINT,
-            {(one.topic, one.partition): one.log.recovery_point for one in replicas},
-        )
-        checkpoints.write_offsets(
-            disk,
-            checkpoints.LOG_START_OFFSET_CHECKPOINT,
-            {(one.topic, one.partition): one.log.log_start_offset for one in replicas if one.log.log_start_offset > 0},
-        )
-        if not disk.exists(checkpoints.CLEANER_OFFSET_CHECKPOINT):
-            checkpoints.write_offsets(disk, checkpoints.CLEANER_OFFSET_CHECKPOINT, {})
-        self.write_high_watermarks()
+        """Writes every checkpoint and blocks until they are durable: at a clean stop. Else see `Upkeep`."""
+        for name, data in self.checkpoints().items():
+            self._node.disk.replace(name, data)
 
-    def write_high_watermarks(self) -> None:
-        """Writes the high watermarks where one has moved since."""
+    def checkpoints(self, *, only_high_watermarks: bool = False) -> dict[str, bytes]:
+        """The checkpoint files as they should be now, by name; without the high watermarks where none has moved."""
+        files: dict[str, bytes] = {}
+        if not only_high_watermarks:
+            files[RECOVERY_POINT_CHECKPOINT] = format_offsets(
+                {(one.topic, one.partition): one.log.recovery_point for one in self.all()}
+            )
+            files[LOG_START_OFFSET_CHECKPOINT] = format_offsets(
+                {
+                    (one.topic, one.partition): one.log.log_start_offset
+                    for one in self.all()
+                    if one.log.log_start_offset > 0
+                }
+            )
+            if not self._node.disk.exists(CLEANER_OFFSET_CHECKPOINT):
+                files[CLEANER_OFFSET_CHECKPOINT] = format_offsets({})
         now = {(one.topic, one.partition): one.high_watermark for one in self.all()}
-        if now != self._written_high_watermarks or not now:
-            checkpoints.write_offsets(self._node.disk, checkpoints.REPLICATION_OFFSET_CHECKPOINT, now)
+        if now != self._written_high_watermarks or not only_high_watermarks:
+            files[REPLICATION_OFFSET_CHECKPOINT] = format_offsets(now)
             self._written_high_watermarks = now
+        return files
 
     # -- group commit
 
@@ -306,6 +316,7 @@ class Replicas:
 
     def _delete(self, topic: TopicImage) -> list[Election]:
         self._names.pop(topic.topic_id, None)
+        self._node.upkeep.checkpoint_soon()  # a topic of the same name must not inherit its offsets
         partitions = self._by_topic.pop(topic.name, {})
         elections = []
         for replica in partitions.values():

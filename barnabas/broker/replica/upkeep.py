@@ -32,6 +32,9 @@ class Upkeep:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._unwritten: dict[str, bytes] = {}  # checkpoint files by name, newest contents
+        self._writing = False
+        self._checkpoint_due = False
         self._written: dict[
             Replica, tuple[int, int]
         ] = {}  # (monotonic ms, log end) when unsynced writes were first seen
@@ -73,14 +76,50 @@ class Upkeep:
 
         turn(0)
 
+    def checkpoint_soon(self) -> None:
+        """Writes every checkpoint after this wake-up."""
+        if not self._checkpoint_due:
+            self._checkpoint_due = True
+            self._node.soon(self._checkpoint_now)
+
+    def _checkpoint_now(self) -> None:
+        self._checkpoint_due = False
+        self._write(self._node.replicas.checkpoints())
+
     def _checkpoint_high_watermarks(self) -> None:
-        self._node.replicas.write_high_watermarks()
+        self._write(self._node.replicas.checkpoints(only_high_watermarks=True))
 
     def _checkpoint(self) -> None:
-        self._node.replicas.write_checkpoints()
+        self._checkpoint_now()
         for replica in self._node.replicas.all():
             if not replica.failed and replica.log.log_end_offset > replica.log.recovery_point:
                 self._node.replicas.request_sync(replica)
+
+    def _write(self, files: dict[str, bytes]) -> None:
+        """Hands files to the writer, which is never waited for; what it has not begun to write is overtaken."""
+        self._unwritten.update(files)
+        if self._unwritten and not self._writing and not self._node.scope.stopping:
+            self._writing = True
+            self._node.scope.start(self._write_all(), name="checkpoints")
+
+    async def _write_all(self) -> None:
+        disk = self._node.disk
+        try:
+            while self._unwritten:
+                name = next(iter(self._unwritten))
+                data = self._unwritten.pop(name)
+                file = disk.open(name + ".tmp", create=True)
+                try:
+                    file.truncate(0)
+                    file.pwrite(data, 0)
+                    await disk.sync([file])  # off the loop: a sync lasts milliseconds
+                finally:
+                    file.close()
+                disk.rename(name + ".tmp", name)
+        except OSError as error:
+            self._node.fatal(error)
+        finally:
+            self._writing = False
 
     def _retain(self, replica: Replica) -> None:
         removed = replica.log.apply_retention(self._node.clock.now_ms(), replica.high_watermark)

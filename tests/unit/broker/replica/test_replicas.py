@@ -212,3 +212,32 @@ async def test_syncs_that_come_while_one_runs_share_the_next(nodes: Nodes) -> No
     await until(lambda: len(done) == 10)
     assert disk.syncs == 2
     assert done == [None] * 10
+
+
+async def test_checkpoints_are_written_as_time_goes_by_and_forget_deleted_topics(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(
+        disk,
+        replica_high_watermark_checkpoint_interval_ms="10",
+        log_flush_offset_checkpoint_interval_ms="10",
+    )
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    append(node)
+    append(node)
+
+    def checkpoint(name: str) -> dict[tuple[str, int], int]:
+        return checkpoints.read_offsets(disk, name) if disk.exists(name) else {}
+
+    await until(lambda: checkpoint(checkpoints.REPLICATION_OFFSET_CHECKPOINT).get(("t", 0)) == 2)
+    await until(lambda: checkpoint(checkpoints.RECOVERY_POINT_CHECKPOINT).get(("t", 0)) == 2)
+    node.replicas.leader("t", 0).delete_records_before(1)
+    await until(lambda: checkpoint(checkpoints.LOG_START_OFFSET_CHECKPOINT).get(("t", 0)) == 1)
+    await peer.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 3)
+    await peer.create("t")
+    await until(lambda: checkpoint(checkpoints.LOG_START_OFFSET_CHECKPOINT) == {})
+    node.kill()
+    disk.crash()
+    again = await nodes.start(disk)
+    log = again.replicas.leader("t", 0).log
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
