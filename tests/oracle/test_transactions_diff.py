@@ -599,7 +599,30 @@ def the_list(script: Script) -> None:
     listed(2, transactional_id_pattern="list-.*")
     listed(2, transactional_id_pattern="list-a")
     listed(2, transactional_id_pattern="")
-    listed(2, transactional_id_pattern="list-(")
+    patterns = (
+        "list-(",
+        "(?i)LIST-A.*",
+        "[[:alpha:]]+-a-\\d+",
+        "list-[^b].*",
+        "(list|tx)-(a|b)-.{10,30}",
+        "\\Qlist-a\\E.*",
+    )
+    refused = (
+        "list**",
+        "*",
+        "(?=list).*",
+        "a{1001}",
+        "a{2,1}",
+        "[b-a]",
+        "\\1",
+        "(?x)a",
+        "a{",
+        "a{,2}",
+        "list-a)",
+        "[[:no:]]",
+    )
+    for pattern in (*patterns, *refused):
+        listed(2, transactional_id_pattern=pattern)
     p.end("commit", 5)
     p.settled()
 
