@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from barnabas.broker.coordinator.classic_group import ClassicGroup
+from barnabas.broker.coordinator.group_effects import Answer, At, Effects, GroupSettings, JoinCall
 from barnabas.broker.coordinator.group_records import (
     NO_EXPIRY,
     CommittedOffset,
@@ -30,7 +31,7 @@ from barnabas.broker.coordinator.group_records import (
 )
 from barnabas.broker.coordinator.group_state import GroupState, Reply
 from barnabas.broker.coordinator.offsets import NO_PRODUCER_ID, OffsetStore
-from barnabas.broker.coordinator.rebalance import Answer, At, Effects, GroupSettings, JoinCall, Rebalancing
+from barnabas.broker.coordinator.rebalance import Rebalancing
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp, Undo
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from barnabas.broker.coordinator.group_effects import Answer, At, GroupSettings, JoinCall
 from barnabas.broker.coordinator.group_records import GroupRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, GroupShard
 from barnabas.broker.coordinator.group_state import Reply
-from barnabas.broker.coordinator.rebalance import Answer, At, GroupSettings, JoinCall
 from barnabas.broker.coordinator.shard import Decision, ShardHost
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest

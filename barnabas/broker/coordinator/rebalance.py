@@ -16,18 +16,23 @@ Follows KIP-62, KIP-134 (initial delay), KIP-345, KIP-389 (size limit), KIP-394,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
-
 from barnabas.broker.coordinator.classic_group import ClassicGroup
 from barnabas.broker.coordinator.deadlines import Deadlines
-from barnabas.broker.coordinator.group_records import GroupRecord, group_record
+from barnabas.broker.coordinator.group_effects import (
+    Answer,
+    At,
+    Effects,
+    GroupSettings,
+    JoinCall,
+    joined,
+    rebalance_timeout_ms,
+    refuse_join,
+    synced,
+)
+from barnabas.broker.coordinator.group_records import group_record
 from barnabas.broker.coordinator.group_state import GroupMember, GroupState, Protocols, Reply
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.messages.groups import (
-    JoinGroupRequest,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
@@ -36,61 +41,13 @@ from barnabas.protocol.messages.groups import (
     SyncGroupResponse,
 )
 
-__all__ = ["Answer", "At", "DeadlineKey", "Effects", "GroupSettings", "JoinCall", "Rebalancing"]
+__all__ = ["DeadlineKey", "Rebalancing"]
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # how long a new member's JoinGroup may be parked (Kafka's fixed five minutes)
 EMPTY_ASSIGNMENT = b""
 
 DeadlineKey = tuple[str, str, str]
 """(kind, group id, member id or ""): kinds are "session", "join" and "sync"."""
-
-
-class At(NamedTuple):
-    """The time of a decision: wall clock for what is written, monotonic for deadlines; milliseconds."""
-
-    now_ms: int
-    monotonic_ms: int
-
-
-class Answer(NamedTuple):
-    """A response and where it goes, to be sent once everything decided before it is committed."""
-
-    reply: Reply
-    response: JoinGroupResponse | SyncGroupResponse
-
-
-class JoinCall(NamedTuple):
-    """A JoinGroup with what the connection knows about its sender.
-
-    `fresh_id` is a random UUID's text, used if the member needs an id.
-    """
-
-    request: JoinGroupRequest
-    version: int
-    client_id: str
-    client_host: str
-    fresh_id: str
-    reply: Reply
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """The broker's `group.*` and `offset*` configuration as the shards use it; times in ms."""
-
-    session_timeout_min_ms: int = 6_000
-    session_timeout_max_ms: int = 1_800_000
-    size_max: int = 2**31 - 1
-    initial_rebalance_delay_ms: int = 3_000
-    offset_metadata_bytes_max: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 3_600_000
-
-
-@dataclass(slots=True)
-class Effects:
-    """What a decision gives out."""
-
-    answers: list[Answer] = field(default_factory=list)
-    records: list[GroupRecord] = field(default_factory=list)
 
 
 class Rebalancing:
@@ -110,15 +67,15 @@ class Rebalancing:
         member_id = request.member_id
         if not self._accepts(group, member_id):
             self._drop(group, member_id)  # one that is over a limit lowered since, too
-            _refuse_join(call.reply, ErrorCode.GROUP_MAX_SIZE_REACHED, "", effects)
+            refuse_join(call.reply, ErrorCode.GROUP_MAX_SIZE_REACHED, "", effects)
             self._complete_if_joined(group, at, effects)
         elif not group.supports(request.protocol_type, protocols):
-            _refuse_join(call.reply, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id, effects)
+            refuse_join(call.reply, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id, effects)
         elif not member_id:
             self._join_unknown(group, call, protocols, at, effects)
         elif member_id in group.pending_joins:
             if request.group_instance_id is not None:
-                _refuse_join(call.reply, ErrorCode.UNKNOWN_MEMBER_ID, member_id, effects)
+                refuse_join(call.reply, ErrorCode.UNKNOWN_MEMBER_ID, member_id, effects)
             else:
                 self._add(group, call, protocols, member_id, at, effects)
         else:
@@ -154,7 +111,7 @@ class Rebalancing:
         deadline_ms = at.monotonic_ms + call.request.session_timeout_ms
         group.pending_joins[new_id] = deadline_ms
         self.deadlines.set(("session", group.group_id, new_id), deadline_ms)
-        _refuse_join(call.reply, ErrorCode.MEMBER_ID_REQUIRED, new_id, effects)
+        refuse_join(call.reply, ErrorCode.MEMBER_ID_REQUIRED, new_id, effects)
 
     def _add(
         self, group: ClassicGroup, call: JoinCall, protocols: Protocols, member_id: str, at: At, effects: Effects
@@ -165,7 +122,7 @@ class Rebalancing:
             request.group_instance_id,
             client_id=call.client_id,
             client_host=call.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            rebalance_timeout_ms=rebalance_timeout_ms(request),
             session_timeout_ms=request.session_timeout_ms,
             protocols=protocols,
         )
@@ -181,15 +138,15 @@ class Rebalancing:
         try:
             member = group.validate_member(request.member_id, request.group_instance_id)
         except BrokerError as error:
-            _refuse_join(call.reply, error.code, request.member_id, effects)
+            refuse_join(call.reply, error.code, request.member_id, effects)
             return
         leads = group.leader_id == member.member_id
         unchanged = member.protocols == protocols
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
             # Its JoinGroup answer may have been lost: the same one again.
-            effects.answers.append(Answer(call.reply, _joined(group, member)))
+            effects.answers.append(Answer(call.reply, joined(group, member)))
         elif group.state is GroupState.STABLE and unchanged and not leads:
-            effects.answers.append(Answer(call.reply, _joined(group, member)))
+            effects.answers.append(Answer(call.reply, joined(group, member)))
         elif group.state is GroupState.EMPTY:
             raise InvariantViolated(f"group {group.group_id!r} is Empty and has member {member.member_id!r}")
         else:
@@ -202,10 +159,10 @@ class Rebalancing:
     ) -> None:
         """Takes over what the member now says of itself and parks its answer, in place of one that waits already."""
         request = call.request
-        group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
+        group.update(member, protocols, rebalance_timeout_ms(request), request.session_timeout_ms)
         former = group.park_join(member, call.reply)
         if former is not None:  # Kafka forgets it and never answers
-            _refuse_join(former, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, effects)
+            refuse_join(former, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, effects)
 
     def _replace_static(
         self,
@@ -224,7 +181,7 @@ class Rebalancing:
         self.deadlines.cancel(("session", group.group_id, old_id))
         member = group.replace_static_member(old_id, new_id)
         self._set_session(group, member, at)
-        group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
+        group.update(member, protocols, rebalance_timeout_ms(request), request.session_timeout_ms)
         if group.state is not GroupState.STABLE:
             group.park_join(member, call.reply)
             if group.state is GroupState.COMPLETING_REBALANCE:
@@ -238,7 +195,7 @@ class Rebalancing:
             self._prepare(group, at, effects)
             return
         # Nothing that matters to the others has changed: only the new id is written, nobody is disturbed.
-        response = _joined(group, member)
+        response = joined(group, member)
         if call.version >= 9:
             response.skip_assignment = group.leader_id == new_id
         else:
@@ -303,7 +260,7 @@ class Rebalancing:
         for member in group.members.values():
             reply = group.park_join(member, None)
             if reply is not None:
-                effects.answers.append(Answer(reply, _joined(group, member)))
+                effects.answers.append(Answer(reply, joined(group, member)))
             self._set_session(group, member, at)
             member.is_new = False
             group.pending_syncs[member.member_id] = None
@@ -333,7 +290,7 @@ class Rebalancing:
         if not group.pending_syncs:
             self.deadlines.cancel(("sync", group.group_id, ""))
         if group.state is GroupState.STABLE:
-            effects.answers.append(Answer(reply, _synced(group, member.assignment)))
+            effects.answers.append(Answer(reply, synced(group, member.assignment)))
             return
         if member.awaiting_sync is not None:  # asked again on another connection
             effects.answers.append(
@@ -347,7 +304,7 @@ class Rebalancing:
         assignment = {entry.member_id: entry.assignment for entry in request.assignments}
         for member in group.members.values():
             member_assignment = assignment.get(member.member_id, EMPTY_ASSIGNMENT)
-            self._answer_sync(group, member, _synced(group, member_assignment), at, effects)
+            self._answer_sync(group, member, synced(group, member_assignment), at, effects)
         effects.records.append(group_record(group, assignment))
 
     # -- Heartbeat and LeaveGroup --------------------------------------------------------------------------------------
@@ -494,7 +451,7 @@ class Rebalancing:
         """Refuses whatever the member has parked, so that it may leave."""
         reply = group.park_join(member, None)
         if reply is not None:
-            _refuse_join(reply, code, member_id, effects)
+            refuse_join(reply, code, member_id, effects)
         if member.awaiting_sync is not None:
             effects.answers.append(Answer(member.awaiting_sync, SyncGroupResponse(error_code=code)))
             member.awaiting_sync = None
@@ -506,38 +463,3 @@ class Rebalancing:
     def _forget_pending(self, group: ClassicGroup, member_id: str) -> None:
         if group.pending_joins.pop(member_id, None) is not None:
             self.deadlines.cancel(("session", group.group_id, member_id))
-
-
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """JoinGroup v0 has no rebalance timeout: the session timeout stands for it."""
-    return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
-
-
-def _refuse_join(reply: Reply, code: ErrorCode, member_id: str, effects: Effects) -> None:
-    effects.answers.append(Answer(reply, JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)))
-
-
-def _joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:
-    response = JoinGroupResponse(
-        generation_id=group.generation,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        leader=group.leader_id or "",
-        member_id=member.member_id,
-    )
-    if member.member_id == group.leader_id:
-        response.members = [
-            JoinGroupResponseMember(
-                member_id=other.member_id,
-                group_instance_id=other.group_instance_id,
-                metadata=other.metadata(group.protocol_name),
-            )
-            for other in group.members.values()
-        ]
-    return response
-
-
-def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    return SyncGroupResponse(
-        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
-    )

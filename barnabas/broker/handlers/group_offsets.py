@@ -18,10 +18,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.coordinator.group_effects import At
 from barnabas.broker.coordinator.group_records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
-from barnabas.broker.coordinator.rebalance import At
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode

@@ -17,8 +17,8 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.coordinator.group_effects import JoinCall
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
-from barnabas.broker.coordinator.rebalance import JoinCall
 from barnabas.broker.coordinator.shard import partition_for
 from barnabas.broker.handlers.group_offsets import (
     offset_commit,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.broker.coordinator.group_effects import Answer, At, GroupSettings, JoinCall
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
-from barnabas.broker.coordinator.rebalance import Answer, At, GroupSettings, JoinCall
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.coordinator.classic_group import subscribed_topics
+from barnabas.broker.coordinator.group_effects import GroupSettings
 from barnabas.broker.coordinator.group_state import VALID_PREVIOUS, GroupState
-from barnabas.broker.coordinator.rebalance import GroupSettings
 from barnabas.errors import ErrorCode, InvariantViolated, LocalProtocolError
 
 from .group_bench import Bench, Ticket, outcome

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from barnabas.broker.coordinator.classic_group import ClassicGroup
+from barnabas.broker.coordinator.group_effects import GroupSettings
 from barnabas.broker.coordinator.group_state import GroupState
-from barnabas.broker.coordinator.rebalance import GroupSettings
 from barnabas.errors import BrokerError
 
 from .group_bench import Bench, Ticket

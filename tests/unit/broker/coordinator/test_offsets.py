@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.coordinator.group_effects import GroupSettings
 from barnabas.broker.coordinator.group_records import (
     CommittedOffset,
     GroupRecord,
@@ -15,7 +16,6 @@ from barnabas.broker.coordinator.group_records import (
 )
 from barnabas.broker.coordinator.group_state import GroupState
 from barnabas.broker.coordinator.offsets import OffsetStore
-from barnabas.broker.coordinator.rebalance import GroupSettings
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.messages.internal import GroupMetadataValue
 
