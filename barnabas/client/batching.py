@@ -53,6 +53,7 @@ class Batch:
         "base_sequence",
         "created_ms",
         "deadline_ms",
+        "doubtful",
         "encoded",
         "handles",
         "maybe_written",
@@ -83,6 +84,9 @@ class Batch:
         self.transactional = False
         self.on_wire = False
         self.maybe_written = False
+        self.doubtful = (
+            False  # refused as out of order although an earlier send may have written it: a later one will tell
+        )
         self.encoded: bytearray | None = None
 
 
@@ -95,10 +99,10 @@ class PartitionQueue:
 
     __slots__ = (
         "epoch",
-        "in_transaction",
         "lost_sequence",
         "next_sequence",
         "on_wire",
+        "probing",
         "producer_id",
         "queue",
         "tp",
@@ -116,7 +120,7 @@ class PartitionQueue:
         self.lost_sequence = (
             False  # the broker's sequence is no longer ours: a new epoch must begin before the next send
         )
-        self.in_transaction = False  # the open transaction covers this partition (TV1: the coordinator has said so)
+        self.probing = False  # the first batches of the window are doubtful
 
     @property
     def idle(self) -> bool:

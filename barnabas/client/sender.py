@@ -5,9 +5,10 @@ Emits: dispatches (one Produce request each), outcomes of batches, `metadata_wan
 
 Order and exactly-once (KIP-98, KIP-360): an idempotent batch gets its sequence when it first leaves and keeps it over
 retries; at most five batches a partition carry one (the broker remembers five), and only one until the first of an epoch is
-acknowledged. While one of them waits to be sent again, or is on its way again, only the oldest leaves. A sequence that the broker no longer follows is given up by a new epoch, begun per partition once
-nothing of it is on the wire (and, where outcomes are unknown, not before they are known); in a transaction it makes the
-transaction abortable instead. Without idempotence one batch a partition is in flight, so retries keep order there too.
+acknowledged. While one of them waits to be sent again, or is on its way again, only the oldest leaves. A leader that no
+longer remembers a batch which may have been written is asked for the next one: see `_doubt`. A sequence that the broker no
+longer follows is given up by a new epoch, begun per partition once nothing of it is on the wire; in a transaction it makes
+the transaction abortable instead. Without idempotence one batch a partition is in flight, so retries keep order there too.
 
 Invariants: a batch gets exactly one outcome; `window` is in sequence order; at most `max_in_flight` requests a broker.
 """
@@ -175,6 +176,7 @@ class Sender:
                 # What follows keeps its sequence: the broker then tells whether this one was written. With nothing
                 # behind it nobody would tell, so the partition begins a new epoch.
                 self._fail(queue, batch, self._too_late(batch), lost=not queue.window)
+            queue.probing = any(b.doubtful for b in queue.window)
             if queue.idle:
                 self.accumulator.waiting.pop(queue, None)
 
@@ -297,8 +299,8 @@ class Sender:
             return None
         window = queue.window
         if window:
-            first = window[0]
-            self._wake_by(first.deadline_ms)
+            first = self._head(queue)
+            self._wake_by(window[0].deadline_ms)
             if not first.on_wire:
                 if queue.lost_sequence and not transactional:
                     if queue.on_wire:
@@ -330,7 +332,7 @@ class Sender:
 
     def _depart(self, queue: PartitionQueue, batch: Batch) -> None:
         """Marks the batch as on the wire; at its first departure it gets its place in the sequence."""
-        if not queue.window or batch is not queue.window[0]:
+        if batch.attempts == 0:
             if self.config.idempotent and not queue.window:
                 self._catch_up(queue)
             queue.queue.popleft()
@@ -343,6 +345,7 @@ class Sender:
 
     def _catch_up(self, queue: PartitionQueue) -> None:
         """With an empty window the partition takes over the producer's present id and epoch."""
+        queue.probing = False
         if queue.lost_sequence or (queue.producer_id, queue.epoch) != (self.producer_id, self.epoch):
             queue.producer_id = self.producer_id
             queue.epoch = self.epoch
@@ -362,7 +365,9 @@ class Sender:
         queue.epoch = self.epoch
         queue.next_sequence = 0
         queue.lost_sequence = False
+        queue.probing = False
         for batch in queue.window:
+            batch.doubtful = False
             self._number(queue, batch)
 
     def _dispatch(self, node_id: int, batches: list[Batch], now_ms: int) -> Dispatch:
@@ -407,6 +412,8 @@ class Sender:
         queue = self._land(batch)
         code = code_of(result.error_code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            if queue.probing:
+                self._confirm(queue)
             queue.window.remove(batch)
             known = code is ErrorCode.NONE
             self._finish(batch, result.base_offset if known else -1, result.log_append_time_ms if known else -1, None)
@@ -420,9 +427,12 @@ class Sender:
             place = queue.window.index(batch)
             queue.window[place : place + 1] = self.accumulator.split(batch)
             return
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.window[0] is not batch:
-            self._again(batch, now_ms, known_unwritten=True, at_once=True)  # its predecessor has yet to be written
-            return
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if self._head(queue) is not batch:
+                self._again(batch, now_ms, known_unwritten=True, at_once=True)  # its predecessor has yet to be written
+                return
+            if batch.maybe_written and self._doubt(queue, batch):
+                return
         error = error_for(
             code, result.error_message, broker=node_id, topic=batch.tp.topic, partition=batch.tp.partition
         )
@@ -440,6 +450,36 @@ class Sender:
         else:
             queue.window.remove(batch)
             self._fail(queue, batch, error, lost=True)
+
+    def _head(self, queue: PartitionQueue) -> Batch:
+        """The batch of the window whose turn it is: the first that is not in doubt."""
+        if queue.probing:
+            for batch in queue.window:
+                if not batch.doubtful:
+                    return batch
+        return queue.window[0]
+
+    def _doubt(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Whether a later batch can tell what became of one that may have been written and is refused as out of order.
+
+        A leader that was restarted remembers only a producer's last batch (its snapshot holds no more), so a batch before
+        that one looks like a gap. Sequences have no gaps: where a later one is known or fits, all before it were written.
+        """
+        batch.doubtful = True
+        queue.probing = True
+        if not all(b.doubtful for b in queue.window):
+            return True
+        for doubtful in queue.window:
+            doubtful.doubtful = False
+        queue.probing = False
+        return False
+
+    def _confirm(self, queue: PartitionQueue) -> None:
+        """A later batch was known or fitted: the doubtful ones before it are in the log, at offsets nobody remembers."""
+        for batch in [b for b in queue.window if b.doubtful]:
+            queue.window.remove(batch)
+            self._finish(batch, -1, -1, None)
+        queue.probing = False
 
     def _land(self, batch: Batch) -> PartitionQueue:
         """The batch is no longer on the wire."""

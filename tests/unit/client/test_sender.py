@@ -42,6 +42,12 @@ class Leader:
         self.epochs: dict[int, int] = {}
         self.recent: dict[int, deque[tuple[int, int, int]]] = {}  # producer id → (first, last sequence, offset)
 
+    def restart(self) -> None:
+        """What its snapshot holds of a producer is the last batch."""
+        for recent in self.recent.values():
+            while len(recent) > 1:
+                recent.popleft()
+
     def append(self, batch: bytes) -> tuple[ErrorCode, int]:
         header = read_header(batch)
         assert crc_ok(batch, 0, header)
@@ -108,7 +114,7 @@ class World:
                 assert handle not in self.acked, "a record has two outcomes"
                 assert handle not in self.failed, "a record has two outcomes"
                 if error is None:
-                    self.acked[handle] = base_offset + i
+                    self.acked[handle] = base_offset + i if base_offset >= 0 else -1
                 else:
                     self.failed[handle] = error
         self.sender.outcomes.clear()
@@ -176,6 +182,9 @@ def test_through_any_faults_each_record_once_and_in_order(seed: int) -> None:
             world.answer(rng.choice([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]))
         elif action < 0.9:
             world.break_connection(rng.randint(0, len(world.wire)))
+            if rng.random() < 0.3:
+                for leader in world.leaders.values():
+                    leader.restart()
         world.now += rng.randint(0, 150)
         world.pump()
         assert len(world.wire) <= 5
@@ -186,7 +195,8 @@ def test_through_any_faults_each_record_once_and_in_order(seed: int) -> None:
         expected = sorted(value for partition, value in world.acked if partition == tp.partition)  # type: ignore[misc]
         assert leader.values == expected
         for value in expected:
-            assert leader.values[world.acked[tp.partition, value]] == value
+            offset = world.acked[tp.partition, value]
+            assert offset == -1 or leader.values[offset] == value
     assert world.accumulator.bytes_held == 0
 
 
@@ -315,6 +325,44 @@ def test_a_broker_that_lost_the_producers_state_gets_a_new_epoch() -> None:
     world.answer(ErrorCode.UNKNOWN_PRODUCER_ID)
     world.settle()
     assert world.leaders[TP].values == [b"one", b"two"]
+    assert world.sender.epoch == 1
+
+
+@pytest.mark.parametrize("executed", range(6))
+def test_a_restarted_leader_remembers_the_last_batch_and_that_is_enough(executed: int) -> None:
+    """Five batches on their way, some written, no answer, and a leader that then knows the last of them only."""
+    world = World()
+    world.append(b"known")
+    world.settle()
+    for i in range(45):
+        world.append(b"%06d" % i)
+    world.pump()
+    assert len(world.wire) == 5
+    world.break_connection(executed)
+    world.leaders[TP].restart()
+    world.settle()
+    assert world.leaders[TP].values == [b"known"] + [b"%06d" % i for i in range(45)]
+    assert world.sender.epoch == 0, "nothing was lost, so no new epoch"
+    unknown = [value for (_, value), offset in world.acked.items() if offset == -1]  # type: ignore[misc]
+    assert len(unknown) == 9 * max(0, executed - 1)
+
+
+def test_a_leader_that_lost_the_tail_of_its_log_gets_it_again() -> None:
+    world = World()
+    world.append(b"known")
+    world.settle()
+    for i in range(45):
+        world.append(b"%06d" % i)
+    world.pump()
+    for _ in range(2):
+        world.answer()
+    world.break_connection(0)
+    leader = world.leaders[TP]
+    del leader.values[1:]  # an unclean leader: what was acknowledged is gone
+    leader.recent[7].clear()
+    leader.recent[7].append((0, 0, 0))
+    world.settle()
+    assert leader.values == [b"known"] + [b"%06d" % i for i in range(18, 45)]
     assert world.sender.epoch == 1
 
 
