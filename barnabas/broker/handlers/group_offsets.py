@@ -1,15 +1,12 @@
 """Offsets of consumer groups.
 
-OffsetCommit 2–10, OffsetFetch 1–10, OffsetDelete 0 of the family `groups`, TxnOffsetCommit 0–5 of the family `transactions`.
+OffsetCommit 2–10, OffsetFetch 1–10, OffsetDelete 0, of the family `groups`. TxnOffsetCommit is in `txn_offsets`.
 
 Behaviour: topics are looked up here, members and generations in the group's shard; an answer leaves when what it tells is
 committed. A commit of a topic or partition that is not there is refused alone; whatever concerns the group refuses the rest.
-TxnOffsetCommit is first verified against the transaction (v5: added to it), which waits before its effect (KIP-890); its offsets
-are pending until the marker.
 
 Version notes: OffsetCommit v5 drops the retention, v6 leader epochs, v7 static members, v9 GROUP_ID_NOT_FOUND, v10 topic ids;
-OffsetFetch v2 all topics and an error of its own, v5 leader epochs, v7 require_stable, v8 several groups, v10 topic ids;
-TxnOffsetCommit v3 names the member (KIP-447).
+OffsetFetch v2 all topics and an error of its own, v5 leader epochs, v7 require_stable (KIP-447), v8 several groups, v10 topic ids.
 """
 
 from __future__ import annotations
@@ -21,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.coordinator.group_effects import At
 from barnabas.broker.coordinator.group_records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
-from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
-from barnabas.broker.coordinator.shard import Decision, ProducerStamp
+from barnabas.broker.coordinator.shard import Decision
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
@@ -44,20 +40,13 @@ from barnabas.protocol.messages.groups import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from barnabas.protocol.messages.transactions import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
-__all__ = ["offset_commit", "offset_delete", "offset_fetch", "refuse_offset_request", "txn_offset_commit"]
+__all__ = ["offset_commit", "offset_delete", "offset_fetch", "refuse_all", "refuse_offset_request", "write_offsets"]
 
 NO_OFFSET = -1
-UNKNOWN_SEQUENCE = -1
 
 # What the log or the coordinator of the transaction said, as those who commit offsets understand it.
 COMMIT_CODES = {
@@ -127,10 +116,10 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitRe
 
     def done(outcome: BrokerError | None) -> None:
         if outcome is not None:
-            _refuse_all(accepted, outcome)
+            refuse_all(accepted, outcome)
         pending.resolve(response)
 
-    _write(node, request.group_id, decide, done)
+    write_offsets(node, request.group_id, decide, done)
     return pending
 
 
@@ -139,134 +128,24 @@ def _topic_id(node: Node, name: str) -> bytes:
     return NO_TOPIC_ID if topic is None else topic.topic_id
 
 
-def _refuse_all(answers: list[Any], error: BrokerError) -> None:
+def refuse_all(answers: list[Any], error: BrokerError) -> None:
+    """Gives every partition's answer the code that those who commit offsets understand."""
     code = COMMIT_CODES.get(error.code, error.code)
     for answer in answers:
         answer.error_code = code
 
 
-def _write(
+def write_offsets(
     node: Node,
     group_id: str,
     decide: Callable[[GroupShard, At], Decision[Any, AnyRecord]],
     done: Callable[[Any], None],
 ) -> None:
-    """Where the shard is not here or not loaded, that too comes through `done`."""
+    """As `GroupCoordinator.write`; where the shard is not here or not loaded, that too comes through `done`."""
     try:
         node.groups.write(group_id, decide, done)
     except BrokerError as error:
         done(error)
-
-
-# -- TxnOffsetCommit ---------------------------------------------------------------------------------------------------
-
-
-@handles(TxnOffsetCommitRequest)
-def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse | Pending:
-    """Commits offsets with a transaction: pending until its marker."""
-    request = call.request
-    now_ms = node.clock.now_ms()
-    metadata_max = node.groups.settings.offset_metadata_bytes_max
-    response = TxnOffsetCommitResponse()
-    accepted: list[TxnOffsetCommitResponsePartition] = []
-    records: list[AnyRecord] = []
-    for topic in request.topics:
-        partition_count = node.image.partition_count(topic.name)
-        answers: list[TxnOffsetCommitResponsePartition] = []
-        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
-        for partition in topic.partitions:
-            answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
-            answers.append(answer)
-            metadata = partition.committed_metadata or ""
-            if not 0 <= partition.partition_index < partition_count:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            accepted.append(answer)
-            if len(metadata) > metadata_max:
-                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                continue
-            committed = CommittedOffset(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms)
-            records.append(OffsetRecord(request.group_id, topic.name, partition.partition_index, committed))
-    if not accepted:
-        return response
-    pending = Pending(blocks=True)
-
-    def done(outcome: BrokerError | None) -> None:
-        if outcome is not None:
-            _refuse_all(accepted, outcome)
-        pending.resolve(response)
-
-    try:
-        _verify(node, call, records, pending, done)
-    except BrokerError as error:
-        done(error)
-    return pending
-
-
-def _verify(
-    node: Node,
-    call: Call[TxnOffsetCommitRequest],
-    records: list[AnyRecord],
-    pending: Pending,
-    done: Callable[[BrokerError | None], None],
-) -> None:
-    """Asks the transaction's coordinator, unless the log knows that the transaction is open here; then commits.
-
-    Raises:
-        BrokerError: the group's coordinator is not here or not loaded, or the log refuses the producer.
-    """
-    request = call.request
-    partition, _ = node.groups.host.shard_for(request.group_id)
-    replica = node.replicas.leader(OFFSETS_TOPIC, partition)
-    guard = replica.log.verification_guard(request.producer_id, request.producer_epoch, UNKNOWN_SEQUENCE)
-
-    def verified(errors: dict[tuple[str, int], ErrorCode]) -> None:
-        if pending.resolved:
-            return  # the connection closed while it waited: no effect
-        code = errors.get((OFFSETS_TOPIC, partition), ErrorCode.NONE)
-        if code:
-            done(BrokerError(_verification_code(code, call.version)))
-        else:
-            _commit_in_transaction(node, call, records, guard, done)
-            pending.effected()
-
-    if guard is None or not node.config.get_bool("transaction.partition.verification.enable"):
-        guard = None
-        verified({})
-        return
-    node.transactions.verify_or_add(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        [(OFFSETS_TOPIC, partition)],
-        add=call.version >= 5,
-        done=verified,
-    )
-
-
-def _verification_code(code: ErrorCode, version: int) -> ErrorCode:
-    """TRANSACTION_ABORTABLE is known from v4 on; before, the same refusal has another name."""
-    if code is ErrorCode.TRANSACTION_ABORTABLE and version < 4:
-        return ErrorCode.INVALID_TXN_STATE
-    return code
-
-
-def _commit_in_transaction(
-    node: Node,
-    call: Call[TxnOffsetCommitRequest],
-    records: list[AnyRecord],
-    guard: object | None,
-    done: Callable[[BrokerError | None], None],
-) -> None:
-    request = call.request
-    committer = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
-    producer = ProducerStamp(request.producer_id, request.producer_epoch, guard)
-
-    def decide(shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
-        shard.check_transactional_commit(committer)
-        return Decision(None, records, producer)
-
-    _write(node, request.group_id, decide, done)
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------
@@ -291,7 +170,7 @@ def offset_fetch(node: Node, call: Call[OffsetFetchRequest]) -> Pending:
             pending.resolve(_fetched([group for group in found if group is not None], call.version))
 
     for index, group in enumerate(wanted):
-        _write(node, group.group_id, partial(_decide_fetch, node, call, group), partial(done, index))
+        write_offsets(node, group.group_id, partial(_decide_fetch, node, call, group), partial(done, index))
     if not wanted:
         pending.resolve(OffsetFetchResponse())
     return pending
@@ -441,7 +320,7 @@ def offset_delete(node: Node, call: Call[OffsetDeleteRequest]) -> Pending:
     def done(outcome: OffsetDeleteResponse | BrokerError) -> None:
         pending.resolve(OffsetDeleteResponse(error_code=outcome.code) if isinstance(outcome, BrokerError) else outcome)
 
-    _write(node, request.group_id, decide, done)
+    write_offsets(node, request.group_id, decide, done)
     return pending
 
 
@@ -456,19 +335,6 @@ def refuse_offset_request(call: Call[Any], error: BrokerError) -> Any:
         return _fetched([_no_offsets(group, error.code, call.version) for group in wanted], call.version)
     if isinstance(request, OffsetDeleteRequest):
         return OffsetDeleteResponse(error_code=error.code)
-    if isinstance(request, TxnOffsetCommitRequest):
-        return TxnOffsetCommitResponse(
-            topics=[
-                TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
-                        for p in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(

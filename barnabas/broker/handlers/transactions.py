@@ -1,7 +1,7 @@
 """Transactions: producers to their coordinator, coordinators to partition leaders, and the tools that look at both.
 
 InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2, DescribeTransactions 0,
-ListTransactions 0–2; TxnOffsetCommit 0–5 is `group_offsets`'.
+ListTransactions 0–2; TxnOffsetCommit 0–5 is in `txn_offsets`.
 
 Behaviour: requests are checked against the image here and decided by the shard of the transactional id
 (`coordinator/transactions.py`); answers leave once the decision is committed. AddPartitionsToTxn adds all partitions or none:
@@ -29,7 +29,7 @@ from barnabas.broker.coordinator.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
-from barnabas.broker.handlers.group_offsets import refuse_offset_request, txn_offset_commit
+from barnabas.broker.handlers.txn_offsets import refuse_txn_offset_commit, txn_offset_commit
 from barnabas.broker.patterns import compile_pattern
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
@@ -364,7 +364,7 @@ def refuse(call: Call[Any], error: BrokerError) -> Any:
         )
     if isinstance(request, ListTransactionsRequest):
         return ListTransactionsResponse(error_code=code)
-    return refuse_offset_request(call, error)
+    return refuse_txn_offset_commit(call, error)
 
 
 def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], code: ErrorCode) -> AddPartitionsToTxnResponse:

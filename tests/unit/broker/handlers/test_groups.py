@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.handlers.groups import refuse
+from barnabas.broker.handlers import groups, transactions
 from barnabas.broker.node import Node
 from barnabas.broker.router import Call
 from barnabas.errors import BrokerError, ErrorCode
@@ -223,7 +223,8 @@ def test_every_request_can_be_refused_in_every_version(api_key: int) -> None:
         for version in range(api.versions[0], api.versions[1] + 1):
             connection: Any = None
             call: Call[Any] = Call(request, version, api_key, "c", connection, "127.0.0.1")
-            answer = refuse(call, BrokerError(ErrorCode.NOT_COORDINATOR))
+            family = transactions if api_key == 28 else groups
+            answer = family.refuse(call, BrokerError(ErrorCode.NOT_COORDINATOR))
             decoded = decode(api.response, encode(answer, version), version)
             if request != api.request() or api_key not in (8, 9, 10, 15, 28, 42):
                 assert "error_code=16" in repr(decoded).replace("<ErrorCode.NOT_COORDINATOR: 16>", "16")

@@ -1,0 +1,160 @@
+"""Offsets that a transaction commits: TxnOffsetCommit 0–5, of the family `transactions`.
+
+Behaviour: topics are looked up here, member and generation in the group's shard. The request is first verified against the
+transaction, or (v5) added to it, unless the log knows that the transaction is open here: that waits before its effect, so the
+later requests of its connection wait too (KIP-890). The offsets are pending until the marker of the transaction's end.
+
+Version notes: v2 leader epochs; v3 names the member (KIP-447); v4 knows TRANSACTION_ABORTABLE; v5 adds the group's partition
+to the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.coordinator.group_effects import At
+from barnabas.broker.coordinator.group_records import CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
+from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
+from barnabas.broker.coordinator.shard import Decision, ProducerStamp
+from barnabas.broker.handlers.group_offsets import refuse_all, write_offsets
+from barnabas.broker.router import Call, Pending, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["refuse_txn_offset_commit", "txn_offset_commit"]
+
+UNKNOWN_SEQUENCE = -1  # offsets are not numbered by their producer
+
+
+@handles(TxnOffsetCommitRequest)
+def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse | Pending:
+    """Commits offsets with a transaction: pending until its marker."""
+    request = call.request
+    now_ms = node.clock.now_ms()
+    metadata_max = node.groups.settings.offset_metadata_bytes_max
+    response = TxnOffsetCommitResponse()
+    accepted: list[TxnOffsetCommitResponsePartition] = []
+    records: list[AnyRecord] = []
+    for topic in request.topics:
+        partition_count = node.image.partition_count(topic.name)
+        answers: list[TxnOffsetCommitResponsePartition] = []
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+        for partition in topic.partitions:
+            answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answers.append(answer)
+            metadata = partition.committed_metadata or ""
+            if not 0 <= partition.partition_index < partition_count:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            accepted.append(answer)
+            if len(metadata) > metadata_max:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            committed = CommittedOffset(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms)
+            records.append(OffsetRecord(request.group_id, topic.name, partition.partition_index, committed))
+    if not accepted:
+        return response
+    pending = Pending(blocks=True)
+
+    def done(outcome: BrokerError | None) -> None:
+        if outcome is not None:
+            refuse_all(accepted, outcome)
+        pending.resolve(response)
+
+    try:
+        _verify(node, call, records, pending, done)
+    except BrokerError as error:
+        done(error)
+    return pending
+
+
+def _verify(
+    node: Node,
+    call: Call[TxnOffsetCommitRequest],
+    records: list[AnyRecord],
+    pending: Pending,
+    done: Callable[[BrokerError | None], None],
+) -> None:
+    """Asks the transaction's coordinator, unless the log knows that the transaction is open here; then commits.
+
+    Raises:
+        BrokerError: the group's coordinator is not here or not loaded, or the log refuses the producer.
+    """
+    request = call.request
+    partition, _ = node.groups.host.shard_for(request.group_id)
+    replica = node.replicas.leader(OFFSETS_TOPIC, partition)
+    guard = replica.log.verification_guard(request.producer_id, request.producer_epoch, UNKNOWN_SEQUENCE)
+
+    def verified(errors: dict[tuple[str, int], ErrorCode]) -> None:
+        if pending.resolved:
+            return  # the connection closed while it waited: no effect
+        code = errors.get((OFFSETS_TOPIC, partition), ErrorCode.NONE)
+        if code:
+            done(BrokerError(_verification_code(code, call.version)))
+        else:
+            _commit_in_transaction(node, call, records, guard, done)
+            pending.effected()
+
+    if guard is None or not node.config.get_bool("transaction.partition.verification.enable"):
+        guard = None
+        verified({})
+        return
+    node.transactions.verify_or_add(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [(OFFSETS_TOPIC, partition)],
+        add=call.version >= 5,
+        done=verified,
+    )
+
+
+def _verification_code(code: ErrorCode, version: int) -> ErrorCode:
+    """TRANSACTION_ABORTABLE is known from v4 on; before, the same refusal has another name."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < 4:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def _commit_in_transaction(
+    node: Node,
+    call: Call[TxnOffsetCommitRequest],
+    records: list[AnyRecord],
+    guard: object | None,
+    done: Callable[[BrokerError | None], None],
+) -> None:
+    request = call.request
+    committer = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
+    producer = ProducerStamp(request.producer_id, request.producer_epoch, guard)
+
+    def decide(shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
+        shard.check_transactional_commit(committer)
+        return Decision(None, records, producer)
+
+    write_offsets(node, request.group_id, decide, done)
+
+
+def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> TxnOffsetCommitResponse:
+    """The answer that carries one error for the whole request."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in call.request.topics
+        ]
+    )
