@@ -253,6 +253,7 @@ class Consumer:
                     on_change=self._reader.notify,
                 )
             self._group.listener = self._listener
+            self._group.come_back()
             if names:
                 self._member.subscribe(names)
         if self._started:
@@ -274,13 +275,17 @@ class Consumer:
         self._reader.wake()
 
     def unsubscribe(self) -> None:
-        """Reads nothing any more. A membership ends with the consumer, or when its session times out."""
+        """Reads nothing any more, and leaves the group."""
         self._topics = ()
         self._pattern = None
         self._assigned_by_hand = False
         self._cluster.all_topics = False
-        if self._member is not None:
+        if self._member is not None and self._group is not None:
             self._member.topics = ()
+            if self._started:
+                self._group.leave_soon("the consumer has unsubscribed")
+        self._current = None
+        self._returned = []
         self._fetcher.assign({})
 
     def assignment(self) -> set[TopicPartition]:
@@ -297,8 +302,7 @@ class Consumer:
         if topic not in self._cluster.metadata.topics:
             self._cluster.add_topics([topic])
             await self._cluster.fresh_metadata()
-        info = self._cluster.metadata.topics.get(topic)
-        return {p.partition for p in info.partitions} if info is not None else set()
+        return set(range(self._cluster.metadata.partition_count(topic)))
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -588,10 +592,7 @@ class Consumer:
     def _assign_all(self, topics: Iterable[str]) -> None:
         """Subscribed without a group: every partition is ours."""
         metadata = self._cluster.metadata
-        wanted: dict[TopicPartition, int | None] = {}
-        for topic in topics:
-            info = metadata.topics.get(topic)
-            if info is not None:
-                wanted.update(dict.fromkeys(TopicPartition(topic, p.partition) for p in info.partitions))
+        infos = [metadata.topics[topic] for topic in topics if topic in metadata.topics]
+        wanted = dict.fromkeys(TopicPartition(info.name, p.partition) for info in infos for p in info.partitions)
         if wanted.keys() != self._fetcher.partitions.keys():
             self._fetcher.assign(wanted)

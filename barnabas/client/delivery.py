@@ -136,6 +136,7 @@ class Delivery:
                 self._sender.leader_hints.clear()
             else:
                 self._sender.on_failure(dispatch, outcome, at)
+            self._deliver()  # at once: a flush that looks before the pump runs must find the futures done
             self.wake()
 
         try:

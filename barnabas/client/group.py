@@ -20,6 +20,7 @@ from barnabas.client.errors import KafkaError
 from barnabas.client.membership import GroupMember, MemberState, Next
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.groups import LeaveGroupRequest
 
 __all__ = ["Group", "RebalanceListener"]
 
@@ -104,17 +105,37 @@ class Group:
 
     async def leave(self, reason: str) -> None:
         """Ends the membership, telling the coordinator where it can be reached quickly."""
+        await self._depart(list(self.member.assignment), self._end(reason))
+
+    def leave_soon(self, reason: str) -> None:
+        """`leave` in the background: the membership is over at once for this side."""
+        self._cluster.scope.start(self._depart(list(self.member.assignment), self._end(reason)), name="leave group")
+
+    def come_back(self) -> None:
+        """After a leave: the next poll joins anew."""
+        if self.member.state is MemberState.LEFT:
+            self.member.rejoin()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _end(self, reason: str) -> LeaveGroupRequest | None:
         if self._rebalance is not None:
             self._rebalance.cancel()
-        request = self.member.leave_request(reason)
+        self.member.assignment = []
+        return self.member.leave_request(reason)
+
+    async def _depart(self, held: list[TopicPartition], request: LeaveGroupRequest | None) -> None:
+        if held:
+            await self._tell(self.listener.on_partitions_revoked(held))
+        await self._tell_leave(request)
+
+    async def _tell_leave(self, request: LeaveGroupRequest | None) -> None:
         if request is None:
             return
         try:
             await self._ask(request, _LEAVE_TIMEOUT_MS)
         except KafkaError as error:
             log.info("group %s was left without telling its coordinator: %s", self.member.group_id, error)
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _run_rebalance(self) -> None:
         member = self.member
@@ -222,11 +243,7 @@ class Group:
         request = member.leave_request("the consumer poll timeout has expired")
         member.rejoin()
         member.lost = True
-        if request is not None:
-            try:
-                await self._ask(request, _LEAVE_TIMEOUT_MS)
-            except KafkaError as error:
-                log.info("group %s was left without telling its coordinator: %s", member.group_id, error)
+        await self._tell_leave(request)
 
     async def _ask(self, request: Any, timeout_ms: int) -> Any:
         cluster = self._cluster

@@ -561,6 +561,8 @@ async def test_two_members_share_and_one_takes_over(bootstrap: str, admin: Admin
             while len(read) < 40:
                 read += [r for rs in (await first.getmany(timeout_ms=200)).values() for r in rs]
         assert sorted(int(r.value) for r in read) == list(range(40))
+        told.clear()
+    assert told == [("revoked", 4)], "a close gives up what was held"
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
@@ -678,6 +680,22 @@ async def test_a_static_member_keeps_its_place(bootstrap: str, admin: Admin, nam
         assert consumer.group_metadata().generation_id == generation
     (member,) = (await admin.describe_group(name)).members
     assert member.group_instance_id == "the one"
+
+
+async def test_who_unsubscribes_leaves_and_may_come_back(bootstrap: str, admin: Admin, name: str) -> None:
+    topic, other = await make_topic(admin, f"{name}-a", 2), await make_topic(admin, f"{name}-b", 1)
+    settings = {"bootstrap_servers": bootstrap, "group_id": name, "heartbeat_interval_ms": 100}
+    async with (
+        Consumer(topic, **settings) as first,  # type: ignore[arg-type]
+        Consumer(topic, **settings) as second,  # type: ignore[arg-type]
+    ):
+        await poll_until([first, second], lambda: len(first.assignment()) == 1 == len(second.assignment()))
+        first.unsubscribe()
+        assert first.assignment() == set()
+        await poll_until([second], lambda: len(second.assignment()) == 2)
+        first.subscribe([other])
+        await poll_until([first, second], lambda: first.assignment() == {TopicPartition(other, 0)})
+        await poll_until([first, second], lambda: len(second.assignment()) == 2)
 
 
 async def test_a_pattern_finds_topics_that_come_later(bootstrap: str, admin: Admin, name: str) -> None:
