@@ -86,6 +86,7 @@ class PartitionLog:
         "_prepared",
         "_segments",
         "_snapshot_offset",
+        "_stored_epochs",
         "_tail",
         "config",
         "directory",
@@ -114,6 +115,7 @@ class PartitionLog:
         self._segments: Segments
         self._tail = Tail(0)
         self._snapshot_offset = 0  # of the newest producer snapshot on disk
+        self._stored_epochs: list[tuple[int, int]] = []  # as the checkpoint has them
         self._files = LogFiles(disk, directory)
         self._prepared = False  # nothing changed since prepare_close
 
@@ -161,6 +163,7 @@ class PartitionLog:
         log._segments = Segments(loaded.segments)
         log.producers = loaded.producers
         log.epochs = loaded.epochs
+        log._stored_epochs = [] if loaded.epochs.dirty else loaded.epochs.entries
         log.log_start_offset = loaded.log_start_offset
         log.log_end_offset = loaded.log_end_offset
         log.recovery_point = loaded.recovery_point
@@ -592,6 +595,11 @@ class PartitionLog:
             self._snapshot_offset = offset
 
     def _store_epochs(self) -> None:
+        """Writes the epochs that have records: one without is forgotten by the next load, and every start begins one."""
         if self.epochs.dirty:
-            self._files.replace(LEADER_EPOCH_CHECKPOINT, format_epochs(self.epochs.entries))
-            self.epochs.dirty = False
+            entries = self.epochs.entries
+            written = [entry for entry in entries if entry[1] < self.log_end_offset]
+            if written != self._stored_epochs:
+                self._files.replace(LEADER_EPOCH_CHECKPOINT, format_epochs(written))
+                self._stored_epochs = written
+            self.epochs.dirty = len(written) < len(entries)

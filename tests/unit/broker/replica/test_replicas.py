@@ -241,3 +241,33 @@ async def test_checkpoints_are_written_as_time_goes_by_and_forget_deleted_topics
     again = await nodes.start(disk)
     log = again.replicas.leader("t", 0).log
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+
+
+async def test_a_start_without_writes_leaves_a_partition_as_it_was(nodes: Nodes) -> None:
+    """Every start begins an epoch; a thousand idle partitions must not each be written and synced for it."""
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t", 2)
+    append(node)
+    first_epoch = node.replicas.leader("t", 0).leader_epoch
+    await node.stop()
+
+    def contents() -> dict[str, bytes]:
+        return {
+            f"{folder}/{name}": disk.read(f"{folder}/{name}")
+            for folder in folders(disk)
+            for name in disk.listdir(folder)
+        }
+
+    before = contents()
+    node = await nodes.start(disk)
+    assert node.replicas.leader("t", 0).leader_epoch > first_epoch
+    await node.stop()
+    assert contents() == before
+    node = await nodes.start(disk)
+    append(node)
+    last_epoch = node.replicas.leader("t", 0).leader_epoch
+    await node.stop()
+    epochs = checkpoints.parse_epochs(disk.read("t-0/leader-epoch-checkpoint"))
+    assert epochs == [(first_epoch, 0), (last_epoch, 1)]
