@@ -71,6 +71,7 @@ class Lifecycle:
         self.broker_epoch = -1
         self.incarnation_id = b""
         self._previous_broker_epoch: int | None = None
+        self._waiting: asyncio.Future[Any] | None = None  # for the controller's answer to a step of start or stop
 
     def open_directory(self) -> int | None:
         """Identifies the directory, or makes a new one's identity. To be called with its lock held.
@@ -190,8 +191,16 @@ class Lifecycle:
         await self._submit(fence)
         return self.broker_epoch
 
+    def on_fatal(self, error: BaseException) -> None:
+        """The node gave up: the controller will answer no more, so that a start or stop that waits for it ends here."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(error)
+
     async def _submit(self, decide: Callable[[ClusterView], MetadataDecision[Any]]) -> Any:
+        if self.node.failure is not None:
+            raise self.node.failure
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting = waiting
 
         def done(answer: Any) -> None:
             if waiting.done():

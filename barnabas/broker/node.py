@@ -176,6 +176,7 @@ class Node:
         self.failure = error
         log.critical("node %d stops: %s", self.node_id, error, exc_info=isinstance(error, InvariantViolated))
         self.kill()
+        self.lifecycle.on_fatal(error)
         if self._on_fatal is not None:
             self._on_fatal(error)
 

@@ -63,6 +63,8 @@ class Broker:
         except OSError:
             if not self.disk_may_fail:
                 raise
+            if self._ended is not None and self._ended.done():
+                self._ended.exception()  # the node gave up while it started: it was told twice
 
     async def _serve(self, ports: Ports) -> None:
         self._ended = asyncio.get_running_loop().create_future()
