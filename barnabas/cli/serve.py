@@ -74,7 +74,9 @@ def serve(
         print(f"barnabas serve: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     from barnabas.runtime.loop import run
+    from barnabas.runtime.memory import keep_freed_memory
 
+    keep_freed_memory()
     raise SystemExit(run(_serve(broker_config, data)))
 
 
