@@ -114,6 +114,11 @@ class TransactionMetadata(NamedTuple):
         return self.timeout_ms == NO_TIMEOUT_MS
 
     @property
+    def is_prepared(self) -> bool:
+        """Its outcome is decided, markers are still to be written."""
+        return self.state is TransactionState.PREPARE_COMMIT or self.state is TransactionState.PREPARE_ABORT
+
+    @property
     def completes_as(self) -> TransactionState:
         """The state after PREPARE_*."""
         return (

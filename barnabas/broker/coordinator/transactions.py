@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from barnabas.broker.coordinator.holding import HeldRequests, Waiter
 from barnabas.broker.coordinator.marker_writer import write_markers
 from barnabas.broker.coordinator.markers import MarkerChannel
 from barnabas.broker.coordinator.producer_ids import ProducerIds
@@ -66,6 +67,7 @@ class TransactionCoordinator:
         )
         self.markers = MarkerChannel(_NodeCourier(node), self._complete)
         self.producer_ids = ProducerIds(lambda done: node.controller.allocate_producer_ids(done))
+        self.held = HeldRequests(node.soon, node.call_later)
         self.concurrent_answers = 0
         self._timeout_timer: Any = None
         self._timeout_due_ms = 0
@@ -124,13 +126,16 @@ class TransactionCoordinator:
 
     def on_shard_settled(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
         state = metadata.state
-        if state is TransactionState.PREPARE_COMMIT or state is TransactionState.PREPARE_ABORT:
+        if metadata.is_prepared:
             self.markers.add(shard.partition, shard.coordinator_epoch, metadata)
         elif state is TransactionState.ONGOING and not metadata.is_two_phase:
             self._arm_timeout(metadata.started_monotonic_ms + metadata.timeout_ms)
+        else:
+            self.held.release(metadata.transactional_id)
 
     def on_shard_resigned(self, shard: TransactionShard) -> None:
         self.markers.drop(shard.partition)
+        self.held.release_partition(shard.partition)
 
     # --- requests ---------------------------------------------------------------------------------------------------------
 
@@ -163,6 +168,7 @@ class TransactionCoordinator:
         elif not 0 < timeout_ms <= config.get_int("transaction.max.timeout.ms"):
             done(BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
             return
+        self.held.supersede(transactional_id)
 
         def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
             return shard.init_producer_id(
@@ -192,15 +198,18 @@ class TransactionCoordinator:
         partitions: Sequence[TopicPartition],
         transaction_version: int,
         done: Callable[[BrokerError | None], None],
+        waiter: Waiter | None = None,
     ) -> None:
         """AddPartitionsToTxn and AddOffsetsToTxn: all of them or none.
 
         Answers INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and where the
-        coordinator is not here or not ready.
+        coordinator is not here or not ready. With a `waiter` the request is held, for a while, until the transaction before
+        is complete (`holding.py`).
         """
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
             return
+        self.held.supersede(transactional_id)
         monotonic_ms = self.node.clock.monotonic_ms()
 
         def decide(shard: TransactionShard, now_ms: int) -> Decision[None, TransactionRecord]:
@@ -211,10 +220,42 @@ class TransactionCoordinator:
         def decided(outcome: BrokerError | None) -> None:
             if outcome is None:
                 done(None)
-            else:
+            elif (
+                waiter is None
+                or outcome.code is not ErrorCode.CONCURRENT_TRANSACTIONS
+                or not self._hold(transactional_id, waiter, decide, outcome, done)
+            ):
                 self._refuse(outcome, done)
 
         self._write(transactional_id, decide, decided)
+
+    def _hold(
+        self,
+        transactional_id: str,
+        waiter: Waiter,
+        decide: Callable[[TransactionShard, int], Decision[None, TransactionRecord]],
+        refusal: BrokerError,
+        done: Callable[[BrokerError | None], None],
+    ) -> bool:
+        """Holds a request that only the completion of a transaction stands against; False where something else does."""
+        wait_ms = self.node.config.get_int("add.partitions.to.txn.retry.backoff.max.ms")
+        partition, shard = self.host.shard_for(transactional_id)
+        before = shard.transactions.get(transactional_id)
+        if wait_ms <= 0 or before is None or not before.is_prepared:
+            return False
+
+        def again() -> None:
+            if not waiter.is_gone():
+                self._write(transactional_id, decide, decided)
+
+        def decided(outcome: BrokerError | None) -> None:
+            if outcome is None:
+                done(None)
+            else:
+                self._refuse(outcome, done)
+
+        waiter.on_held(self.held.hold(transactional_id, partition, wait_ms, again, lambda: self._refuse(refusal, done)))
+        return True
 
     def verify_or_add(
         self,
@@ -264,6 +305,7 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
+        self.held.supersede(transactional_id)
         _, shard = self.host.shard_for(transactional_id)
         try:
             return shard.verify_partitions(transactional_id, producer, partitions)
@@ -288,6 +330,7 @@ class TransactionCoordinator:
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
             return
+        self.held.supersede(transactional_id)
 
         def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
             return shard.end_transaction(

@@ -3,9 +3,10 @@
 InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2, DescribeTransactions 0,
 ListTransactions 0–2; TxnOffsetCommit 0–5 is in `txn_offsets`.
 
-Behaviour: requests are checked against the image here and decided by the shard of the transactional id
-(`coordinator/transactions.py`); answers leave once the decision is committed. AddPartitionsToTxn adds all partitions or none:
-an unknown one makes the others OPERATION_NOT_ATTEMPTED.
+Behaviour: requests are checked against the image here, decided by the shard of the transactional id (`coordinator/transactions.py`)
+and answered once that is committed. AddPartitionsToTxn adds all partitions or none: an unknown one makes the others
+OPERATION_NOT_ATTEMPTED. A client's (≤ v3) that comes while the transaction before is being completed is held up to
+add.partitions.to.txn.retry.backoff.max.ms (`coordinator/holding.py`), where Kafka answers CONCURRENT_TRANSACTIONS at once.
 
 Version notes: INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED below InitProducerId 4, AddPartitionsToTxn 2, AddOffsetsToTxn 2 and
 EndTxn 2. InitProducerId 3 names the producer that goes on (KIP-360), 6 asks for two-phase commit (KIP-939; not advertised,
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
+from barnabas.broker.coordinator.holding import Waiter
 from barnabas.broker.coordinator.marker_writer import write_markers as append_markers
 from barnabas.broker.coordinator.transaction_shard import ProducerIdentity
 from barnabas.broker.coordinator.transaction_state import (
@@ -131,6 +133,7 @@ def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> 
             call,
             single,
             lambda results: pending.resolve(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)),
+            _Waiter(pending),
         )
         return pending
     response = AddPartitionsToTxnResponse()
@@ -157,6 +160,7 @@ def _add_or_verify(
     call: Call[AddPartitionsToTxnRequest],
     transaction: AddPartitionsToTxnTransaction,
     done: Callable[[list[AddPartitionsToTxnTopicResult]], None],
+    waiter: Waiter | None = None,
 ) -> None:
     partitions = [(topic.name, partition) for topic in transaction.topics for partition in topic.partitions]
     unknown = {key for key in partitions if node.image.partition(*key) is None}
@@ -191,8 +195,24 @@ def _add_or_verify(
         done(_results(transaction.topics, lambda key: errors[key]))
         return
     node.transactions.add_partitions(
-        transaction.transactional_id, producer, partitions, 2 if call.version >= 5 else 0, added
+        transaction.transactional_id, producer, partitions, 2 if call.version >= 5 else 0, added, waiter
     )
+
+
+class _Waiter:
+    """A client whose request may be held before its effect."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+
+    def on_held(self, drop: Callable[[], None]) -> None:
+        self._pending.blocks = True
+        self._pending.on_closed = drop
+
+    def is_gone(self) -> bool:
+        return self._pending.resolved
 
 
 def _results(
