@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from struct import pack, unpack
 
 import pytest
@@ -12,8 +13,10 @@ from barnabas.broker.connection import REQUESTS_PER_TURN
 from barnabas.broker.node import Node
 from barnabas.broker.router import Call, Pending
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.metadata import ApiVersionsRequest
-from tests.unit.broker.conftest import Nodes, Peer, Scripted, until
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.schema import encode
+from tests.unit.broker.conftest import Nodes, Peer, Scripted, batch, until
 
 REQUEST = ApiVersionsRequest()
 
@@ -146,3 +149,50 @@ async def test_a_bug_in_a_handler_is_told_by_code_and_logged_with_its_trace(
     assert (await peer.call(REQUEST, 0)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert any(record.exc_info for record in caplog.records)
     assert (await peer.call(ApiVersionsRequest(), 1)).error_code == 0, "the connection goes on"
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_however_the_bytes_are_cut_the_answers_are_the_same(nodes: Nodes, node: Node, seed: int) -> None:
+    """Small and large requests of several APIs, whole, byte by byte, and in random pieces."""
+    writer = await nodes.peer(node)
+    await writer.create("t")
+    rng = random.Random(seed)
+    stream = bytearray()
+    sizes = []
+    for correlation in range(60):
+        kind = rng.randrange(3)
+        if kind == 0:
+            frame = pack(">hhih", 18, 0, correlation, -1)
+        elif kind == 1:
+            topics = [MetadataRequestTopic(name="t")]
+            frame = pack(">hhih", 3, 8, correlation, 4) + b"test" + encode(MetadataRequest(topics=topics), 8)
+        else:
+            records = batch(bytes(rng.choice([1, 500, 90_000])))
+            data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])
+            request = ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[data])
+            frame = pack(">hhih", 0, 7, correlation, -1) + encode(request, 7)
+        stream += pack(">i", len(frame)) + frame
+        sizes.append(len(frame) + 4)
+
+    async def answers(pieces: list[bytes]) -> list[bytes]:
+        peer = await nodes.peer(node)
+        found = []
+        for piece in pieces:
+            peer.writer.write(piece)
+            if rng.random() < 0.05:
+                await asyncio.sleep(0)
+        for _ in sizes:
+            (size,) = unpack(">i", await peer.reader.readexactly(4))
+            found.append(await peer.reader.readexactly(size))
+        return [
+            one for one in found if len(one) != 4 + 4 + 2 + 1 + 4 + 4 + 2 + 8 + 8 + 8 + 4
+        ]  # but for Produce: offsets move on
+
+    cuts = sorted(rng.randrange(len(stream)) for _ in range(200))
+    random_pieces = [bytes(stream[a:b]) for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    whole = await answers([bytes(stream)])
+    assert await answers(random_pieces) == whole
+    head = sum(sizes[:3])
+    by_byte = [bytes(stream[at : at + 1]) for at in range(min(head, 3_000))]
+    assert await answers([*by_byte, bytes(stream[len(by_byte) :])]) == whole
+    assert node.replicas.leader("t", 0).log.log_end_offset % 3 == 0
