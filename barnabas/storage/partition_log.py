@@ -355,8 +355,7 @@ class PartitionLog:
         self._tail.append(base_offset, data, last_offset + 1)
 
     def _complete(self, completed: CompletedTransaction | None) -> None:
-        entry = completed.index_entry() if completed is not None else None
-        if entry is not None:
+        if completed is not None and (entry := completed.index_entry()) is not None:
             self._segments.active.aborted.append(entry)
 
     # -- transactions ---------------------------------------------------------------------------------------------
@@ -500,7 +499,7 @@ class PartitionLog:
             self._disk,
             self.directory,
             self._segments.all,
-            self._snapshots(),
+            recovery.snapshot_offsets(self._disk.listdir(self.directory)),
             self.producers,
             self.config,
             None,
@@ -524,7 +523,7 @@ class PartitionLog:
         self.size_bytes = self._segments.size_bytes
         self._tail.clear(end_offset)
         self.epochs.truncate_from_end(end_offset)
-        for snapshot in self._snapshots():
+        for snapshot in recovery.snapshot_offsets(self._disk.listdir(self.directory)):
             if snapshot > end_offset:  # it tells of what is gone
                 self._files.remove(file_name(snapshot, recovery.SNAPSHOT_SUFFIX))
         self._snapshot_offset = min(self._snapshot_offset, end_offset)
@@ -586,9 +585,6 @@ class PartitionLog:
         """Takes the topic's new configuration; from the next append on."""
         self.config = config
 
-    def _snapshots(self) -> list[int]:
-        return recovery.snapshot_offsets(self._disk.listdir(self.directory))
-
     def _store_snapshot(self, offset: int) -> None:
         if offset > self._snapshot_offset:
             self._files.store(file_name(offset, recovery.SNAPSHOT_SUFFIX), self.producers.to_snapshot())
@@ -597,9 +593,8 @@ class PartitionLog:
     def _store_epochs(self) -> None:
         """Writes the epochs that have records: one without is forgotten by the next load, and every start begins one."""
         if self.epochs.dirty:
-            entries = self.epochs.entries
-            written = [entry for entry in entries if entry[1] < self.log_end_offset]
+            written = [entry for entry in self.epochs.entries if entry[1] < self.log_end_offset]
             if written != self._stored_epochs:
                 self._files.replace(LEADER_EPOCH_CHECKPOINT, format_epochs(written))
                 self._stored_epochs = written
-            self.epochs.dirty = len(written) < len(entries)
+            self.epochs.dirty = len(written) < len(self.epochs.entries)
