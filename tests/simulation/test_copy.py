@@ -51,7 +51,7 @@ async def crashes(world: World, journal: Journal, *, flush: bool = True, faults:
     version = 1 + (world.rng.randrange(3) > 0)
     copy = copier(journal, pause_s=0.02, abort_one_in=5, membership=membership, transaction_version=version)
     world.machine("broker").start(broker)
-    fed = world.machine("feeder").start(feeder(journal, records=200, pause_s=0.1))
+    fed = world.machine("feeder").start(feeder(journal, records=400, pause_s=0.3, burst_max=12, padding_max=20_000))
     world.machine("worker").start(copy)
     world.machine("observer").start(observer(journal))
     await Chaos(world, broker, copy, power=power).run(faults)

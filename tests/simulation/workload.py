@@ -13,7 +13,7 @@ from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
-from barnabas.client import Consumer, KafkaError, Producer, TopicPartition
+from barnabas.client import Consumer, KafkaError, Producer, RecordMetadata, TopicPartition
 from barnabas.testing.simulation.invariants import check_acknowledged, check_copy, check_live, check_stable
 from barnabas.testing.simulation.world import Ports, World
 
@@ -86,21 +86,37 @@ class Broker:
             self._ended.set_result(None)
 
 
-def feeder(journal: Journal, *, records: int, pause_s: float) -> Program:
-    """Sends `records` to each partition of the input, a pause between, and writes down what was acknowledged."""
+def feeder(journal: Journal, *, records: int, pause_s: float, burst_max: int = 1, padding_max: int = 0) -> Program:
+    """Sends `records` to each partition of the input, in bursts with pauses, and writes down what was acknowledged.
 
-    async def send(producer: Producer, partition: int, value: bytes) -> None:
-        future = await producer.send("input", value, key=b"k", partition=partition)
-        await future
-        journal.acknowledged[partition].append(value)
+    The records of a burst leave in small batches, several in flight at a time.
+    """
 
     async def program(ports: Ports) -> None:
+        rng = ports.rng
         async with Producer(
-            bootstrap_servers=BOOTSTRAP, clock=ports.clock, rng=ports.rng, network=ports.network
+            bootstrap_servers=BOOTSTRAP,
+            max_batch_size=500,
+            compression_type=(None, "lz4", "zstd")[rng.randrange(3)],
+            clock=ports.clock,
+            rng=rng,
+            network=ports.network,
         ) as producer:
-            for number in range(records):
-                await asyncio.gather(*(send(producer, p, b"%d-%d" % (p, number)) for p in range(PARTITIONS)))
-                await asyncio.sleep(pause_s * ports.rng.random() * 2)
+            sent = 0
+            while sent < records:
+                burst = min(1 + rng.randrange(burst_max), records - sent)
+                waiting: list[tuple[int, bytes, asyncio.Future[RecordMetadata]]] = []
+                for number in range(sent, sent + burst):
+                    for partition in range(PARTITIONS):
+                        value = b"%d-%d" % (partition, number)
+                        if padding_max and rng.randrange(4) == 0:
+                            value += b"." * rng.randrange(padding_max)
+                        waiting.append((partition, value, await producer.send("input", value, b"k", partition)))
+                for partition, value, future in waiting:
+                    await future
+                    journal.acknowledged[partition].append(value)
+                sent += burst
+                await asyncio.sleep(pause_s * rng.random() * 2)
 
     return program
 
