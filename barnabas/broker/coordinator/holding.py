@@ -1,10 +1,11 @@
-"""Held requests: AddPartitionsToTxn that came while the transaction before is being completed, kept instead of refused.
+"""Held requests: additions of partitions that came while the transaction before is being completed, kept instead of refused.
 
 Driven by: the transaction coordinator: `hold`, `release` when the completion is committed, `supersede` by a newer request, time.
 Emits: one call each, of `again` (decide anew) or of `refuse` (CONCURRENT_TRANSACTIONS), or none where the connection closed.
 
-Why: that refusal costs a client of TV1 a sleep of 20 to 100 ms, a completion takes the time of two syncs (flush.messages=1) or
-fits in the wake-up. Measured: 2,671 refusals in 2,100 transactions with flush.messages=1, 0 without.
+Why: that refusal costs a client a sleep of 20 to 100 ms, a completion takes the time of two syncs (flush.messages=1) or fits in
+the wake-up. Measured with flush.messages=1: 2,671 refusals in 2,100 transactions of librdkafka (TV1), 194 in 200 of the bundled
+client (TV2), none without it. Kafka keeps implicit additions of TV2 for as long and refuses those of TV1 at once.
 
 Invariants: one held request a transactional id; none is held longer than `add.partitions.to.txn.retry.backoff.max.ms`; nothing is
 kept of the first decision: producer id, epoch, state and leadership are looked at again.

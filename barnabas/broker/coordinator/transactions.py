@@ -266,11 +266,13 @@ class TransactionCoordinator:
         *,
         add: bool,
         done: Callable[[dict[TopicPartition, ErrorCode]], None],
+        waiter: Waiter | None = None,
     ) -> None:
         """Whether partitions belong to a producer's transaction, for an append that is about to begin one there (KIP-890).
 
         Args:
             add: adds them, as clients of TV2 expect of Produce 12 and TxnOffsetCommit 5; else only verifies.
+            waiter: lets an addition be held, as in `add_partitions`.
             done: gets a code for each partition; INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED, which appends do not know.
         """
         producer = ProducerIdentity(producer_id, producer_epoch)
@@ -286,7 +288,7 @@ class TransactionCoordinator:
                 refused(error)
 
         if add:
-            self.add_partitions(transactional_id, producer, partitions, 2, added)
+            self.add_partitions(transactional_id, producer, partitions, 2, added, waiter)
             return
         try:
             errors = self.verify_partitions(transactional_id, producer, partitions)

@@ -16,6 +16,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.router import Call, Pending, handles
@@ -282,6 +283,7 @@ def _append_verified(
             else:
                 pending.effected()
 
+    waiter = PendingWaiter()
     node.transactions.verify_or_add(
         request.transactional_id or "",
         unverified[0].producer_id,
@@ -289,6 +291,7 @@ def _append_verified(
         list(by_key),
         add=adds,
         done=proceed,
+        waiter=waiter,
     )
     if outcome:
         answered: ProduceResponse | Pending | None = outcome[0]
@@ -297,6 +300,7 @@ def _append_verified(
     for batch in batches:
         batch.records = bytearray(batch.records)
     pending = Pending(blocks=True)
+    waiter.attach(pending)
     return pending
 
 

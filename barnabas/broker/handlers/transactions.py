@@ -31,6 +31,7 @@ from barnabas.broker.coordinator.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.txn_offsets import refuse_txn_offset_commit, txn_offset_commit
 from barnabas.broker.patterns import compile_pattern
 from barnabas.broker.router import Call, Pending, handles
@@ -133,7 +134,7 @@ def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> 
             call,
             single,
             lambda results: pending.resolve(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)),
-            _Waiter(pending),
+            PendingWaiter(pending),
         )
         return pending
     response = AddPartitionsToTxnResponse()
@@ -197,22 +198,6 @@ def _add_or_verify(
     node.transactions.add_partitions(
         transaction.transactional_id, producer, partitions, 2 if call.version >= 5 else 0, added, waiter
     )
-
-
-class _Waiter:
-    """A client whose request may be held before its effect."""
-
-    __slots__ = ("_pending",)
-
-    def __init__(self, pending: Pending) -> None:
-        self._pending = pending
-
-    def on_held(self, drop: Callable[[], None]) -> None:
-        self._pending.blocks = True
-        self._pending.on_closed = drop
-
-    def is_gone(self) -> bool:
-        return self._pending.resolved
 
 
 def _results(

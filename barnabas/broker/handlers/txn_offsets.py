@@ -19,6 +19,7 @@ from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupS
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp
 from barnabas.broker.handlers.group_offsets import refuse_all, write_offsets
+from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
@@ -116,6 +117,7 @@ def _verify(
         [(OFFSETS_TOPIC, partition)],
         add=call.version >= 5,
         done=verified,
+        waiter=PendingWaiter(pending),
     )
 
 

@@ -52,7 +52,7 @@ class Client:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         return ErrorCode(answer.error_code)
 
-    async def produce(self, topic: str = "t", partition: int = 0, version: int = 12, sequence: int = 0) -> ErrorCode:
+    def producing(self, topic: str = "t", partition: int = 0, sequence: int = 0) -> ProduceRequest:
         records = batch(
             b"x",
             producer_id=self.producer_id,
@@ -61,8 +61,11 @@ class Client:
             transactional=True,
         )
         data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=records)])
-        request = ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=5_000, topic_data=[data])
-        return ErrorCode((await self.peer.call(request, version)).responses[0].partition_responses[0].error_code)
+        return ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=5_000, topic_data=[data])
+
+    async def produce(self, topic: str = "t", partition: int = 0, version: int = 12, sequence: int = 0) -> ErrorCode:
+        answer = await self.peer.call(self.producing(topic, partition, sequence), version)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
     def ending(self, *, commit: bool = True) -> EndTxnRequest:
         return EndTxnRequest(
@@ -468,3 +471,34 @@ async def test_a_request_of_another_epoch_is_never_held(nodes: Nodes) -> None:
     assert slow.code(refused) is ErrorCode.PRODUCER_FENCED
     assert len(slow.node.transactions.held) == 0
     slow.disk.gate.set()
+
+
+async def test_an_implicit_addition_is_held_too(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    sent = client.peer.send(client.producing(partition=1), 12)
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    replica = slow.node.replicas.leader("t", 1)
+    assert replica.log.log_end_offset == 0
+    slow.disk.gate.set()
+    answer = await client.peer.receive(sent)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert await client.state() == "Ongoing"
+    assert await client.end() is ErrorCode.NONE
+    await settled(client, "CompleteCommit")
+    assert replica.last_stable_offset == replica.high_watermark == 2
+
+
+async def test_a_produce_whose_connection_is_cut_during_the_hold_writes_nothing(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    leaving = await nodes.peer(slow.node)
+    leaving.send(client.producing(partition=1), 12)
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    leaving.writer.transport.abort()
+    await until(lambda: len(slow.node.transactions.held) == 0)
+    slow.disk.gate.set()
+    await settled(client, "CompleteCommit")
+    assert slow.node.replicas.leader("t", 1).log.log_end_offset == 0
+    await slow.add(client.peer, 0)
+    assert slow.node.transactions.describe("tx").partitions == {("t", 0)}

@@ -1,0 +1,38 @@
+"""The client's side of a request that the transaction coordinator may hold (`coordinator/holding.py`).
+
+Used by AddPartitionsToTxn ≤ 3 and by what adds partitions implicitly, Produce ≥ 12 and TxnOffsetCommit ≥ 5.
+A held request has had no effect yet, so it blocks the later ones of its connection, and is dropped when that closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.broker.router import Pending
+
+__all__ = ["PendingWaiter"]
+
+
+class PendingWaiter:
+    """Ties a held request to its Pending, which may be made only after the request turned out to wait."""
+
+    __slots__ = ("_drop", "_pending")
+
+    def __init__(self, pending: Pending | None = None) -> None:
+        self._pending = pending
+        self._drop: Callable[[], None] | None = None
+
+    def attach(self, pending: Pending) -> None:
+        """The Pending of a request that waits."""
+        self._pending = pending
+        if self._drop is not None:
+            self.on_held(self._drop)
+
+    def on_held(self, drop: Callable[[], None]) -> None:
+        self._drop = drop
+        if self._pending is not None:
+            self._pending.blocks = True
+            self._pending.on_closed = drop
+
+    def is_gone(self) -> bool:
+        return self._pending is not None and self._pending.resolved
