@@ -100,13 +100,16 @@ def test_crashes_of_broker_and_worker(first: int) -> None:
         run_crashes(seed)
 
 
+def violation(seed: int) -> str:
+    """What went wrong in a world whose broker acknowledges before its disk has it; "" where luck held."""
+    try:
+        run_crashes(seed, flush=False)
+    except WorldFailed as failure:
+        return str(failure)
+    return ""
+
+
 def test_a_broker_that_does_not_wait_for_its_disk_is_caught() -> None:
     """The promise that power cuts take nothing can fail: without flush.messages=1 some seed sees a loss."""
-    caught = []
-    for seed in range(0, 20, 2):
-        try:
-            run_crashes(seed, flush=False)
-        except WorldFailed as failure:
-            caught.append(str(failure))
-    assert caught
-    assert all("acknowledged records are lost" in failure or "records in" in failure for failure in caught)
+    found = next(filter(None, map(violation, range(0, 40, 2))), "")
+    assert "acknowledged records are lost" in found or "records in" in found
