@@ -50,13 +50,14 @@ class StickyPartitioner:
         rng: draws it.
     """
 
-    __slots__ = ("_batch_size", "_rng", "_taken_bytes", "current")
+    __slots__ = ("_batch_size", "_rng", "_taken_bytes", "chosen_from", "current")
 
     def __init__(self, batch_size: int, rng: Rng) -> None:
         self._batch_size = batch_size
         self._rng = rng
         self._taken_bytes = 0
         self.current = -1  # −1 = none drawn yet
+        self.chosen_from: Sequence[int] = ()  # the partitions last chosen among; others mean choosing again
 
     def choose(self, available: Sequence[int], waiting: Sequence[int]) -> int:
         """The partition to use now.
@@ -65,6 +66,7 @@ class StickyPartitioner:
             available: partitions that have a leader, at least one.
             waiting: batches waiting for each of them, in the same order.
         """
+        self.chosen_from = available
         if self.current >= 0 and self._taken_bytes < self._batch_size and self.current in available:
             return self.current
         self._taken_bytes = 0

@@ -266,27 +266,26 @@ class Producer:
             await asyncio.sleep(0)  # let batches leave and answers come in while the caller goes on sending
         if topic not in self._sticky or accumulator.bytes_held > self._buffer_memory:
             await self._make_way(topic)
-        if partition is None:
-            partition = self._choose_partition(topic, key)
-        try:
-            if headers:
-                size = record_size_max(key, value, headers)
-            else:
-                size = 31
-                if key is not None:
-                    size += len(key)
-                if value is not None:
-                    size += len(value)
-        except (TypeError, AttributeError):
-            raise SerializationFailed(
-                f"key and value must be bytes or None (got {type(key).__name__}, {type(value).__name__}), headers pairs of "
-                "str and bytes; or set key_serializer and value_serializer",
-                topic=topic,
-            ) from None
+        size = 31
+        if key is not None:
+            if type(key) is not bytes:
+                key = _as_bytes(key, "key", topic)
+            size += len(key)
+        if value is not None:
+            if type(value) is not bytes:
+                value = _as_bytes(value, "value", topic)
+            size += len(value)
+        if headers:
+            headers = _checked_headers(headers, topic)
+            size = record_size_max(key, value, headers)
+        if timestamp_ms is not None and type(timestamp_ms) is not int:
+            raise SerializationFailed(f"timestamp_ms must be an int, not {timestamp_ms!r}", topic=topic)
         if size + BATCH_OVERHEAD > self._max_request_size:
             raise RecordTooLarge(
                 f"a record of {size} bytes exceeds max_request_size={self._max_request_size}", topic=topic
             )
+        if partition is None:
+            partition = self._choose_partition(topic, key, size)
         tp = TopicPartition(topic, partition)
         queue = self._queues.get(tp)
         if queue is None:
@@ -471,18 +470,20 @@ class Producer:
                 raise BufferExhausted(f"buffer_memory={self._buffer_memory} stayed full for max_block_ms", topic=topic)
             self._check_open()
 
-    def _choose_partition(self, topic: str, key: bytes | None) -> int:
+    def _choose_partition(self, topic: str, key: bytes | None, size_bytes: int) -> int:
         info = self._cluster.metadata.topics.get(topic)
         if info is None or not info.partitions:
             raise BufferExhausted("the topic is gone", topic=topic)
         if key is not None:
             return partition_for_key(key, len(info.partitions))
         sticky = self._sticky[topic]
-        if sticky.due or sticky.current not in info.available:
+        if sticky.due or sticky.chosen_from is not info.available:
             available: Sequence[int] = info.available or range(len(info.partitions))
             queues = self._accumulator.queues
-            waiting = [len(q.queue) if (q := queues.get(TopicPartition(topic, p))) else 0 for p in available]
-            return sticky.choose(available, waiting)
+            sticky.choose(
+                available, [len(q.queue) if (q := queues.get(TopicPartition(topic, p))) else 0 for p in available]
+            )
+        sticky.on_appended(size_bytes)
         return sticky.current
 
     def _new_queue(self, tp: TopicPartition) -> PartitionQueue:
@@ -532,6 +533,26 @@ class Transaction:
             await producer.abort_transaction()
         except KafkaError as failure:
             log.warning("the transaction was left by %r and could not be aborted: %s", error, failure)
+
+
+def _as_bytes(data: Any, what: str, topic: str) -> bytes:
+    """Bytes of a buffer; what is mutable is copied, for the record leaves later."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise SerializationFailed(
+        f"a {what} must be bytes or None, not {type(data).__name__}; or set {what}_serializer", topic=topic
+    )
+
+
+def _checked_headers(headers: Headers, topic: str) -> Headers:
+    """The headers as they are encoded."""
+    try:
+        checked = [(name, None if data is None else _as_bytes(data, "header value", topic)) for name, data in headers]
+        if all(isinstance(name, str) for name, _ in checked):
+            return checked
+    except (TypeError, ValueError):
+        pass
+    raise SerializationFailed(f"headers must be pairs of str and bytes (or None), not {headers!r}", topic=topic)
 
 
 def _codec(name: str | None) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 
 import aiokafka
@@ -133,6 +133,16 @@ async def test_many_partitions_keep_their_order_and_keys_their_partition(
         mine = [int(r.value) for r in records if r.partition == partition]
         assert mine == sorted(mine)
     assert all(r.partition == partition_for_key(r.key, 7) for r in records)
+
+
+async def test_records_without_key_go_to_a_partition_by_the_batch(bootstrap: str, admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name, 4)
+    async with Producer(bootstrap_servers=bootstrap, max_batch_size=1_000) as producer:
+        sent = [await (await producer.send(topic, b"x" * 69)) for _ in range(400)]
+    partitions = [m.partition for m in sent]
+    assert set(partitions) == {0, 1, 2, 3}
+    runs = [len(list(run)) for _, run in groupby(partitions)]
+    assert all(run % 10 == 0 for run in runs), "ten records fill a batch"
 
 
 async def test_log_append_time_is_told(bootstrap: str, admin: Admin, name: str) -> None:
@@ -718,8 +728,22 @@ async def test_misuse_says_what_would_be_right(bootstrap: str, admin: Admin, nam
     async with producer:
         with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 0"):
             await producer.send(topic, b"x", partition=1)
-        with pytest.raises(SerializationFailed, match="bytes or None"):
-            await producer.send(topic, 42)
+        for record in (
+            {"value": 42},
+            {"value": "text"},
+            {"key": "text"},
+            {"headers": {"a": b"b"}},
+            {"headers": [("a", "text")]},
+            {"headers": [(b"a", b"b")]},
+            {"timestamp_ms": 1.5},
+        ):
+            with pytest.raises(SerializationFailed, match="must be"):
+                await producer.send(topic, **record)  # type: ignore[arg-type]
+        mutable = bytearray(b"as it was")
+        future = await producer.send(topic, mutable, memoryview(b"key"))
+        mutable[:] = b"as it is "
+        await future
+        assert values(await read_all(bootstrap, topic)) == [b"as it was"], "what was refused harmed nothing"
         with pytest.raises(IllegalState, match="transactional_id"):
             await producer.begin_transaction()
     with pytest.raises(ClientClosed, match="closed"):
