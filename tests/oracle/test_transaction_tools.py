@@ -65,7 +65,9 @@ def test_administrators_find_a_transaction_and_abort_it_on_a_partition(barnabas:
         begun = wire.call(InitProducerIdRequest(transactional_id="stuck", transaction_timeout_ms=600_000), 4)
         assert begun.error_code == 0
         identity = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
-        assert wire.produce(12, "stuck", 0, [b"x"], transactional_id="stuck", base_sequence=0, **identity).error_code == 0
+        assert (
+            wire.produce(12, "stuck", 0, [b"x"], transactional_id="stuck", base_sequence=0, **identity).error_code == 0
+        )
         command = ("TransactionsCommand", "--bootstrap-server", barnabas)
         listed = [line.split() for line in tool(*command, "list").splitlines()]
         assert ["stuck", "1", str(begun.producer_id), "Ongoing"] in listed

@@ -19,6 +19,7 @@ from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import decode, encode
@@ -98,10 +99,15 @@ class Wire:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             described = self.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 5).topics[0]
-            if described.error_code == 0 and all(
-                part.error_code == 0 and part.leader_id >= 0 for part in described.partitions
-            ):
-                return
+            if described.error_code == 0 and all(part.leader_id >= 0 for part in described.partitions):
+                # Kafka names a leader before the leader knows: ask the replicas themselves.
+                asked = [
+                    ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(len(described.partitions))
+                ]
+                topics = [ListOffsetsTopic(name=name, partitions=asked)]
+                described = self.call(ListOffsetsRequest(topics=topics), 5).topics[0]
+                if all(part.error_code == 0 for part in described.partitions):
+                    return
             time.sleep(0.02)
         raise AssertionError(f"{name} has no leaders: {described}")
 
