@@ -13,7 +13,8 @@ from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
-from barnabas.client import Consumer, KafkaError, Producer, RecordMetadata, TopicPartition
+from barnabas.client import Consumer, KafkaError, Producer, Record, RecordMetadata, TopicPartition
+from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.testing.simulation.invariants import check_acknowledged, check_copy, check_live, check_stable
 from barnabas.testing.simulation.world import Ports, World
 
@@ -137,25 +138,10 @@ def copier(
     membership: Membership = Membership.DYNAMIC,
     transaction_version: int = 2,
 ) -> Program:
-    """Copies input to output in transactions, exactly once; restarts its clients after an error as a supervisor would."""
+    """Copies input to output by the client's own `exactly_once`; begins anew after an error, as a supervisor would."""
 
-    async def transact(producer: Producer, consumer: Consumer, ports: Ports) -> None:
-        batches = await consumer.getmany(timeout_ms=1_000)
-        if not batches:
-            return
-        try:
-            async with producer.transaction():
-                for tp, records in batches.items():
-                    for record in records:
-                        await producer.send("output", record.value, key=record.key, partition=tp.partition)
-                offsets = {tp: records[-1].offset + 1 for tp, records in batches.items()}
-                await producer.send_offsets(offsets, consumer.group_metadata())
-                if ports.rng.randrange(abort_one_in) == 0:
-                    raise Deliberate
-            journal.committed += 1
-        except Deliberate:
-            journal.aborted += 1
-            await consumer.seek_to_committed()
+    def transform(record: Record) -> list[NewMessage]:
+        return [NewMessage("output", record.value, record.key, record.headers, record.partition)]
 
     async def live(ports: Ports) -> None:
         clients: dict[str, Any] = {
@@ -184,9 +170,23 @@ def copier(
         ):
             if membership is Membership.NONE:
                 consumer.assign(SOURCE)
-            while True:
-                await transact(producer, consumer, ports)
+            known = CopyProgress()
+
+            async def on_transaction(progress: CopyProgress) -> bool:
+                journal.committed += progress.committed - known.committed
+                journal.aborted += progress.aborted - known.aborted
+                known.committed, known.aborted = progress.committed, progress.aborted
                 await asyncio.sleep(pause_s * ports.rng.random() * 2)
+                return False
+
+            await exactly_once(
+                consumer,
+                producer,
+                transform,
+                poll_timeout_ms=1_000,
+                on_transaction=on_transaction,
+                vetoes=lambda _progress: ports.rng.randrange(abort_one_in) == 0,
+            )
 
     async def program(ports: Ports) -> None:
         while True:
