@@ -154,9 +154,10 @@ class Node:
         await self.scope.stop()
         self._timers.stop()
         self._run_soon()
-        self.replicas.close()
+        clean = self.replicas.close()
         self.controller.close()
-        checkpoints.write_clean_shutdown(self.disk, broker_epoch)
+        if clean:
+            checkpoints.write_clean_shutdown(self.disk, broker_epoch)
         self._alive = False
         self._release()
 

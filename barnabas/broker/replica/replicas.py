@@ -60,6 +60,8 @@ class Replicas:
         self._names: dict[bytes, str] = {}  # of every topic in the image
         self._image = MetadataImage()
         self._unsynced: dict[Replica, None] = {}
+        # Partitions whose folder could not be opened: recovery point, log start and high watermark as they were.
+        self._unopened: dict[tuple[str, int], tuple[int, int, int]] = {}
         self._syncing = False
         self._sync_due = False
         self._clean = False
@@ -156,14 +158,22 @@ class Replicas:
 
     # -- the end
 
-    def close(self) -> None:
-        """Closes every log with its producer snapshot and writes the checkpoints: a clean stop. OSError as the disk says."""
+    def close(self) -> bool:
+        """Closes every log with its producer snapshot and writes the checkpoints.
+
+        Returns:
+            Whether the stop is a clean one: no partition was offline, so that the next start may trust every file.
+
+        Raises:
+            OSError: as the disk says.
+        """
         healthy = [replica for replica in self.all() if not replica.failed]
         self._node.disk.sync_now([file for replica in healthy for file in replica.log.prepare_close()])
         for replica in healthy:
             replica.log.mark_synced(replica.log.log_end_offset)
             replica.log.close()
         self.write_checkpoints()
+        return not self._unopened and len(healthy) == sum(1 for _ in self.all())
 
     def write_checkpoints(self) -> None:
         """Writes every checkpoint and blocks until they are durable: at a clean stop. Else see `Upkeep`."""
@@ -174,19 +184,19 @@ class Replicas:
         """The checkpoint files as they should be now, by name; without the high watermarks where none has moved."""
         files: dict[str, bytes] = {}
         if not only_high_watermarks:
-            files[RECOVERY_POINT_CHECKPOINT] = format_offsets(
-                {(one.topic, one.partition): one.log.recovery_point for one in self.all()}
-            )
+            recovery_points = {key: offsets[0] for key, offsets in self._unopened.items()}
+            log_starts = {key: offsets[1] for key, offsets in self._unopened.items()}
+            for one in self.all():
+                recovery_points[one.topic, one.partition] = one.log.recovery_point
+                log_starts[one.topic, one.partition] = one.log.log_start_offset
+            files[RECOVERY_POINT_CHECKPOINT] = format_offsets(recovery_points)
             files[LOG_START_OFFSET_CHECKPOINT] = format_offsets(
-                {
-                    (one.topic, one.partition): one.log.log_start_offset
-                    for one in self.all()
-                    if one.log.log_start_offset > 0
-                }
+                {key: offset for key, offset in log_starts.items() if offset > 0}
             )
             if not self._node.disk.exists(CLEANER_OFFSET_CHECKPOINT):
                 files[CLEANER_OFFSET_CHECKPOINT] = format_offsets({})
-        now = {(one.topic, one.partition): one.high_watermark for one in self.all()}
+        now = {key: offsets[2] for key, offsets in self._unopened.items()}
+        now.update({(one.topic, one.partition): one.high_watermark for one in self.all()})
         if now != self._written_high_watermarks or not only_high_watermarks:
             files[REPLICATION_OFFSET_CHECKPOINT] = format_offsets(now)
             self._written_high_watermarks = now
@@ -279,6 +289,11 @@ class Replicas:
     def _open(self, topic: TopicImage, number: int, config: LogConfig) -> Replica | None:
         node = self._node
         key = (topic.name, number)
+        offsets = self._unopened.pop(key, None) or (
+            self._recovery_points.pop(key, 0),
+            self._log_starts.pop(key, 0),
+            self._high_watermarks.pop(key, 0),
+        )
         try:
             partition_log = PartitionLog.open(
                 node.disk,
@@ -287,11 +302,12 @@ class Replicas:
                 now_ms=node.clock.now_ms(),
                 topic_id=topic.topic_id,
                 clean=self._clean,
-                recovery_point=self._recovery_points.pop(key, 0),
-                log_start_offset=self._log_starts.pop(key, 0),
+                recovery_point=offsets[0],
+                log_start_offset=offsets[1],
             )
         except (OSError, BrokerError) as error:
             log.error("%s-%d cannot be opened and stays offline: %s", topic.name, number, error)
+            self._unopened[key] = offsets
             return None
         if partition_log.truncated_bytes:
             log.warning(
@@ -309,7 +325,7 @@ class Replicas:
             node_id=node.config.node_id,
             clock=node.clock,
             request_sync=self.request_sync,
-            high_watermark=self._high_watermarks.pop(key, 0),
+            high_watermark=offsets[2],
         )
         self._by_topic.setdefault(topic.name, {})[number] = replica
         return replica

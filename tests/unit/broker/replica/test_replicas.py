@@ -123,6 +123,9 @@ async def test_the_rest_goes_on_without_a_partition_that_cannot_be_opened(nodes:
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t", 2)
+    for _ in range(3):
+        append(node)
+    node.replicas.leader("t", 0).delete_records_before(2)
     await node.stop()
     disk.fail(["open", "listdir"], path="t-0", times=None)
     again = await nodes.start(disk)
@@ -130,6 +133,11 @@ async def test_the_rest_goes_on_without_a_partition_that_cannot_be_opened(nodes:
     assert again.replicas.leader("t", 1).log.log_end_offset == 0
     assert again.replicas.get("t", 0) is None
     assert again.replicas.absence("t", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await again.stop()
+    assert not disk.exists(".kafka_cleanshutdown"), "nobody may vouch for a partition that was not looked at"
+    healed = await nodes.start(disk)
+    log = healed.replicas.leader("t", 0).log
+    assert (log.log_start_offset, log.log_end_offset) == (2, 3), "and its offsets are not forgotten"
 
 
 async def test_settings_reach_the_log(peer: Peer, node: Node) -> None:
