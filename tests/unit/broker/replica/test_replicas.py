@@ -129,11 +129,11 @@ async def test_the_rest_goes_on_without_a_partition_that_cannot_be_opened(nodes:
     await node.stop()
     disk.fail(["open", "listdir"], path="t-0", times=None)
     again = await nodes.start(disk)
-    disk.heal()
     assert again.replicas.leader("t", 1).log.log_end_offset == 0
     assert again.replicas.get("t", 0) is None
     assert again.replicas.absence("t", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await again.stop()
+    disk.heal()
     assert not disk.exists(".kafka_cleanshutdown"), "nobody may vouch for a partition that was not looked at"
     healed = await nodes.start(disk)
     log = healed.replicas.leader("t", 0).log
