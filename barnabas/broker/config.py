@@ -5,7 +5,8 @@ by the replay of ConfigRecords, so that whoever asks at use time sees dynamic ch
 Emits typed values by Kafka's key name; BrokerError(INVALID_CONFIG) for what cannot be understood, naming key and value.
 
 Invariants: a value comes from the first of broker (dynamic), cluster default (dynamic), server.properties, default, that sets
-it; unknown keys are kept apart in `unknown_keys`, never an error (Kafka's rule: plugins bring their own keys).
+it; unknown keys are kept apart in `unknown_keys`, never an error (Kafka's rule: plugins bring their own keys). A node with the
+role controller is one of the voters; only such a node has a controller listener, and only a broker listeners for clients.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from barnabas.broker.config_key import ConfigSource, ConfigValue
+from barnabas.broker.properties import parse_properties
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
-__all__ = ["BrokerConfig", "Endpoint", "parse_properties"]
+__all__ = ["BrokerConfig", "Endpoint"]
 
 REPLICATION_FACTOR_MAX = 3  # of the internal topics, as in Kafka, where the quorum has that many brokers
+BROKER = "broker"
+CONTROLLER = "controller"
+CONTROLLER_LISTENER = "CONTROLLER"  # the controller listener's name where controller.listener.names is not set
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -45,6 +50,12 @@ class BrokerConfig:
         static: what server.properties and --set say, as text.
         cluster_default, dynamic: what the metadata log says for all brokers and for this one.
         unknown_keys: static keys without a meaning here, for one warning line.
+        roles: "broker", "controller" or both (process.roles; both where it is not set).
+        listeners: for clients and other brokers; empty without the role broker.
+        advertised_listeners: what clients are told instead.
+        inter_broker_listener: name of the listener by which brokers reach each other.
+        controller_listener: for voters and brokers that come to the controller; None where nobody else can be in the cluster.
+        voter_endpoints: the quorum's voters by id, ascending; empty: this node alone.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
@@ -60,8 +71,23 @@ class BrokerConfig:
         self._defaults.update(self._derived_defaults())
         self._values: dict[str, ConfigValue] = {**self._defaults, **self._static_values}
         self._check_node_id()
-        self.listeners = tuple(self._endpoints("listeners"))
-        self.advertised_listeners = tuple(self._endpoints("advertised.listeners")) or self.listeners
+        self.roles: frozenset[str] = frozenset(self.get_list("process.roles")) or frozenset({BROKER, CONTROLLER})
+        self._protocols = dict(
+            pair.split(":", 1)
+            for pair in (self.get_str("listener.security.protocol.map") or "").split(",")
+            if ":" in pair
+        )
+        controller_names = self.get_list("controller.listener.names") or (CONTROLLER_LISTENER,)
+        self.voter_endpoints: dict[int, Endpoint] = self._voters(controller_names[0])
+        self._check_voters()
+        every = tuple(self._endpoints("listeners"))
+        self.controller_listener = self._controller_listener(every, controller_names)
+        self.listeners = self._client_listeners(every, controller_names)
+        self.advertised_listeners = (
+            tuple(each for each in self._endpoints("advertised.listeners") if each.name not in controller_names)
+            or self.listeners
+        )
+        self.inter_broker_listener = self._inter_broker_listener()
 
     @classmethod
     def from_properties(cls, text: str, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
@@ -169,9 +195,14 @@ class BrokerConfig:
     # --- construction -------------------------------------------------------------------------------------------
 
     def _derived_defaults(self) -> dict[str, ConfigValue]:
-        """Defaults that depend on the size of the quorum: a lone broker must be able to hold its internal topics."""
-        voters = self._static_values.get("controller.quorum.voters")
+        """Defaults that depend on how many brokers there will be: a lone one must be able to hold its internal topics.
+
+        The voters of a node that is both are taken for brokers, too; how many brokers a node of one role will see is unknown.
+        """
+        voters, roles = self._static_values.get("controller.quorum.voters"), self._static_values.get("process.roles")
         brokers = len(voters) if isinstance(voters, tuple) and voters else 1
+        if isinstance(roles, tuple) and len(set(roles)) == 1:
+            brokers = REPLICATION_FACTOR_MAX
         factor = min(REPLICATION_FACTOR_MAX, brokers)
         return {
             "offsets.topic.replication.factor": factor,
@@ -187,89 +218,84 @@ class BrokerConfig:
                 f"node.id is {node_id} and broker.id is {broker_id}: set one, or both to the same",
             )
 
+    def _voters(self, listener: str) -> dict[int, Endpoint]:
+        name = "controller.quorum.voters"
+        found: dict[int, Endpoint] = {}
+        for text in self.get_list(name):
+            voter, at, address = text.partition("@")
+            host, colon, port = address.rpartition(":")
+            if not at or not voter.isdigit() or not colon or not port.isdigit() or not 0 < int(port) <= 65_535:
+                raise _invalid(name, text, "write ID@HOST:PORT, e.g. 1@127.0.0.1:9093,2@127.0.0.1:9094")
+            endpoint = self._endpoint(listener, host, port)
+            if endpoint.host in ("", "0.0.0.0", "::"):
+                raise _invalid(name, text, "give an address at which the other nodes reach this voter")
+            if int(voter) in found:
+                raise _invalid(name, text, f"voter {int(voter)} is there twice")
+            if endpoint in found.values():
+                raise _invalid(name, text, f"another voter has the address {address}, too")
+            found[int(voter)] = endpoint
+        return dict(sorted(found.items()))
+
+    def _check_voters(self) -> None:
+        name, voters, node_id = "controller.quorum.voters", self.voter_endpoints, self.node_id
+        shown = ",".join(self.get_list(name))
+        if CONTROLLER not in self.roles:
+            if not voters:
+                raise _invalid(name, shown, "a node without the role controller must be told who is (ID@HOST:PORT,…)")
+            if node_id in voters:
+                raise _invalid(
+                    name, shown, f"node {node_id} has only the role broker (process.roles) and cannot be a voter"
+                )
+        elif voters and node_id not in voters:
+            raise _invalid(
+                name, shown, f"node {node_id} has the role controller (process.roles) and must be one of the voters"
+            )
+
+    def _controller_listener(self, every: tuple[Endpoint, ...], names: tuple[str, ...]) -> Endpoint | None:
+        mine = [each for each in every if each.name in names]
+        if CONTROLLER not in self.roles:
+            if mine:
+                raise _invalid(
+                    "listeners", mine[0].name, "the controller listener is for nodes with the role controller alone"
+                )
+            return None
+        if len(mine) > 1:
+            raise _invalid("listeners", mine[1].name, f"{mine[0].name} is a controller listener already: one is enough")
+        return mine[0] if mine else self.voter_endpoints.get(self.node_id)
+
+    def _client_listeners(self, every: tuple[Endpoint, ...], controller_names: tuple[str, ...]) -> tuple[Endpoint, ...]:
+        found = tuple(each for each in every if each.name not in controller_names)
+        if BROKER in self.roles:
+            if not found:
+                raise _invalid("listeners", ",".join(self.get_list("listeners")), "there is no listener for clients")
+            return found
+        if found and "listeners" in self.static:
+            raise _invalid("listeners", found[0].name, "a node without the role broker has no listeners for clients")
+        return ()
+
+    def _inter_broker_listener(self) -> str:
+        name = self.get_str("inter.broker.listener.name")
+        offered = [each.name for each in self.advertised_listeners]
+        if name is not None and BROKER in self.roles and name not in offered:
+            raise _invalid("inter.broker.listener.name", name, f"there are the listeners {', '.join(offered)}")
+        default = self.get_str("security.inter.broker.protocol") or "PLAINTEXT"
+        return name or (default if default in offered or not offered else offered[0])
+
+    def _endpoint(self, name: str, host: str, port: str) -> Endpoint:
+        return Endpoint(name, host.strip("[]"), int(port), self._protocols.get(name, "PLAINTEXT"))
+
     def _endpoints(self, name: str) -> Iterator[Endpoint]:
-        protocols = dict(
-            pair.split(":", 1)
-            for pair in (self.get_str("listener.security.protocol.map") or "").split(",")
-            if ":" in pair
-        )
         seen: set[str] = set()
         for text in self.get_list(name):
             listener, separator, address = text.partition("://")
             host, colon, port = address.rpartition(":")
             if not separator or not listener or not colon or not port.isdigit() or int(port) > 65_535:
-                raise BrokerError(
-                    ErrorCode.INVALID_CONFIG,
-                    f"Invalid value {text} for configuration {name}: write NAME://HOST:PORT, e.g. PLAINTEXT://127.0.0.1:9092",
-                )
+                raise _invalid(name, text, "write NAME://HOST:PORT, e.g. PLAINTEXT://127.0.0.1:9092")
             if listener in seen:
-                raise BrokerError(
-                    ErrorCode.INVALID_CONFIG,
-                    f"Invalid value {text} for configuration {name}: listener {listener} is there twice",
-                )
+                raise _invalid(name, text, f"listener {listener} is there twice")
             seen.add(listener)
-            yield Endpoint(listener, host.strip("[]"), int(port), protocols.get(listener, "PLAINTEXT"))
+            yield self._endpoint(listener, host, port)
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """The pairs of a Java properties file: comments (# !), line continuation, `=`, `:` or blank between key and value, \\-escapes."""
-    pairs: dict[str, str] = {}
-    for line in _logical_lines(text):
-        key, value = _split_pair(line)
-        pairs[_unescape(key)] = _unescape(value)
-    return pairs
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    pending = ""
-    for raw in text.splitlines():
-        line = raw.lstrip()
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        line = pending + line
-        trailing = len(line) - len(line.rstrip("\\"))
-        if trailing % 2:
-            pending = line[:-1]
-            continue
-        pending = ""
-        yield line
-    if pending:
-        yield pending
-
-
-def _split_pair(line: str) -> tuple[str, str]:
-    at = 0
-    while at < len(line):
-        if line[at] == "\\":
-            at += 2
-            continue
-        if line[at] in "=: \t":
-            break
-        at += 1
-    key, rest = line[:at], line[at:].lstrip(" \t")
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(" \t")
-    return key, rest
-
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    out: list[str] = []
-    characters = iter(range(len(text)))
-    for at in characters:
-        if text[at] != "\\" or at + 1 == len(text):
-            out.append(text[at])
-            continue
-        escaped = text[next(characters)]
-        code = text[at + 2 : at + 6]
-        if escaped == "u" and len(code) == 4 and all(digit in "0123456789abcdefABCDEF" for digit in code):
-            out.append(chr(int(code, 16)))
-            for _ in range(4):
-                next(characters)
-        else:
-            out.append(_ESCAPES.get(escaped, escaped))
-    return "".join(out)
+def _invalid(name: str, text: str, wrong: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {wrong}")

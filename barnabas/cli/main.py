@@ -19,11 +19,13 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "serve",
         "barnabas.cli.serve:serve",
-        "Start one broker and serve until SIGTERM.",
+        "Start one node, alone or of a cluster, and serve until SIGTERM.",
         (
             "`barnabas serve --data /tmp/barnabas` serves on 127.0.0.1:9092.",
             "`barnabas serve --listen 127.0.0.1:0 --data d --set log.retention.ms=60000` takes a free port and a setting.",
             "`barnabas serve --data d --config server.properties` reads Kafka's own file of settings.",
+            "`barnabas serve --node-id 1 --listen 127.0.0.1:9092 --quorum 1@127.0.0.1:19092,2@127.0.0.1:19093,"
+            "3@127.0.0.1:19094 --data d1` starts the first of three nodes.",
         ),
     ),
     (

@@ -1,7 +1,7 @@
-"""`barnabas serve`: one broker in this process until SIGTERM or Ctrl-C.
+"""`barnabas serve`: one node of a cluster in this process, until SIGTERM or Ctrl-C.
 
-Prints one line on stdout once clients are served: `ready node=1 listen=127.0.0.1:9092 pid=4711`. Everything else goes to
-stderr through logging. A clean stop exits with 0, a node that had to give up with 1, a wrong call with 2.
+Prints one line on stdout once clients are served: `ready node=1 listen=127.0.0.1:9092 pid=4711` (a node without the role
+broker names its controller listener there). Everything else goes to stderr through logging. A clean stop exits with 0, a node that had to give up with 1, a wrong call with 2.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ def serve(
     data: Path,
     node_id: int | None = None,
     listen: str | None = None,
+    controller_listen: str | None = None,
+    quorum: str | None = None,
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
 ) -> None:
-    """Start one broker and serve until SIGTERM.
+    """Start one node and serve until SIGTERM: alone, or as one of a cluster.
 
     Examples:
 
@@ -49,6 +51,9 @@ def serve(
 
     `barnabas serve --data ./data --config server.properties`
 
+    `barnabas serve --node-id 1 --listen 127.0.0.1:9092 --controller-listen 127.0.0.1:19092
+    --quorum 1@127.0.0.1:19092,2@127.0.0.1:19093,3@127.0.0.1:19094 --data ./node-1`
+
     Parameters
     ----------
     data
@@ -57,6 +62,11 @@ def serve(
         Id of this node in the cluster [default: node.id of --config, else 1].
     listen
         HOST:PORT for clients; port 0 takes a free one [default: listeners of --config, else 127.0.0.1:9092].
+    controller_listen
+        HOST:PORT for the other nodes' metadata [default: listeners of --config, else this node's address in --quorum].
+    quorum
+        Who votes on the metadata, the same on every node: 1@HOST:PORT,2@HOST:PORT,… with the addresses at which the nodes
+        reach each other's controller listeners [default: controller.quorum.voters of --config, else this node alone].
     config
         A server.properties file with Kafka's keys.
     set_
@@ -68,7 +78,7 @@ def serve(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        broker_config = _config(data, node_id, listen, config, set_)
+        broker_config = _config(data, node_id, listen, controller_listen, quorum, config, set_)
         data.mkdir(parents=True, exist_ok=True)
     except (BrokerError, OSError, ValueError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
@@ -81,9 +91,16 @@ def serve(
 
 
 def _config(
-    data: Path, node_id: int | None, listen: str | None, config: Path | None, assignments: tuple[str, ...]
+    data: Path,
+    node_id: int | None,
+    listen: str | None,
+    controller_listen: str | None,
+    quorum: str | None,
+    config: Path | None,
+    assignments: tuple[str, ...],
 ) -> BrokerConfig:
-    from barnabas.broker.config import BrokerConfig, parse_properties
+    from barnabas.broker.config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
+    from barnabas.broker.properties import parse_properties
 
     settings = parse_properties(config.read_text()) if config is not None else {}
     for assignment in assignments:
@@ -93,15 +110,29 @@ def _config(
         settings[key.strip()] = value.strip()
     if node_id is not None:
         settings["node.id"] = str(node_id)
-    if listen is None and "listeners" not in settings:
-        listen = "127.0.0.1:9092"
+    if quorum is not None:
+        settings["controller.quorum.voters"] = quorum
+    listeners = [each.strip() for each in settings.get("listeners", "").split(",") if each.strip()]
+    controller_name = settings.get("controller.listener.names", CONTROLLER_LISTENER).split(",")[0].strip()
+    for_controllers = [each for each in listeners if each.startswith(f"{controller_name}://")]
+    for_clients = [each for each in listeners if each not in for_controllers]
     if listen is not None:
-        host, colon, port = listen.rpartition(":")
-        if not colon or not port.isdigit():
-            raise ValueError(f"--listen {listen}: write HOST:PORT, e.g. --listen 127.0.0.1:9092")
-        settings["listeners"] = f"PLAINTEXT://{host}:{port}"
+        for_clients = [f"PLAINTEXT://{_address('--listen', listen)}"]
+    elif not for_clients and settings.get("process.roles", "").strip() != CONTROLLER:
+        for_clients = ["PLAINTEXT://127.0.0.1:9092"]
+    if controller_listen is not None:
+        for_controllers = [f"{controller_name}://{_address('--controller-listen', controller_listen)}"]
+    if for_clients or for_controllers:
+        settings["listeners"] = ",".join([*for_clients, *for_controllers])
     settings["log.dirs"] = str(data)
     return BrokerConfig(settings)
+
+
+def _address(flag: str, text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f"{flag} {text}: write HOST:PORT, e.g. {flag} 127.0.0.1:9092")
+    return f"{host}:{port}"
 
 
 async def _serve(config: BrokerConfig, data: Path) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig, Endpoint, parse_properties
+from barnabas.broker.config import BrokerConfig, Endpoint
 from barnabas.broker.config_entries import broker_entries, cluster_entries, topic_entries
 from barnabas.broker.config_key import ConfigSource
+from barnabas.broker.properties import parse_properties
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS, log_config, topic_value, validate_topic_config
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
@@ -152,6 +153,95 @@ def test_internal_topics_fit_the_quorum(voters: str, factor: int, min_isr: int) 
     assert config.get_int("transaction.state.log.min.isr") == min_isr
     asked = BrokerConfig({"controller.quorum.voters": voters, "transaction.state.log.min.isr": "3"})
     assert asked.get_int("transaction.state.log.min.isr") == 3
+
+
+@pytest.mark.parametrize(("role", "node_id"), [("controller", "1"), ("broker", "2")])
+def test_internal_topics_want_three_brokers_where_their_number_is_unknown(role: str, node_id: str) -> None:
+    config = BrokerConfig({"process.roles": role, "node.id": node_id, "controller.quorum.voters": "1@a:1"})
+    assert config.get_int("offsets.topic.replication.factor") == 3
+    assert config.get_int("transaction.state.log.min.isr") == 2
+
+
+# -- roles, voters, listeners
+
+THREE = "3@[::1]:9093,1@one:9093,2@two:9093"
+
+
+def test_a_lone_node_is_both_and_has_no_controller_listener() -> None:
+    config = BrokerConfig()
+    assert config.roles == {"broker", "controller"}
+    assert (config.voter_endpoints, config.controller_listener) == ({}, None)
+    assert config.inter_broker_listener == "PLAINTEXT"
+
+
+def test_a_voter_listens_where_the_others_look_for_it() -> None:
+    config = BrokerConfig({"node.id": "2", "controller.quorum.voters": THREE})
+    assert list(config.voter_endpoints.items()) == [
+        (1, Endpoint("CONTROLLER", "one", 9093)),
+        (2, Endpoint("CONTROLLER", "two", 9093)),
+        (3, Endpoint("CONTROLLER", "::1", 9093)),
+    ]
+    assert config.controller_listener == Endpoint("CONTROLLER", "two", 9093)
+
+
+def test_the_controller_listener_is_none_of_the_clients() -> None:
+    settings = {
+        "node.id": "2",
+        "controller.quorum.voters": THREE,
+        "controller.listener.names": "QUORUM",
+        "listeners": "PLAINTEXT://:9092,QUORUM://0.0.0.0:19093,EXTERNAL://:19092",
+        "advertised.listeners": "EXTERNAL://localhost:19092,PLAINTEXT://two:9092,QUORUM://two:9093",
+    }
+    config = BrokerConfig(settings)
+    assert config.controller_listener == Endpoint("QUORUM", "0.0.0.0", 19093)
+    assert [each.name for each in config.listeners] == ["PLAINTEXT", "EXTERNAL"]
+    assert [each.name for each in config.advertised_listeners] == ["EXTERNAL", "PLAINTEXT"]
+    assert config.inter_broker_listener == "PLAINTEXT"
+    assert BrokerConfig(settings | {"inter.broker.listener.name": "EXTERNAL"}).inter_broker_listener == "EXTERNAL"
+
+
+def test_nodes_of_one_role() -> None:
+    controller = BrokerConfig({"process.roles": "controller", "node.id": "1", "controller.quorum.voters": THREE})
+    assert controller.listeners == ()
+    assert controller.controller_listener == Endpoint("CONTROLLER", "one", 9093)
+    broker = BrokerConfig({"process.roles": "broker", "node.id": "4", "controller.quorum.voters": THREE})
+    assert broker.controller_listener is None
+    assert broker.listeners == (Endpoint("PLAINTEXT", "", 9092),)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"controller.quorum.voters": "1@a"}, r"Invalid value 1@a .*ID@HOST:PORT"),
+        ({"controller.quorum.voters": "1@a:0"}, "ID@HOST:PORT"),
+        ({"controller.quorum.voters": "a:9093"}, "ID@HOST:PORT"),
+        ({"controller.quorum.voters": "1@0.0.0.0:9093"}, "at which the other nodes reach"),
+        ({"controller.quorum.voters": "1@a:1,1@b:1"}, "voter 1 is there twice"),
+        ({"controller.quorum.voters": "1@a:1,2@a:1"}, "another voter has the address a:1"),
+        ({"controller.quorum.voters": "2@b:1,3@c:1"}, "node 1 .* must be one of the voters"),
+        ({"process.roles": "broker"}, "must be told"),
+        ({"process.roles": "broker", "controller.quorum.voters": "1@a:1"}, "cannot be a voter"),
+        (
+            {
+                "process.roles": "broker",
+                "controller.quorum.voters": "2@a:1",
+                "listeners": "PLAINTEXT://:1,CONTROLLER://:2",
+            },
+            "nodes with the role controller alone",
+        ),
+        ({"listeners": "CONTROLLER://:9093"}, "no listener for clients"),
+        ({"process.roles": "controller", "listeners": "PLAINTEXT://:9092"}, "no listeners for clients"),
+        (
+            {"listeners": "A://:1,B://:2,PLAINTEXT://:3", "controller.listener.names": "A,B"},
+            "A is a controller listener already",
+        ),
+        ({"inter.broker.listener.name": "X"}, "listeners PLAINTEXT"),
+    ],
+)
+def test_a_cluster_that_cannot_be_meant_is_refused(settings: dict[str, str], what: str) -> None:
+    with pytest.raises(BrokerError, match=what) as refused:
+        BrokerConfig(settings)
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
 
 
 def test_properties_are_read_as_java_does() -> None:
