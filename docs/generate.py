@@ -28,8 +28,8 @@ Drawn from the code by `make docs`; don't edit. How each API behaves and where i
 
 Versions as in Apache Kafka 4.3.1, except where "advertised" says otherwise. Flexible: from which version on compact encodings and tagged fields are used.
 
-| key | API | versions served | advertised | flexible | handler |
-|---|---|---|---|---|---|
+| key | API | versions served | advertised | flexible | listeners | family |
+|---|---|---|---|---|---|---|
 """
 
 
@@ -42,7 +42,9 @@ def apis() -> str:
     for api in sorted(API.values(), key=lambda api: api.key):
         flexible = "" if api.flexible_since is None else f"{api.flexible_since}+"
         advertised = "" if api.advertised == api.versions else span(api.advertised)
-        rows.append(f"| {api.key} | {api.name} | {span(api.versions)} | {advertised} | {flexible} | {api.family} |")
+        listeners = ", ".join(sorted(api.listeners))
+        cells = [str(api.key), api.name, span(api.versions), advertised, flexible, listeners, api.family]
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 

@@ -4,7 +4,7 @@ Driven by: `Connection`, one frame at a time, in the order of the connection.
 Emits: the bytes of the answer at once, or a `Pending` that will give them later, or nothing (Produce with acks=0).
 
 A handler is a plain function `handler(node, call) -> response | Pending | None` marked `@handles(Request)` in the module of its
-family, `broker/handlers/<family>.py`. Families are imported on their first request, so that a broker is ready before it knows
+family, `broker/handlers/<family>.py`; on the controller listener `quorum` and `cluster` serve what is not the same everywhere. Families are imported on their first request, so that a broker is ready before it knows
 how to do what nobody asked for. Each family offers `refuse(call, error) -> response`: the answer that carries one error for
 the whole request. A BrokerError that leaves a handler is translated there, and only there.
 
@@ -38,6 +38,9 @@ H = TypeVar("H", bound=Callable[..., Any])
 
 # Answers of these carry record batches: they leave as a list of buffers, without a copy of the batches.
 _ANSWERS_WITH_RECORDS: Final = frozenset({1})
+# On the controller listener: these serve as they do for clients, Raft has its own, and all others act on the metadata.
+_FAMILIES_EVERYWHERE: Final = frozenset({"metadata"})
+_FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
 _PREFIX: Final = Struct(">ii")  # length of the frame without itself, correlation id
 
 
@@ -123,11 +126,12 @@ Handler = Callable[["Node", Call[Any]], Any]
 Refuse = Callable[[Call[Any], BrokerError], Any]
 
 
-def handles(request: type[Any]) -> Callable[[H], H]:
-    """Marks a function as the handler of a request class."""
+def handles(*requests: type[Any], listener: str = "broker") -> Callable[[H], H]:
+    """Marks a function as the handler of request classes on a listener; one may be marked for several."""
 
     def mark(function: H) -> H:
-        function.__handles__ = request.API_KEY  # type: ignore[attr-defined]  # the mark is read by Router._handler
+        marks = {*getattr(function, "__handles__", ()), *((request.API_KEY, listener) for request in requests)}
+        function.__handles__ = frozenset(marks)  # type: ignore[attr-defined]  # the mark is read by Router._handler
         return function
 
     return mark
@@ -163,23 +167,31 @@ class Route:
 
 
 class Router:
-    """The table of routes of one node."""
+    """The table of routes of one listener of a node.
 
-    def __init__(self, node: Node) -> None:
+    Args:
+        listener: "broker" for clients and brokers, "controller" for controllers and those who need one.
+    """
+
+    def __init__(self, node: Node, listener: str = "broker") -> None:
         self.node = node
+        self.listener = listener
+        self.apis = {key: api for key, api in registry.API.items() if listener in api.listeners}
         self.routes: dict[int, Route] = {}  # api_key << 16 | version
 
     def route(self, api_key: int, version: int) -> Route:
         """The route of an API version; made on first use.
 
         Raises:
-            RemoteProtocolError: this broker does not serve it.
+            RemoteProtocolError: this listener does not serve it.
         """
         route = self.routes.get(api_key << 16 | version)
         if route is None:
-            api = registry.API.get(api_key)
+            api = self.apis.get(api_key)
             if api is None:
-                raise RemoteProtocolError(f"unknown API key {api_key}")
+                known = registry.API.get(api_key)
+                what = f"unknown API key {api_key}" if known is None else f"{known.name} is not served on this listener"
+                raise RemoteProtocolError(what)
             if not api.versions[0] <= version <= api.versions[1]:
                 raise RemoteProtocolError(
                     f"{api.name} version {version} is not served, only {api.versions[0]} to {api.versions[1]}"
@@ -212,8 +224,15 @@ class Router:
             return route.refuse(call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _handler(self, api: registry.Api) -> tuple[Handler, Refuse]:
-        module = importlib.import_module(f"barnabas.broker.handlers.{api.family}")
+        family = self.family(api)
+        module = importlib.import_module(f"barnabas.broker.handlers.{family}")
         for candidate in vars(module).values():
-            if getattr(candidate, "__handles__", None) == api.key:
+            if (api.key, self.listener) in getattr(candidate, "__handles__", ()):
                 return candidate, module.refuse
-        raise InvariantViolated(f"handlers/{api.family}.py has no handler of {api.name}")
+        raise InvariantViolated(f"handlers/{family}.py has no handler of {api.name} on the {self.listener} listener")
+
+    def family(self, api: registry.Api) -> str:
+        """The module of `broker.handlers` that serves it on this listener."""
+        if self.listener == "broker" or api.family in _FAMILIES_EVERYWHERE:
+            return api.family
+        return "quorum" if api.family in _FAMILIES_OF_THE_QUORUM else "cluster"

@@ -17,6 +17,9 @@ from barnabas.protocol.schema import Message
 __all__ = [
     "API",
     "API_VERSIONS_KEY",
+    "BOTH",
+    "BROKER",
+    "CONTROLLER",
     "PRODUCE_KEY",
     "Api",
     "api_of",
@@ -26,6 +29,10 @@ __all__ = [
 
 PRODUCE_KEY = 0
 API_VERSIONS_KEY = 18
+
+BROKER = frozenset({"broker"})
+CONTROLLER = frozenset({"controller"})
+BOTH = BROKER | CONTROLLER
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,8 @@ class Api:
         advertised: versions that ApiVersions names, inclusive; they differ where clients misread a true answer, or where
             the highest version is not yet a stable one in Kafka.
         flexible_since: first flexible version, None where there is none.
+        listeners: where it is served: for clients and brokers ("broker"), for controllers and those who need one
+            ("controller"), or both.
     """
 
     key: int
@@ -48,6 +57,7 @@ class Api:
     versions: tuple[int, int]
     flexible_since: int | None
     advertised: tuple[int, int] = field(default=(-1, -1))
+    listeners: frozenset[str] = BROKER
 
     def __post_init__(self) -> None:
         if self.advertised == (-1, -1):
@@ -83,7 +93,7 @@ API: dict[int, Api] = {
     for api in (
         # librdkafka before 2.11.1 stops compressing unless it sees Produce 0 (KAFKA-18659)
         Api(0, "Produce", "produce", (3, 13), 9, advertised=(0, 13)),
-        Api(1, "Fetch", "fetch", (4, 18), 12),
+        Api(1, "Fetch", "fetch", (4, 18), 12, listeners=BOTH),
         Api(2, "ListOffsets", "offsets", (1, 11), 6),
         Api(3, "Metadata", "metadata", (0, 13), 9),
         Api(8, "OffsetCommit", "groups", (2, 10), 8),
@@ -95,9 +105,9 @@ API: dict[int, Api] = {
         Api(14, "SyncGroup", "groups", (0, 5), 4),
         Api(15, "DescribeGroups", "groups", (0, 6), 5),
         Api(16, "ListGroups", "groups", (0, 5), 3),
-        Api(18, "ApiVersions", "metadata", (0, 4), 3),
-        Api(19, "CreateTopics", "admin", (2, 7), 5),
-        Api(20, "DeleteTopics", "admin", (1, 6), 4),
+        Api(18, "ApiVersions", "metadata", (0, 4), 3, listeners=BOTH),
+        Api(19, "CreateTopics", "admin", (2, 7), 5, listeners=BOTH),
+        Api(20, "DeleteTopics", "admin", (1, 6), 4, listeners=BOTH),
         Api(21, "DeleteRecords", "admin", (0, 2), 2),
         # version 6 (KIP-939) is unstable in Kafka 4.3: served to those who ask for it, not advertised
         Api(22, "InitProducerId", "transactions", (0, 6), 2, advertised=(0, 5)),
@@ -108,13 +118,30 @@ API: dict[int, Api] = {
         Api(27, "WriteTxnMarkers", "transactions", (1, 2), 1),
         Api(28, "TxnOffsetCommit", "transactions", (0, 5), 3),
         Api(32, "DescribeConfigs", "admin", (1, 4), 4),
-        Api(37, "CreatePartitions", "admin", (0, 3), 2),
+        Api(33, "AlterConfigs", "admin", (0, 2), 2, listeners=CONTROLLER),
+        Api(35, "DescribeLogDirs", "admin", (1, 5), 2, listeners=frozenset()),
+        Api(37, "CreatePartitions", "admin", (0, 3), 2, listeners=BOTH),
         Api(42, "DeleteGroups", "groups", (0, 2), 2),
-        Api(44, "IncrementalAlterConfigs", "admin", (0, 1), 1),
+        Api(43, "ElectLeaders", "admin", (0, 2), 2, listeners=CONTROLLER),
+        Api(44, "IncrementalAlterConfigs", "admin", (0, 1), 1, listeners=BOTH),
         Api(47, "OffsetDelete", "groups", (0, 0), None),
-        Api(60, "DescribeCluster", "metadata", (0, 2), 0),
+        Api(52, "Vote", "quorum", (0, 2), 0, listeners=CONTROLLER),
+        Api(53, "BeginQuorumEpoch", "quorum", (0, 1), 1, listeners=CONTROLLER),
+        Api(54, "EndQuorumEpoch", "quorum", (0, 1), 1, listeners=CONTROLLER),
+        Api(55, "DescribeQuorum", "quorum", (0, 2), 0, listeners=CONTROLLER),
+        Api(56, "AlterPartition", "cluster", (2, 3), 0, listeners=CONTROLLER),
+        Api(57, "UpdateFeatures", "admin", (0, 2), 0, listeners=CONTROLLER),
+        Api(59, "FetchSnapshot", "quorum", (0, 1), 0, listeners=CONTROLLER),
+        Api(60, "DescribeCluster", "metadata", (0, 2), 0, listeners=BOTH),
+        Api(61, "DescribeProducers", "transactions", (0, 0), 0, listeners=frozenset()),
+        Api(62, "BrokerRegistration", "cluster", (0, 4), 0, listeners=CONTROLLER),
+        Api(63, "BrokerHeartbeat", "cluster", (0, 2), 0, listeners=CONTROLLER),
+        Api(64, "UnregisterBroker", "cluster", (0, 0), 0, listeners=CONTROLLER),
         Api(65, "DescribeTransactions", "transactions", (0, 0), 0),
         Api(66, "ListTransactions", "transactions", (0, 2), 0),
+        Api(67, "AllocateProducerIds", "cluster", (0, 0), 0, listeners=CONTROLLER),
+        Api(70, "ControllerRegistration", "cluster", (0, 0), 0, listeners=CONTROLLER),
+        Api(73, "AssignReplicasToDirs", "cluster", (0, 0), 0, listeners=CONTROLLER),
         Api(75, "DescribeTopicPartitions", "metadata", (0, 0), 0),
     )
 }

@@ -39,7 +39,7 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponseTopic,
     SupportedFeatureKey,
 )
-from barnabas.protocol.registry import API, API_VERSIONS_KEY
+from barnabas.protocol.registry import API_VERSIONS_KEY
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.image import PartitionImage, TopicImage
@@ -70,6 +70,7 @@ _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @handles(ApiVersionsRequest)
+@handles(ApiVersionsRequest, listener="controller")
 def api_versions(node: Node, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
     """What this broker serves, and the features of the cluster."""
     request = call.request
@@ -82,7 +83,7 @@ def api_versions(node: Node, call: Call[ApiVersionsRequest]) -> ApiVersionsRespo
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[1])
-            for api in API.values()
+            for api in call.connection.server.router.apis.values()
         ],
         supported_features=[
             SupportedFeatureKey(

@@ -1,7 +1,8 @@
-"""Topics, records and configurations as administrators change them.
+"""Topics, records, configurations, leaders and features as administrators change them.
 
 CreateTopics 2-7 (4: defaults by -1, KIP-464; 7: topic id), DeleteTopics 1-6 (6: by id), CreatePartitions 0-3, DeleteRecords
-0-2, DescribeConfigs 1-4, IncrementalAlterConfigs 0-1 (KIP-339).
+0-2, DescribeConfigs 1-4, IncrementalAlterConfigs 0-1 (KIP-339), AlterConfigs 0-2, DescribeLogDirs 1-5 (4: sizes of volumes,
+KIP-827; 5: cordoned directories), ElectLeaders 0-2 (1: unclean ones, KIP-460), UpdateFeatures 0-2 (KIP-584; 2: all or none).
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from barnabas.protocol.schema import (
 )
 
 __all__ = [
+    "AlterConfigsRequest",
+    "AlterConfigsRequestConfig",
+    "AlterConfigsRequestResource",
     "AlterConfigsResource",
     "AlterConfigsResourceResponse",
+    "AlterConfigsResponse",
     "AlterableConfig",
     "CreatableReplicaAssignment",
     "CreatableTopic",
@@ -47,14 +52,29 @@ __all__ = [
     "DeleteTopicState",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
+    "DescribableLogDirTopic",
     "DescribeConfigsRequest",
     "DescribeConfigsResource",
     "DescribeConfigsResourceResult",
     "DescribeConfigsResponse",
     "DescribeConfigsResult",
     "DescribeConfigsSynonym",
+    "DescribeLogDirsPartition",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponse",
+    "DescribeLogDirsResult",
+    "DescribeLogDirsTopic",
+    "ElectLeadersRequest",
+    "ElectLeadersResponse",
+    "ElectLeadersTopic",
+    "FeatureUpdateKey",
     "IncrementalAlterConfigsRequest",
     "IncrementalAlterConfigsResponse",
+    "PartitionElectionResult",
+    "ReplicaElectionResult",
+    "UpdatableFeatureResult",
+    "UpdateFeaturesRequest",
+    "UpdateFeaturesResponse",
 ]
 
 
@@ -355,3 +375,173 @@ class IncrementalAlterConfigsResponse(Message):
 
     throttle_time_ms: int = field(Int32)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
+
+
+@struct
+class AlterConfigsRequestConfig:
+    """One configuration as it is to be."""
+
+    name: str = field(String)
+    value: str | None = field(String, nullable_since=0)
+
+
+@struct
+class AlterConfigsRequestResource:
+    """All the configurations that a resource is to have."""
+
+    resource_type: int = field(Int8)  # as in DescribeConfigs
+    resource_name: str = field(String)
+    configs: list[AlterConfigsRequestConfig] = field(Array(AlterConfigsRequestConfig))
+
+
+@message(api_key=33, versions=(0, 2), flexible_since=2)
+class AlterConfigsRequest(Message):
+    """Replaces all dynamic configurations of resources."""
+
+    resources: list[AlterConfigsRequestResource] = field(Array(AlterConfigsRequestResource))
+    validate_only: bool = field(Bool)
+
+
+@message(api_key=33, versions=(0, 2), flexible_since=2)
+class AlterConfigsResponse(Message):
+    """Which resources were changed."""
+
+    throttle_time_ms: int = field(Int32)
+    responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
+
+
+@struct
+class DescribableLogDirTopic:
+    """Partitions asked for."""
+
+    topic: str = field(String)
+    partitions: list[int] = field(Array(Int32))
+
+
+@message(api_key=35, versions=(1, 5), flexible_since=2)
+class DescribeLogDirsRequest(Message):
+    """Asks a broker for its data directories and what lies in them."""
+
+    # null for all
+    topics: list[DescribableLogDirTopic] | None = field(Array(DescribableLogDirTopic), nullable_since=0)
+
+
+@struct
+class DescribeLogDirsPartition:
+    """One replica in the directory."""
+
+    partition_index: int = field(Int32)
+    partition_size: int = field(Int64)  # of its segments, in bytes
+    offset_lag: int = field(Int64)  # log end behind the high watermark, or of a future replica behind the present one
+    is_future_key: bool = field(Bool)  # it will replace the one in another directory
+
+
+@struct
+class DescribeLogDirsTopic:
+    """The replicas of one topic."""
+
+    name: str = field(String)
+    partitions: list[DescribeLogDirsPartition] = field(Array(DescribeLogDirsPartition))
+
+
+@struct
+class DescribeLogDirsResult:
+    """One directory."""
+
+    error_code: int = field(Int16)
+    log_dir: str = field(String)  # absolute path
+    topics: list[DescribeLogDirsTopic] = field(Array(DescribeLogDirsTopic))
+    total_bytes: int = field(Int64, since=4, default=-1)  # of the volume
+    usable_bytes: int = field(Int64, since=4, default=-1)  # of the volume
+    is_cordoned: bool = field(Bool, since=5)
+
+
+@message(api_key=35, versions=(1, 5), flexible_since=2)
+class DescribeLogDirsResponse(Message):
+    """The data directories of a broker."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16, since=3)
+    results: list[DescribeLogDirsResult] = field(Array(DescribeLogDirsResult))
+
+
+@struct
+class ElectLeadersTopic:
+    """Partitions that are to elect."""
+
+    topic: str = field(String)
+    partitions: list[int] = field(Array(Int32))
+
+
+@message(api_key=43, versions=(0, 2), flexible_since=2)
+class ElectLeadersRequest(Message):
+    """Elects the preferred leaders, or unclean ones where there is none."""
+
+    election_type: int = field(Int8, since=1)  # 0 preferred, 1 unclean
+    # null for all
+    topic_partitions: list[ElectLeadersTopic] | None = field(Array(ElectLeadersTopic), nullable_since=0)
+    timeout_ms: int = field(Int32, default=60000)
+
+
+@struct
+class PartitionElectionResult:
+    """The outcome for one partition."""
+
+    partition_id: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+
+
+@struct
+class ReplicaElectionResult:
+    """The outcomes of one topic."""
+
+    topic: str = field(String)
+    partition_result: list[PartitionElectionResult] = field(Array(PartitionElectionResult))
+
+
+@message(api_key=43, versions=(0, 2), flexible_since=2)
+class ElectLeadersResponse(Message):
+    """Which leaders were elected."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16, since=1)
+    replica_election_results: list[ReplicaElectionResult] = field(Array(ReplicaElectionResult))
+
+
+@struct
+class FeatureUpdateKey:
+    """One feature and its new level; below 1 removes it."""
+
+    feature: str = field(String)
+    max_version_level: int = field(Int16)
+    allow_downgrade: bool = field(Bool, until=0)
+    upgrade_type: int = field(Int8, since=1, default=1)  # 1 up only, 2 down where nothing is lost, 3 down at any cost
+
+
+@message(api_key=57, versions=(0, 2), flexible_since=0)
+class UpdateFeaturesRequest(Message):
+    """Changes the levels of features of the whole cluster."""
+
+    timeout_ms: int = field(Int32, default=60000)
+    feature_updates: list[FeatureUpdateKey] = field(Array(FeatureUpdateKey))
+    validate_only: bool = field(Bool, since=1)
+
+
+@struct
+class UpdatableFeatureResult:
+    """Whether one feature was changed."""
+
+    feature: str = field(String)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+
+
+@message(api_key=57, versions=(0, 2), flexible_since=0)
+class UpdateFeaturesResponse(Message):
+    """Whether the features were changed: from version 2 all or none."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    results: list[UpdatableFeatureResult] = field(Array(UpdatableFeatureResult), until=1)

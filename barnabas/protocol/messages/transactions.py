@@ -2,8 +2,8 @@
 
 InitProducerId 0-6 (3: KIP-360; 6: KIP-939), AddPartitionsToTxn 0-5 (4-5: between brokers, many transactions), AddOffsetsToTxn
 0-4, EndTxn 0-5 (5: new epoch in the answer, KIP-890), WriteTxnMarkers 1-2 (2: transaction version, KIP-1228), TxnOffsetCommit
-0-5 (3: group metadata, KIP-447; 5: adds the group to the transaction, KIP-890), DescribeTransactions 0 and ListTransactions
-0-2 (KIP-664; 1: duration, KIP-994; 2: pattern, KIP-1152).
+0-5 (3: group metadata, KIP-447; 5: adds the group to the transaction, KIP-890), DescribeTransactions 0, ListTransactions
+0-2 (KIP-664; 1: duration, KIP-994; 2: pattern, KIP-1152), DescribeProducers 0 (KIP-664).
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ __all__ = [
     "AddPartitionsToTxnTopic",
     "AddPartitionsToTxnTopicResult",
     "AddPartitionsToTxnTransaction",
+    "DescribeProducersPartitionResult",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
+    "DescribeProducersTopic",
+    "DescribeProducersTopicResult",
     "DescribeTransactionsRequest",
     "DescribeTransactionsResponse",
     "DescribeTransactionsTransactionState",
@@ -42,6 +47,7 @@ __all__ = [
     "ListTransactionsRequest",
     "ListTransactionsResponse",
     "ListTransactionsTransactionState",
+    "ProducerState",
     "TopicData",
     "TxnOffsetCommitRequest",
     "TxnOffsetCommitRequestPartition",
@@ -366,3 +372,56 @@ class ListTransactionsResponse(Message):
     error_code: int = field(Int16)
     unknown_state_filters: list[str] = field(Array(String))
     transaction_states: list[ListTransactionsTransactionState] = field(Array(ListTransactionsTransactionState))
+
+
+@struct
+class DescribeProducersTopic:
+    """Partitions asked for."""
+
+    name: str = field(String)
+    partition_indexes: list[int] = field(Array(Int32))
+
+
+@message(api_key=61, versions=(0, 0), flexible_since=0)
+class DescribeProducersRequest(Message):
+    """Asks partition leaders for the producers they know."""
+
+    topics: list[DescribeProducersTopic] = field(Array(DescribeProducersTopic))
+
+
+@struct
+class ProducerState:
+    """One producer of a partition."""
+
+    producer_id: int = field(Int64)
+    producer_epoch: int = field(Int32)
+    last_sequence: int = field(Int32, default=-1)
+    last_timestamp: int = field(Int64, default=-1)
+    coordinator_epoch: int = field(Int32)  # of the last marker; −1 without
+    current_txn_start_offset: int = field(Int64, default=-1)  # −1 without transaction
+
+
+@struct
+class DescribeProducersPartitionResult:
+    """The producers of one partition."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0, default=None)
+    active_producers: list[ProducerState] = field(Array(ProducerState))
+
+
+@struct
+class DescribeProducersTopicResult:
+    """The producers of one topic's partitions."""
+
+    name: str = field(String)
+    partitions: list[DescribeProducersPartitionResult] = field(Array(DescribeProducersPartitionResult))
+
+
+@message(api_key=61, versions=(0, 0), flexible_since=0)
+class DescribeProducersResponse(Message):
+    """The producers of the partitions asked for."""
+
+    throttle_time_ms: int = field(Int32)
+    topics: list[DescribeProducersTopicResult] = field(Array(DescribeProducersTopicResult))

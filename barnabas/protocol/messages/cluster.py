@@ -1,0 +1,322 @@
+"""Between brokers and the active controller: lives of brokers, in-sync replicas, blocks of producer ids, directories.
+
+AlterPartition 2-3 (2: topic ids, KIP-841; 3: broker epochs, KIP-903), BrokerRegistration 0-4 (2: directories, KIP-858; 3: the
+epoch before a clean stop, KIP-966; 4: features from level 0), BrokerHeartbeat 0-2 (1: offline directories; 2: cordoned ones),
+UnregisterBroker 0, AllocateProducerIds 0, ControllerRegistration 0 (KIP-919), AssignReplicasToDirs 0 (KIP-858).
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    UInt16,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+__all__ = [
+    "AllocateProducerIdsRequest",
+    "AllocateProducerIdsResponse",
+    "AlterPartitionRequest",
+    "AlterPartitionRequestPartition",
+    "AlterPartitionRequestTopic",
+    "AlterPartitionResponse",
+    "AlterPartitionResponsePartition",
+    "AlterPartitionResponseTopic",
+    "AssignReplicasToDirsRequest",
+    "AssignReplicasToDirsRequestDirectory",
+    "AssignReplicasToDirsRequestPartition",
+    "AssignReplicasToDirsRequestTopic",
+    "AssignReplicasToDirsResponse",
+    "AssignReplicasToDirsResponseDirectory",
+    "AssignReplicasToDirsResponsePartition",
+    "AssignReplicasToDirsResponseTopic",
+    "BrokerHeartbeatRequest",
+    "BrokerHeartbeatResponse",
+    "BrokerRegistrationRequest",
+    "BrokerRegistrationResponse",
+    "BrokerState",
+    "ControllerRegistrationRequest",
+    "ControllerRegistrationResponse",
+    "RegistrationFeature",
+    "RegistrationListener",
+    "UnregisterBrokerRequest",
+    "UnregisterBrokerResponse",
+]
+
+
+# -- AlterPartition ----------------------------------------------------------------------------------------------------
+
+
+@struct
+class BrokerState:
+    """A member of the wanted ISR, in the life in which the leader saw it fetch."""
+
+    broker_id: int = field(Int32)
+    broker_epoch: int = field(Int64, default=-1)  # −1: not checked
+
+
+@struct
+class AlterPartitionRequestPartition:
+    """The ISR that the leader of a partition wants."""
+
+    partition_index: int = field(Int32)
+    leader_epoch: int = field(Int32)
+    new_isr: list[int] = field(Array(Int32), until=2)
+    new_isr_with_epochs: list[BrokerState] = field(Array(BrokerState), since=3)
+    leader_recovery_state: int = field(Int8)  # 0 recovered, 1 recovering after an unclean election
+    partition_epoch: int = field(Int32)  # compare and set: what the change is based on
+
+
+@struct
+class AlterPartitionRequestTopic:
+    """The partitions of one topic."""
+
+    topic_id: bytes = field(Uuid)
+    partitions: list[AlterPartitionRequestPartition] = field(Array(AlterPartitionRequestPartition))
+
+
+@message(api_key=56, versions=(2, 3), flexible_since=0)
+class AlterPartitionRequest(Message):
+    """A leader asks for other in-sync replicas."""
+
+    broker_id: int = field(Int32)
+    broker_epoch: int = field(Int64, default=-1)
+    topics: list[AlterPartitionRequestTopic] = field(Array(AlterPartitionRequestTopic))
+
+
+@struct
+class AlterPartitionResponsePartition:
+    """The partition as it is now."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    leader_id: int = field(Int32)
+    leader_epoch: int = field(Int32)
+    isr: list[int] = field(Array(Int32))
+    leader_recovery_state: int = field(Int8)
+    partition_epoch: int = field(Int32)
+
+
+@struct
+class AlterPartitionResponseTopic:
+    """The partitions of one topic."""
+
+    topic_id: bytes = field(Uuid)
+    partitions: list[AlterPartitionResponsePartition] = field(Array(AlterPartitionResponsePartition))
+
+
+@message(api_key=56, versions=(2, 3), flexible_since=0)
+class AlterPartitionResponse(Message):
+    """Which partitions were changed."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    topics: list[AlterPartitionResponseTopic] = field(Array(AlterPartitionResponseTopic))
+
+
+# -- the life of a broker ----------------------------------------------------------------------------------------------
+
+
+@struct
+class RegistrationListener:
+    """Where a node listens."""
+
+    name: str = field(String)
+    host: str = field(String)
+    port: int = field(UInt16)
+    security_protocol: int = field(Int16)  # 0 PLAINTEXT
+
+
+@struct
+class RegistrationFeature:
+    """A feature that a node supports, with its levels, inclusive."""
+
+    name: str = field(String)
+    min_supported_version: int = field(Int16)
+    max_supported_version: int = field(Int16)
+
+
+@message(api_key=62, versions=(0, 4), flexible_since=0)
+class BrokerRegistrationRequest(Message):
+    """A broker that starts makes itself known."""
+
+    broker_id: int = field(Int32)
+    cluster_id: str = field(String)
+    incarnation_id: bytes = field(Uuid)  # of this process
+    listeners: list[RegistrationListener] = field(Array(RegistrationListener))
+    features: list[RegistrationFeature] = field(
+        Array(RegistrationFeature)
+    )  # before version 4 without those from level 0
+    rack: str | None = field(String, nullable_since=0)
+    is_migrating_zk_broker: bool = field(Bool, since=1)  # never: there is no ZooKeeper any more
+    log_dirs: list[bytes] = field(Array(Uuid), since=2)  # those that can be used
+    previous_broker_epoch: int = field(Int64, since=3, default=-1)  # before a clean stop; −1: it was none
+
+
+@message(api_key=62, versions=(0, 4), flexible_since=0)
+class BrokerRegistrationResponse(Message):
+    """The epoch of this life of the broker."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    broker_epoch: int = field(Int64, default=-1)
+
+
+@message(api_key=63, versions=(0, 2), flexible_since=0)
+class BrokerHeartbeatRequest(Message):
+    """A broker lives, and says what it wants to be."""
+
+    broker_id: int = field(Int32)
+    broker_epoch: int = field(Int64, default=-1)
+    current_metadata_offset: int = field(Int64)  # of the last record replayed
+    want_fence: bool = field(Bool)
+    want_shut_down: bool = field(Bool)
+    offline_log_dirs: list[bytes] = field(Array(Uuid), since=1, tag=0)  # those that failed
+    # no new replicas there; null before the logs are loaded
+    cordoned_log_dirs: list[bytes] | None = field(Array(Uuid), since=2, nullable_since=2, default=None, tag=1)
+
+
+@message(api_key=63, versions=(0, 2), flexible_since=0)
+class BrokerHeartbeatResponse(Message):
+    """What the controller holds of the broker."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    is_caught_up: bool = field(Bool)
+    is_fenced: bool = field(Bool, default=True)
+    should_shut_down: bool = field(Bool)  # it leads nothing any more
+
+
+@message(api_key=64, versions=(0, 0), flexible_since=0)
+class UnregisterBrokerRequest(Message):
+    """An administrator removes a broker that will not come back."""
+
+    broker_id: int = field(Int32)
+
+
+@message(api_key=64, versions=(0, 0), flexible_since=0)
+class UnregisterBrokerResponse(Message):
+    """Whether the broker was removed."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+
+
+@message(api_key=70, versions=(0, 0), flexible_since=0)
+class ControllerRegistrationRequest(Message):
+    """A controller makes its addresses and features known."""
+
+    controller_id: int = field(Int32)
+    incarnation_id: bytes = field(Uuid)  # of this process
+    zk_migration_ready: bool = field(Bool)  # never: there is no ZooKeeper any more
+    listeners: list[RegistrationListener] = field(Array(RegistrationListener))
+    features: list[RegistrationFeature] = field(Array(RegistrationFeature))
+
+
+@message(api_key=70, versions=(0, 0), flexible_since=0)
+class ControllerRegistrationResponse(Message):
+    """Whether the controller is registered."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+
+
+# -- AllocateProducerIds -----------------------------------------------------------------------------------------------
+
+
+@message(api_key=67, versions=(0, 0), flexible_since=0)
+class AllocateProducerIdsRequest(Message):
+    """A broker needs producer ids to hand out."""
+
+    broker_id: int = field(Int32)
+    broker_epoch: int = field(Int64, default=-1)
+
+
+@message(api_key=67, versions=(0, 0), flexible_since=0)
+class AllocateProducerIdsResponse(Message):
+    """A block of producer ids: `producer_id_len` of them from `producer_id_start` on."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    producer_id_start: int = field(Int64)
+    producer_id_len: int = field(Int32)
+
+
+# -- AssignReplicasToDirs ----------------------------------------------------------------------------------------------
+
+
+@struct
+class AssignReplicasToDirsRequestPartition:
+    """A partition in the directory."""
+
+    partition_index: int = field(Int32)
+
+
+@struct
+class AssignReplicasToDirsRequestTopic:
+    """The partitions of one topic."""
+
+    topic_id: bytes = field(Uuid)
+    partitions: list[AssignReplicasToDirsRequestPartition] = field(Array(AssignReplicasToDirsRequestPartition))
+
+
+@struct
+class AssignReplicasToDirsRequestDirectory:
+    """What lies in one directory."""
+
+    id: bytes = field(Uuid)
+    topics: list[AssignReplicasToDirsRequestTopic] = field(Array(AssignReplicasToDirsRequestTopic))
+
+
+@message(api_key=73, versions=(0, 0), flexible_since=0)
+class AssignReplicasToDirsRequest(Message):
+    """A broker says in which of its directories replicas lie."""
+
+    broker_id: int = field(Int32)
+    broker_epoch: int = field(Int64, default=-1)
+    directories: list[AssignReplicasToDirsRequestDirectory] = field(Array(AssignReplicasToDirsRequestDirectory))
+
+
+@struct
+class AssignReplicasToDirsResponsePartition:
+    """Whether one partition was noted."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+
+
+@struct
+class AssignReplicasToDirsResponseTopic:
+    """The partitions of one topic."""
+
+    topic_id: bytes = field(Uuid)
+    partitions: list[AssignReplicasToDirsResponsePartition] = field(Array(AssignReplicasToDirsResponsePartition))
+
+
+@struct
+class AssignReplicasToDirsResponseDirectory:
+    """What was noted for one directory."""
+
+    id: bytes = field(Uuid)
+    topics: list[AssignReplicasToDirsResponseTopic] = field(Array(AssignReplicasToDirsResponseTopic))
+
+
+@message(api_key=73, versions=(0, 0), flexible_since=0)
+class AssignReplicasToDirsResponse(Message):
+    """Which replicas were noted."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    directories: list[AssignReplicasToDirsResponseDirectory] = field(Array(AssignReplicasToDirsResponseDirectory))

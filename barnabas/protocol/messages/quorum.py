@@ -1,0 +1,415 @@
+"""The metadata quorum: Raft over `__cluster_metadata` between controllers, and what others may ask about it.
+
+Vote 0-2 (1: directory ids, KIP-853; 2: pre-vote, KIP-996), BeginQuorumEpoch 0-1 and EndQuorumEpoch 0-1 (1: directory ids and
+endpoints), DescribeQuorum 0-2 (1: times of fetches, KIP-836; 2: nodes), FetchSnapshot 0-1 (KIP-630; 1: directory id). The log itself is
+replicated by Fetch.
+
+Every message could speak of several topics and partitions; there is one, `__cluster_metadata-0`.
+"""
+
+from __future__ import annotations
+
+from barnabas.ports import Buffer
+from barnabas.protocol.schema import (
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Records,
+    String,
+    UInt16,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+__all__ = [
+    "BeginQuorumEpochRequest",
+    "BeginQuorumEpochRequestPartition",
+    "BeginQuorumEpochRequestTopic",
+    "BeginQuorumEpochResponse",
+    "DescribeQuorumRequest",
+    "DescribeQuorumRequestPartition",
+    "DescribeQuorumRequestTopic",
+    "DescribeQuorumResponse",
+    "DescribeQuorumResponsePartition",
+    "DescribeQuorumResponseTopic",
+    "EndQuorumEpochRequest",
+    "EndQuorumEpochRequestPartition",
+    "EndQuorumEpochRequestTopic",
+    "EndQuorumEpochResponse",
+    "FetchSnapshotId",
+    "FetchSnapshotLeader",
+    "FetchSnapshotRequest",
+    "FetchSnapshotRequestPartition",
+    "FetchSnapshotRequestTopic",
+    "FetchSnapshotResponse",
+    "FetchSnapshotResponsePartition",
+    "FetchSnapshotResponseTopic",
+    "LeaderEndpoint",
+    "NodeEndpoint",
+    "PreferredCandidate",
+    "QuorumEpochPartition",
+    "QuorumEpochTopic",
+    "QuorumListener",
+    "QuorumNode",
+    "QuorumReplica",
+    "VoteRequest",
+    "VoteRequestPartition",
+    "VoteRequestTopic",
+    "VoteResponse",
+    "VoteResponsePartition",
+    "VoteResponseTopic",
+]
+
+INT32_MAX = 2**31 - 1
+
+
+@struct
+class NodeEndpoint:
+    """Where a leader named in the response listens for controllers."""
+
+    node_id: int = field(Int32)
+    host: str = field(String)
+    port: int = field(UInt16)
+
+
+@struct
+class LeaderEndpoint:
+    """Where the leader that sends the request listens, by listener."""
+
+    name: str = field(String)
+    host: str = field(String)
+    port: int = field(UInt16)
+
+
+# -- Vote --------------------------------------------------------------------------------------------------------------
+
+
+@struct
+class VoteRequestPartition:
+    """Who asks for the vote, in which epoch, and how far its log goes."""
+
+    partition_index: int = field(Int32)
+    replica_epoch: int = field(Int32)  # asked for; of a pre-vote the present one
+    replica_id: int = field(Int32)
+    replica_directory_id: bytes = field(Uuid, since=1)
+    voter_directory_id: bytes = field(Uuid, since=1)  # of the voter asked
+    last_offset_epoch: int = field(Int32)  # of the last record
+    last_offset: int = field(Int64)  # the log end: one behind the last record
+    pre_vote: bool = field(Bool, since=2)  # would you? Nothing is persisted (KIP-996)
+
+
+@struct
+class VoteRequestTopic:
+    """The one topic."""
+
+    topic_name: str = field(String)
+    partitions: list[VoteRequestPartition] = field(Array(VoteRequestPartition))
+
+
+@message(api_key=52, versions=(0, 2), flexible_since=0)
+class VoteRequest(Message):
+    """A candidate asks a voter for its vote, or whether it would get it."""
+
+    cluster_id: str | None = field(String, nullable_since=0, default=None)
+    voter_id: int = field(Int32, since=1, default=-1)  # of the voter asked
+    topics: list[VoteRequestTopic] = field(Array(VoteRequestTopic))
+
+
+@struct
+class VoteResponsePartition:
+    """The vote, with what the voter knows of the leader."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    leader_id: int = field(Int32)  # −1 where unknown
+    leader_epoch: int = field(Int32)
+    vote_granted: bool = field(Bool)
+
+
+@struct
+class VoteResponseTopic:
+    """The one topic."""
+
+    topic_name: str = field(String)
+    partitions: list[VoteResponsePartition] = field(Array(VoteResponsePartition))
+
+
+@message(api_key=52, versions=(0, 2), flexible_since=0)
+class VoteResponse(Message):
+    """A voter's vote."""
+
+    error_code: int = field(Int16)
+    topics: list[VoteResponseTopic] = field(Array(VoteResponseTopic))
+    node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), since=1, tag=0)
+
+
+# -- BeginQuorumEpoch and EndQuorumEpoch -------------------------------------------------------------------------------
+
+
+@struct
+class BeginQuorumEpochRequestPartition:
+    """The new leader and its epoch."""
+
+    partition_index: int = field(Int32)
+    voter_directory_id: bytes = field(Uuid, since=1)  # of the voter told
+    leader_id: int = field(Int32)
+    leader_epoch: int = field(Int32)
+
+
+@struct
+class BeginQuorumEpochRequestTopic:
+    """The one topic."""
+
+    topic_name: str = field(String)
+    partitions: list[BeginQuorumEpochRequestPartition] = field(Array(BeginQuorumEpochRequestPartition))
+
+
+@message(api_key=53, versions=(0, 1), flexible_since=1)
+class BeginQuorumEpochRequest(Message):
+    """A new leader tells a voter that it leads."""
+
+    cluster_id: str | None = field(String, nullable_since=0, default=None)
+    voter_id: int = field(Int32, since=1, default=-1)  # of the voter told
+    topics: list[BeginQuorumEpochRequestTopic] = field(Array(BeginQuorumEpochRequestTopic))
+    leader_endpoints: list[LeaderEndpoint] = field(Array(LeaderEndpoint), since=1)
+
+
+@struct
+class QuorumEpochPartition:
+    """Which leader and epoch the voter knows: of answers to BeginQuorumEpoch and EndQuorumEpoch."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    leader_id: int = field(Int32)  # −1 where unknown
+    leader_epoch: int = field(Int32)
+
+
+@struct
+class QuorumEpochTopic:
+    """The one topic."""
+
+    topic_name: str = field(String)
+    partitions: list[QuorumEpochPartition] = field(Array(QuorumEpochPartition))
+
+
+@message(api_key=53, versions=(0, 1), flexible_since=1)
+class BeginQuorumEpochResponse(Message):
+    """Whether the voter follows."""
+
+    error_code: int = field(Int16)
+    topics: list[QuorumEpochTopic] = field(Array(QuorumEpochTopic))
+    node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), since=1, tag=0)
+
+
+@struct
+class PreferredCandidate:
+    """A voter that should stand for election."""
+
+    candidate_id: int = field(Int32)
+    candidate_directory_id: bytes = field(Uuid)
+
+
+@struct
+class EndQuorumEpochRequestPartition:
+    """The leader that resigns, and who should follow it, best first: those whose logs reach furthest."""
+
+    partition_index: int = field(Int32)
+    leader_id: int = field(Int32)
+    leader_epoch: int = field(Int32)
+    preferred_successors: list[int] = field(Array(Int32), until=0)
+    preferred_candidates: list[PreferredCandidate] = field(Array(PreferredCandidate), since=1)
+
+
+@struct
+class EndQuorumEpochRequestTopic:
+    """The one topic."""
+
+    topic_name: str = field(String)
+    partitions: list[EndQuorumEpochRequestPartition] = field(Array(EndQuorumEpochRequestPartition))
+
+
+@message(api_key=54, versions=(0, 1), flexible_since=1)
+class EndQuorumEpochRequest(Message):
+    """A leader that stops tells the voters that it resigns."""
+
+    cluster_id: str | None = field(String, nullable_since=0, default=None)
+    topics: list[EndQuorumEpochRequestTopic] = field(Array(EndQuorumEpochRequestTopic))
+    leader_endpoints: list[LeaderEndpoint] = field(Array(LeaderEndpoint), since=1)
+
+
+@message(api_key=54, versions=(0, 1), flexible_since=1)
+class EndQuorumEpochResponse(Message):
+    """Whether the voter took note."""
+
+    error_code: int = field(Int16)
+    topics: list[QuorumEpochTopic] = field(Array(QuorumEpochTopic))
+    node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), since=1, tag=0)
+
+
+# -- DescribeQuorum ----------------------------------------------------------------------------------------------------
+
+
+@struct
+class DescribeQuorumRequestPartition:
+    """A partition asked for: 0."""
+
+    partition_index: int = field(Int32)
+
+
+@struct
+class DescribeQuorumRequestTopic:
+    """The one topic."""
+
+    topic_name: str = field(String)
+    partitions: list[DescribeQuorumRequestPartition] = field(Array(DescribeQuorumRequestPartition))
+
+
+@message(api_key=55, versions=(0, 2), flexible_since=0)
+class DescribeQuorumRequest(Message):
+    """Asks the leader for the state of the quorum."""
+
+    topics: list[DescribeQuorumRequestTopic] = field(Array(DescribeQuorumRequestTopic))
+
+
+@struct
+class QuorumReplica:
+    """A voter or an observer as the leader sees it; times are those of the leader's wall clock."""
+
+    replica_id: int = field(Int32)
+    replica_directory_id: bytes = field(Uuid, since=2)
+    log_end_offset: int = field(Int64)  # −1 where unknown
+    last_fetch_timestamp: int = field(Int64, since=1, default=-1)  # −1 where unknown, and of the leader
+    last_caught_up_timestamp: int = field(Int64, since=1, default=-1)  # −1 where unknown; now for the leader
+
+
+@struct
+class DescribeQuorumResponsePartition:
+    """Leader, high watermark and replicas."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, since=2, nullable_since=2)
+    leader_id: int = field(Int32)  # −1 where unknown
+    leader_epoch: int = field(Int32)
+    high_watermark: int = field(Int64)
+    current_voters: list[QuorumReplica] = field(Array(QuorumReplica))
+    observers: list[QuorumReplica] = field(Array(QuorumReplica))
+
+
+@struct
+class DescribeQuorumResponseTopic:
+    """The one topic."""
+
+    topic_name: str = field(String)
+    partitions: list[DescribeQuorumResponsePartition] = field(Array(DescribeQuorumResponsePartition))
+
+
+@struct
+class QuorumListener:
+    """Where a controller listens."""
+
+    name: str = field(String)
+    host: str = field(String)
+    port: int = field(UInt16)
+
+
+@struct
+class QuorumNode:
+    """A voter with its addresses."""
+
+    node_id: int = field(Int32)
+    listeners: list[QuorumListener] = field(Array(QuorumListener))
+
+
+@message(api_key=55, versions=(0, 2), flexible_since=0)
+class DescribeQuorumResponse(Message):
+    """The state of the quorum."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, since=2, nullable_since=2)
+    topics: list[DescribeQuorumResponseTopic] = field(Array(DescribeQuorumResponseTopic))
+    nodes: list[QuorumNode] = field(Array(QuorumNode), since=2)
+
+
+# -- FetchSnapshot -----------------------------------------------------------------------------------------------------
+
+
+@struct
+class FetchSnapshotId:
+    """A snapshot: the offset up to which it goes (exclusive), and the epoch of the record before."""
+
+    end_offset: int = field(Int64)
+    epoch: int = field(Int32)
+
+
+@struct
+class FetchSnapshotRequestPartition:
+    """Which snapshot, and from where in it."""
+
+    partition: int = field(Int32)
+    current_leader_epoch: int = field(Int32)  # −1 where unknown
+    snapshot_id: FetchSnapshotId = field(FetchSnapshotId)
+    position: int = field(Int64)  # in bytes
+    replica_directory_id: bytes = field(Uuid, since=1, tag=0)
+
+
+@struct
+class FetchSnapshotRequestTopic:
+    """The one topic."""
+
+    name: str = field(String)
+    partitions: list[FetchSnapshotRequestPartition] = field(Array(FetchSnapshotRequestPartition))
+
+
+@message(api_key=59, versions=(0, 1), flexible_since=0)
+class FetchSnapshotRequest(Message):
+    """Asks the leader for bytes of a snapshot."""
+
+    cluster_id: str | None = field(String, nullable_since=0, default=None, tag=0)
+    replica_id: int = field(Int32, default=-1)
+    max_bytes: int = field(Int32, default=INT32_MAX)
+    topics: list[FetchSnapshotRequestTopic] = field(Array(FetchSnapshotRequestTopic))
+
+
+@struct
+class FetchSnapshotLeader:
+    """The leader that should have been asked."""
+
+    leader_id: int = field(Int32)  # −1 where unknown
+    leader_epoch: int = field(Int32)
+
+
+@struct
+class FetchSnapshotResponsePartition:
+    """Bytes of the snapshot."""
+
+    index: int = field(Int32)
+    error_code: int = field(Int16)
+    snapshot_id: FetchSnapshotId = field(FetchSnapshotId)
+    current_leader: FetchSnapshotLeader = field(FetchSnapshotLeader, tag=0)
+    size: int = field(Int64)  # of the whole snapshot, in bytes
+    position: int = field(Int64)  # of the first byte sent
+    unaligned_records: Buffer | None = field(Records)  # begins and ends anywhere, also within a batch
+
+
+@struct
+class FetchSnapshotResponseTopic:
+    """The one topic."""
+
+    name: str = field(String)
+    partitions: list[FetchSnapshotResponsePartition] = field(Array(FetchSnapshotResponsePartition))
+
+
+@message(api_key=59, versions=(0, 1), flexible_since=0)
+class FetchSnapshotResponse(Message):
+    """Bytes of a snapshot."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    topics: list[FetchSnapshotResponseTopic] = field(Array(FetchSnapshotResponseTopic))
+    node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), since=1, tag=0)
