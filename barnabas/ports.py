@@ -76,6 +76,11 @@ class DiskLock(Protocol):
 class Disk(Protocol):
     """One data directory. Writes are durable only after `sync`; `replace` is durable when it returns."""
 
+    @property
+    def root(self) -> str:
+        """Where it is, in words for people: the absolute path of a real one."""
+        ...
+
     def open(self, path: str, *, create: bool = False) -> File:
         """Opens for reading and writing. FileNotFoundError where it is missing and `create` is false."""
         ...
@@ -128,8 +133,12 @@ class Disk(Protocol):
         """The same, blocking: at start-up and at a clean stop only."""
         ...
 
+    def total_bytes(self) -> int:
+        """Size of the volume, for DescribeLogDirs."""
+        ...
+
     def available_bytes(self) -> int:
-        """Free space, for DescribeLogDirs and refusals before a write."""
+        """Free space of the volume, for DescribeLogDirs and refusals before a write."""
         ...
 
 

@@ -258,6 +258,10 @@ class FileDisk:
             for file in pinned:
                 file.unpin()
 
+    def total_bytes(self) -> int:
+        stat = os.statvfs(self.root)
+        return stat.f_blocks * stat.f_frsize
+
     def available_bytes(self) -> int:
         stat = os.statvfs(self.root)
         return stat.f_bavail * stat.f_frsize

@@ -185,6 +185,7 @@ class MemoryDisk:
     """A data directory in memory that outlives the node using it.
 
     Attributes:
+        root: what it is called.
         generation: raised by every kill and crash; handles of an earlier one fail with OSError.
         calls: how many calls that change something were made (pwrite, truncate, create, rename, remove, replace, mkdir, sync):
             the index space of crash tests.
@@ -192,7 +193,8 @@ class MemoryDisk:
         capacity_bytes: what `available_bytes` counts down from (for a full disk use `fail(number=errno.ENOSPC)`).
     """
 
-    def __init__(self, *, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, root: str = "/memory", *, capacity_bytes: int = 1 << 40) -> None:
+        self.root = root
         self.generation = 0
         self.calls = 0
         self.capacity_bytes = capacity_bytes
@@ -365,6 +367,9 @@ class MemoryDisk:
         for file, _ in marks:
             file.check_alive()
         self._commit(marks, self._names_committed + len(self._journal))
+
+    def total_bytes(self) -> int:
+        return self.capacity_bytes
 
     def available_bytes(self) -> int:
         return self.capacity_bytes - sum(len(inode.image) for inode in self._names.values())

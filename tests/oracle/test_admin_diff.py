@@ -14,6 +14,9 @@ import pytest
 from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
     AlterConfigsResource,
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -27,10 +30,13 @@ from barnabas.protocol.messages.admin import (
     DeleteRecordsTopic,
     DeleteTopicsRequest,
     DeleteTopicState,
+    DescribableLogDirTopic,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeLogDirsRequest,
     IncrementalAlterConfigsRequest,
 )
+from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
 
 from .wire import Wire
 
@@ -40,6 +46,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, LOGGER = 2, 4, 8
 Observe = Callable[[Wire], Any]
 COMPARED = sorted(set(TOPIC_KEYS) - {"min.insync.replicas"})  # kafka-up sets that one in server.properties
+WRITTEN_MS = int(time.time() * 1000)
 READS_ONLY = "observe_unchanging"  # may be asked again
 SETTLED_SECONDS_MAX = 5
 
@@ -132,6 +139,80 @@ def describe(kind: int, name: str, *keys: str) -> Observe:
         return result.error_code, result.error_message, configs
 
     return observe_unchanging
+
+
+def replace(*resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False) -> Observe:
+    request = AlterConfigsRequest(
+        resources=[
+            AlterConfigsRequestResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[AlterConfigsRequestConfig(name=key, value=value) for key, value in settings.items()],
+            )
+            for kind, name, settings in resources
+        ],
+        validate_only=validate_only,
+    )
+
+    def observe(wire: Wire) -> Any:
+        answer = wire.call(request, 2)
+        return [(one.resource_type, one.resource_name, one.error_code, one.error_message) for one in answer.responses]
+
+    return observe
+
+
+def log_dirs(*topics: tuple[str, list[int]], version: int = 5) -> Observe:
+    asked = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in topics]
+
+    def observe(wire: Wire) -> Any:
+        answer = wire.call(DescribeLogDirsRequest(topics=asked), version)
+        (result,) = answer.results
+        assert result.log_dir.startswith("/")
+        sizes = sorted(
+            (topic.name, one.partition_index, one.partition_size, one.offset_lag, one.is_future_key)
+            for topic in result.topics
+            for one in topic.partitions
+        )
+        return answer.error_code, result.error_code, result.total_bytes, sizes, result.is_cordoned
+
+    return observe
+
+
+def producers(name: str, *numbers: int) -> Observe:
+    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name=name, partition_indexes=list(numbers))])
+
+    def observe_unchanging(wire: Wire) -> Any:
+        (answer,) = wire.call(request, 0).topics
+        return answer.name, [
+            (
+                one.partition_index,
+                one.error_code,
+                one.error_message,
+                sorted(
+                    (
+                        each.producer_id,
+                        each.producer_epoch,
+                        each.last_sequence,
+                        each.last_timestamp,
+                        each.coordinator_epoch,
+                        each.current_txn_start_offset,
+                    )
+                    for each in one.active_producers
+                ),
+            )
+            for one in answer.partitions
+        ]
+
+    return observe_unchanging
+
+
+def write(name: str, producer_id: int, epoch: int, sequence: int, count: int) -> Observe:
+    stamp: dict[str, int] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+
+    def observe(wire: Wire) -> Any:
+        return wire.produce(9, name, 0, [b"x"] * count, timestamp=WRITTEN_MS, **stamp).error_code
+
+    return observe
 
 
 def delete_records(name: str, partition: int, offset: int) -> Observe:
@@ -291,6 +372,59 @@ SCRIPTS: dict[str, list[Observe]] = {
         describe(BROKER, "abc"),
         describe(TOPIC, "adm.nope"),
         describe(TOPIC, ".."),
+    ],
+    "replaced settings": [
+        create(topic("adm.l", retention_ms="1000", segment_ms="7"), validate_only=False),
+        *(
+            step
+            for settings in (
+                {"retention.ms": "2000"},
+                {"min.insync.replicas": "1"},
+                {"retention.ms": "x"},
+                {"nope": "x"},
+                {"retention.ms": None},
+                {"cleanup.policy": "compact", "flush.ms": "9"},
+                {},
+            )
+            for step in (replace((TOPIC, "adm.l", settings)), describe(TOPIC, "adm.l", *COMPARED))
+        ),
+        replace((TOPIC, "adm.l", {"flush.ms": "1"}), validate_only=True),
+        describe(TOPIC, "adm.l", "flush.ms"),
+        replace((TOPIC, "adm.nope", {"flush.ms": "1"}), (TOPIC, "adm.l", {}), (BROKER, "9", {})),
+        replace((BROKER, "x", {}), (TOPIC, "a/b", {}), (TOPIC, "", {"flush.ms": "1"})),
+        replace((LOGGER, "1", {}), (99, "x", {})),
+        *(
+            replace((BROKER, broker, {key: value}))
+            for broker, key, value in (
+                ("1", "log.cleaner.backoff.ms", "14000"),
+                ("1", "log.dirs", "/x"),
+                ("1", "message.max.bytes", "-1"),
+                ("1", "min.insync.replicas", "1"),
+                ("", "log.cleaner.backoff.ms", "13000"),
+                ("", "min.insync.replicas", "0"),
+                ("", "min.insync.replicas", "1"),
+            )
+        ),
+        describe(BROKER, "1", "log.cleaner.backoff.ms"),
+        replace((BROKER, "1", {})),
+        describe(BROKER, "1", "log.cleaner.backoff.ms"),
+    ],
+    "directories": [
+        produce("adm.d", 10),
+        *(log_dirs(("adm.d", [0]), version=version) for version in range(1, 4)),
+        log_dirs(("adm.d", [0, 1]), ("adm.nope", [0]), version=3),
+        log_dirs(("adm.d", []), version=3),
+        log_dirs(version=3),
+    ],
+    "producers": [
+        produce("adm.p", 2),
+        write("adm.p", 4000, 0, 0, 3),
+        write("adm.p", 4001, 7, 5, 1),
+        write("adm.p", 4000, 0, 3, 1),
+        producers("adm.p", 0),
+        producers("adm.p", 1, 0),
+        producers("adm.p"),
+        *(producers(name, 0) for name in ("adm.nope", "a/b")),
     ],
     "records": [
         produce("adm.r", 10),

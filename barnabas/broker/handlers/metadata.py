@@ -13,9 +13,11 @@ hides features with a minimum of 0 (KAFKA-17011), v4 shows them. DescribeCluster
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.metadata.image import NO_LEADER
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
@@ -151,14 +153,14 @@ def _metadata(node: Node, call: Call[MetadataRequest], errors: dict[str, BrokerE
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     alive = {broker.broker_id for broker, _ in node.live_brokers()}
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [_topic(topic, alive, operations) for topic in image.topics_by_name.values()]
+        topics = [_topic(topic, alive, operations, call.version) for topic in image.topics_by_name.values()]
     else:
         topics = []
         for asked in request.topics:
             by_id = asked.topic_id != NO_ID
             found = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name or "")
             if found is not None:
-                topics.append(_topic(found, alive, operations))
+                topics.append(_topic(found, alive, operations, call.version))
                 continue
             if by_id:
                 topics.append(
@@ -185,7 +187,7 @@ def _metadata(node: Node, call: Call[MetadataRequest], errors: dict[str, BrokerE
             for broker, address in node.live_brokers()
         ],
         cluster_id=node.cluster_id,
-        controller_id=node.config.node_id,
+        controller_id=_controller_id(node, alive),
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -193,29 +195,43 @@ def _metadata(node: Node, call: Call[MetadataRequest], errors: dict[str, BrokerE
     )
 
 
-def _topic(topic: TopicImage, alive: set[int], operations: int) -> MetadataResponseTopic:
+def _topic(topic: TopicImage, alive: set[int], operations: int, version: int) -> MetadataResponseTopic:
+    described = _partition_v0 if version == 0 else _partition
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in ("__consumer_offsets", "__transaction_state"),
-        partitions=[
-            MetadataResponsePartition(
-                error_code=_leader_error(partition, alive),
-                partition_index=number,
-                leader_id=partition.leader if partition.leader in alive else -1,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=[replica for replica in partition.replicas if replica not in alive],
-            )
-            for number, partition in enumerate(topic.partitions)
-        ],
+        partitions=[described(number, partition, alive) for number, partition in enumerate(topic.partitions)],
         topic_authorized_operations=operations,
     )
 
 
-def _leader_error(partition: PartitionImage, alive: set[int]) -> ErrorCode:
-    return ErrorCode.NONE if partition.leader in alive else ErrorCode.LEADER_NOT_AVAILABLE
+def _partition(number: int, partition: PartitionImage, alive: set[int]) -> MetadataResponsePartition:
+    led = partition.leader in alive
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=partition.leader if led else NO_LEADER,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[replica for replica in partition.replicas if replica not in alive],
+    )
+
+
+def _partition_v0(number: int, partition: PartitionImage, alive: set[int]) -> MetadataResponsePartition:
+    """Version 0 names only live replicas, and says by an error that some are missing."""
+    described = _partition(number, partition, alive)
+    if described.offline_replicas:
+        described.replica_nodes = [replica for replica in partition.replicas if replica in alive]
+        described.isr_nodes = [replica for replica in partition.isr if replica in alive]
+        described.error_code = described.error_code or ErrorCode.REPLICA_NOT_AVAILABLE
+    return described
+
+
+def _controller_id(node: Node, alive: Container[int]) -> int:
+    """A broker that takes what is for the controller: any does, the controller's own saves a hop."""
+    return node.node_id
 
 
 def _is_topic_name(name: str) -> bool:
@@ -242,7 +258,7 @@ def describe_cluster(node: Node, call: Call[DescribeClusterRequest]) -> Describe
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
         cluster_id=node.cluster_id,
-        controller_id=node.config.node_id,
+        controller_id=_controller_id(node, {broker.broker_id for broker, _ in node.live_brokers()}),
         brokers=[
             DescribeClusterBroker(
                 broker_id=broker.broker_id,
@@ -311,10 +327,9 @@ def describe_topic_partitions(
 
 
 def _described(number: int, partition: PartitionImage, alive: set[int]) -> DescribeTopicPartitionsResponsePartition:
-    return DescribeTopicPartitionsResponsePartition(
-        error_code=_leader_error(partition, alive),
+    return DescribeTopicPartitionsResponsePartition(  # without error where nobody leads, as Kafka
         partition_index=number,
-        leader_id=partition.leader if partition.leader in alive else -1,
+        leader_id=partition.leader if partition.leader in alive else NO_LEADER,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),

@@ -1,7 +1,7 @@
 """Transactions: producers to their coordinator, coordinators to partition leaders, and the tools that look at both.
 
 InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2, DescribeTransactions 0,
-ListTransactions 0–2; TxnOffsetCommit 0–5 is in `txn_offsets`.
+ListTransactions 0–2; TxnOffsetCommit 0–5 is in `txn_offsets`, DescribeProducers 0 in `producers`.
 
 Behaviour: requests are checked against the image here, decided by the shard of the transactional id (`coordinator/transactions.py`)
 and answered once that is committed. AddPartitionsToTxn adds all partitions or none: an unknown one makes the others
@@ -32,6 +32,7 @@ from barnabas.broker.coordinator.transaction_state import (
     TransactionState,
 )
 from barnabas.broker.handlers.held import PendingWaiter
+from barnabas.broker.handlers.producers import describe_producers, refuse_describe_producers
 from barnabas.broker.handlers.txn_offsets import refuse_txn_offset_commit, txn_offset_commit
 from barnabas.broker.patterns import compile_pattern
 from barnabas.broker.router import Call, Pending, handles
@@ -46,6 +47,7 @@ from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
+    DescribeProducersRequest,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     DescribeTransactionsTransactionState,
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
 __all__ = [
     "add_offsets_to_txn",
     "add_partitions_to_txn",
+    "describe_producers",
     "describe_transactions",
     "end_txn",
     "init_producer_id",
@@ -369,6 +372,8 @@ def refuse(call: Call[Any], error: BrokerError) -> Any:
         )
     if isinstance(request, ListTransactionsRequest):
         return ListTransactionsResponse(error_code=code)
+    if isinstance(request, DescribeProducersRequest):
+        return refuse_describe_producers(call, error)
     return refuse_txn_offset_commit(call, error)
 
 

@@ -1,4 +1,4 @@
-"""Decisions about configurations: IncrementalAlterConfigs for topics, single brokers and the default of all brokers.
+"""Decisions about configurations: AlterConfigs and IncrementalAlterConfigs for topics, single brokers and all brokers' default.
 
 Pure functions of a ClusterView and a request. Every resource is decided by itself, all of its changes or none. The words and
 codes of refusals are Kafka's, who answers INVALID_CONFIG for topics and INVALID_REQUEST for broker values out of bounds.
@@ -23,13 +23,16 @@ from barnabas.broker.topic_config import TOPIC_KEYS, topic_value, validate_topic
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
+    AlterConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 
-__all__ = ["ConfigOperation", "alter_configs"]
+__all__ = ["ConfigOperation", "alter_configs", "replace_configs"]
 
 MIN_ISR: Final = "min.insync.replicas"
 
@@ -67,6 +70,34 @@ def alter_configs(
             response.error_code, response.error_message = error.code, error.message
     answer = IncrementalAlterConfigsResponse(responses=responses)
     return MetadataDecision(answer, [] if request.validate_only else records)
+
+
+def replace_configs(view: ClusterView, request: AlterConfigsRequest) -> MetadataDecision[AlterConfigsResponse]:
+    """Decides an AlterConfigs request: each resource has what it names, and nothing else, afterwards."""
+    decision = alter_configs(
+        view,
+        IncrementalAlterConfigsRequest(
+            resources=[_replacement(view, resource) for resource in request.resources],
+            validate_only=request.validate_only,
+        ),
+    )
+    return MetadataDecision(AlterConfigsResponse(responses=decision.answer.responses), decision.records)
+
+
+def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> AlterConfigsResource:
+    named = {config.name for config in resource.configs}
+    changes = [
+        AlterableConfig(name=config.name, config_operation=ConfigOperation.SET, value=config.value)
+        for config in resource.configs
+    ]
+    changes += [
+        AlterableConfig(name=name, config_operation=ConfigOperation.DELETE)
+        for name in view.image.config(resource.resource_type, resource.resource_name)
+        if name not in named
+    ]
+    return AlterConfigsResource(
+        resource_type=resource.resource_type, resource_name=resource.resource_name, configs=changes
+    )
 
 
 def _alter(view: ClusterView, resource: AlterConfigsResource) -> list[MetadataRecord]:

@@ -32,6 +32,7 @@ from barnabas.broker.quorum.voters import NotTheSoleVoter
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
 from barnabas.protocol.messages.admin import (
+    AlterConfigsRequest,
     CreatableTopic,
     CreatableTopicConfig,
     CreatePartitionsRequest,
@@ -176,6 +177,10 @@ class Controller:
     ) -> None:
         """Changes settings of topics, of this broker, or of all brokers."""
         self.submit(lambda view: configs.alter_configs(view, request), done)
+
+    def request(self, request: AlterConfigsRequest, done: Done, *, timeout_ms: int = 0) -> None:
+        """Whatever a controller is asked: `done` gets the response once its changes are in `node.image`."""
+        self.submit(lambda view: configs.replace_configs(view, request), done)
 
     def allocate_producer_ids(self, done: Callable[[int | BrokerError], None]) -> None:
         """Takes a block of producer ids for this broker; `done` gets the first of PRODUCER_ID_BLOCK_SIZE ids (KIP-730)."""

@@ -89,6 +89,10 @@ class SimDisk:
         self._before_change = before_change
         self._busy_until_s = 0.0
 
+    @property
+    def root(self) -> str:
+        return self._memory.root
+
     def cut(self) -> None:
         """The process is dead: no call has an effect from now on."""
         self._alive = False
@@ -161,6 +165,10 @@ class SimDisk:
     def sync_now(self, files: Sequence[File]) -> None:
         self.change(f"sync_now {' '.join(file.path for file in files)}")
         self._memory.sync_now([file.inner if isinstance(file, SimFile) else file for file in files])
+
+    def total_bytes(self) -> int:
+        self.check_alive()
+        return self._memory.total_bytes()
 
     def available_bytes(self) -> int:
         self.check_alive()

@@ -61,7 +61,7 @@ class Machine:
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
-        self.disk = MemoryDisk()
+        self.disk = MemoryDisk(f"/{name}")
         self.clock = SimClock(world.loop)
         self.host = world.network.host(name)
         self.process: Process | None = None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from barnabas.broker.metadata.image import MetadataDelta, PartitionImage, TopicImage
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import (
@@ -147,3 +150,70 @@ async def test_described_topics_that_are_not_there(peer: Peer) -> None:
         "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
+
+
+def several_brokers(node: Node) -> None:
+    """Publishes an image with brokers 2 (alive), 3 (fenced), and topics whose replicas they hold."""
+    own = node.image.brokers[1]
+    second = own._replace(broker_id=2)
+    third = own._replace(broker_id=3, fenced=True)
+    directories = (node.directory_id,)
+    led = PartitionImage(2, 5, 6, (3, 2), (2, 3), directories * 2, eligible_leader_replicas=(3,))
+    lost = PartitionImage(-1, 1, 1, (3,), (), directories, (3,), (3,))
+    topics = {
+        name: TopicImage(name, bytes([at] * 16), (each,))
+        for at, (name, each) in enumerate({"led": led, "lost": lost}.items(), 7)
+    }
+    image = dataclasses.replace(
+        node.image,
+        brokers={1: own, 2: second, 3: third},
+        topics_by_name=topics,
+        topics_by_id={topic.topic_id: topic for topic in topics.values()},
+    )
+    changed = {topic.topic_id: {0: None} for topic in topics.values()}
+    node.on_image(image, MetadataDelta(created=dict.fromkeys(changed), partitions=changed, brokers={2: None, 3: None}))
+
+
+@pytest.mark.parametrize("version", [1, 5, 13])
+async def test_fenced_brokers_are_offline(peer: Peer, node: Node, version: int) -> None:
+    several_brokers(node)
+    answer = await peer.call(
+        MetadataRequest(topics=[MetadataRequestTopic(name="led"), MetadataRequestTopic(name="lost")]), version
+    )
+    assert [broker.node_id for broker in answer.brokers] == [1, 2]
+    (led,), (lost,) = (topic.partitions for topic in answer.topics)
+    assert (led.error_code, led.leader_id, led.replica_nodes, led.isr_nodes) == (0, 2, [3, 2], [2, 3])
+    assert (lost.error_code, lost.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    if version >= 5:
+        assert led.offline_replicas == lost.offline_replicas == [3]
+
+
+async def test_version_0_names_only_live_replicas(peer: Peer, node: Node) -> None:
+    several_brokers(node)
+    answer = await peer.call(
+        MetadataRequest(topics=[MetadataRequestTopic(name="led"), MetadataRequestTopic(name="lost")]), 0
+    )
+    (led,), (lost,) = (topic.partitions for topic in answer.topics)
+    assert (led.error_code, led.leader_id) == (ErrorCode.REPLICA_NOT_AVAILABLE, 2)
+    assert (led.replica_nodes, led.isr_nodes) == ([2], [2])
+    assert (lost.error_code, lost.replica_nodes) == (ErrorCode.LEADER_NOT_AVAILABLE, [])
+
+
+async def test_described_partitions_of_several_brokers(peer: Peer, node: Node) -> None:
+    several_brokers(node)
+    answer = await peer.call(
+        DescribeTopicPartitionsRequest(topics=[TopicRequest(name="led"), TopicRequest(name="lost")]), 0
+    )
+    (led,), (lost,) = (topic.partitions for topic in answer.topics)
+    assert (led.leader_id, led.eligible_leader_replicas, led.last_known_elr, led.offline_replicas) == (2, [3], [], [3])
+    assert (lost.error_code, lost.leader_id) == (0, -1), "as Kafka: the leader says it all"
+    assert (lost.eligible_leader_replicas, lost.last_known_elr) == ([3], [3])
+
+
+async def test_fenced_brokers_where_they_are_asked_for(peer: Peer, node: Node) -> None:
+    several_brokers(node)
+    answer = await peer.call(DescribeClusterRequest(), 2)
+    assert [(broker.broker_id, broker.is_fenced) for broker in answer.brokers] == [(1, False), (2, False)]
+    answer = await peer.call(DescribeClusterRequest(include_fenced_brokers=True), 2)
+    assert [(broker.broker_id, broker.is_fenced) for broker in answer.brokers] == [(1, False), (2, False), (3, True)]
+    assert answer.controller_id in (1, 2)

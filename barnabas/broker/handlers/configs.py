@@ -1,0 +1,198 @@
+"""Configurations: DescribeConfigs 1 to 4, AlterConfigs 0 to 2, IncrementalAlterConfigs 0 to 1; of the family `admin`.
+
+Behaviour: DescribeConfigs lists every key with its source, its synonyms and a line of meaning. Changes go to the controller and
+are answered once this node's own image has them; they hold the later requests of their connection until then. A resource that
+is one broker is that broker's to change and to describe: clients send it there, and another refuses it by name. Answers stand
+in the order of the request. AlterConfigs replaces all settings of a resource, IncrementalAlterConfigs changes single ones.
+
+Version notes: DescribeConfigs v3 returns types and documentation.
+
+Deviations: resources other than topics and brokers (loggers, client metrics, groups) are refused with INVALID_REQUEST; so is
+an unknown operation of IncrementalAlterConfigs, where Kafka answers UNKNOWN_SERVER_ERROR, and a resource that stands twice in
+AlterConfigs, where Kafka 4.3.1 never answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
+from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from barnabas.broker.metadata.topic_names import validate_topic_name
+from barnabas.broker.router import Call, Pending, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.admin import (
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = [
+    "describe_configs",
+    "incremental_alter_configs",
+    "refuse_alter_configs",
+    "refuse_describe_configs",
+    "replace_configs",
+]
+
+Resource = AlterConfigsResource | AlterConfigsRequestResource
+R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
+
+
+@handles(IncrementalAlterConfigsRequest)
+def incremental_alter_configs(node: Node, call: Call[IncrementalAlterConfigsRequest]) -> Pending:
+    """Changes single settings of topics, of this broker, or of all brokers."""
+    mine, refused = _split(node, call.request.resources)
+    request = IncrementalAlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
+    return _changed(call, refused, lambda done: node.controller.alter_configs(request, done))
+
+
+@handles(AlterConfigsRequest)
+def replace_configs(node: Node, call: Call[AlterConfigsRequest]) -> Pending:
+    """Replaces all settings of topics, of this broker, or of all brokers."""
+    mine, refused = _split(node, call.request.resources)
+    request = AlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
+    return _changed(call, refused, lambda done: node.controller.request(request, done))
+
+
+def _split(node: Node, resources: list[R]) -> tuple[list[R], list[AlterConfigsResourceResponse]]:
+    """What the controller shall decide, and the refusals of what is another broker's."""
+    mine: list[R] = []
+    refused: list[AlterConfigsResourceResponse] = []
+    for resource in resources:
+        try:
+            if resource.resource_type == BROKER_RESOURCE:
+                _check_broker_name(node, resource.resource_name, "Node id", "expected {}")
+            mine.append(resource)
+        except BrokerError as error:
+            refused.append(_resource_response(resource, error))
+    return mine, refused
+
+
+def _changed(
+    call: Call[Any], refused: list[AlterConfigsResourceResponse], ask: Callable[[Callable[[Any], None]], None]
+) -> Pending:
+    pending = Pending(blocks=True)
+    places = {
+        (each.resource_type, each.resource_name): at for at, each in reversed([*enumerate(call.request.resources)])
+    }
+
+    def done(answer: Any) -> None:
+        if isinstance(answer, BrokerError):
+            pending.resolve(refuse_alter_configs(call, answer))
+            return
+        answer.responses.extend(refused)
+        answer.responses.sort(key=lambda each: places.get((each.resource_type, each.resource_name), len(places)))
+        pending.resolve(answer)
+
+    ask(done)
+    return pending
+
+
+def _check_broker_name(node: Node, name: str, what: str, expected: str) -> None:
+    """A request about one broker must come to that broker; "" means all."""
+    if not name:
+        return
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}") from None
+    if broker_id != node.node_id:
+        wanted = expected.format(node.node_id)
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {wanted}, but received {name}")
+
+
+def _resource_response(resource: Resource, error: BrokerError) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+@handles(DescribeConfigsRequest)
+def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+    """Lists configurations with sources, synonyms and meaning."""
+    return DescribeConfigsResponse(results=[_described(node, call.request, each) for each in call.request.resources])
+
+
+def _described(node: Node, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        entries = _entries(node, resource)
+    except BrokerError as error:
+        result.error_code, result.error_message = error.code, error.message
+        return result
+    keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+    result.configs = [_config(entry, request) for entry in entries if keys is None or entry.name in keys]
+    return result
+
+
+def _entries(node: Node, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC_RESOURCE:
+        validate_topic_name(name)
+        if node.image.topic(name) is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # without words, as Kafka
+        return topic_entries(node.config, node.image.topic_config(name))
+    if resource.resource_type == BROKER_RESOURCE:
+        _check_broker_name(node, name, "Broker id", "expected {} or empty string")
+        return broker_entries(node.config) if name else cluster_entries(node.image.cluster_config)
+    raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = []
+    if request.include_synonyms:
+        synonyms = [
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
+        ]
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=synonyms,
+        config_type=entry.type,
+        documentation=entry.doc if request.include_documentation else None,
+    )
+
+
+def refuse_describe_configs(call: Call[DescribeConfigsRequest], error: BrokerError) -> DescribeConfigsResponse:
+    """One error for every resource that was asked for."""
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in call.request.resources
+        ]
+    )
+
+
+def refuse_alter_configs(call: Call[Any], error: BrokerError) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
+    """One error for every resource of a change."""
+    responses = [_resource_response(resource, error) for resource in call.request.resources]
+    if isinstance(call.request, AlterConfigsRequest):
+        return AlterConfigsResponse(responses=responses)
+    return IncrementalAlterConfigsResponse(responses=responses)

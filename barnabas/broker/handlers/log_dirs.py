@@ -1,0 +1,60 @@
+"""DescribeLogDirs, versions 1 to 5, of the family `admin`: the data directories of this broker and what lies in them.
+
+Behaviour: every configured directory is listed, with the replicas that were asked for and the size of its volume. One that
+failed is listed with KAFKA_STORAGE_ERROR and nothing else. Partitions that are not here are left out without a word.
+
+Version notes: v3 top-level error, never used here; v4 sizes of the volume; v5 cordoned directories (there are none here).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.router import Call, handles
+from barnabas.errors import BrokerError
+from barnabas.protocol.messages.admin import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["describe_log_dirs", "refuse_describe_log_dirs"]
+
+
+@handles(DescribeLogDirsRequest)
+def describe_log_dirs(node: Node, call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
+    """Sizes of replicas and volumes, directory by directory (KIP-113, KIP-827)."""
+    asked = None
+    if call.request.topics is not None:
+        asked = {(topic.topic, number) for topic in call.request.topics for number in topic.partitions}
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for replica in node.replicas.all():
+        if replica.failed or (asked is not None and (replica.topic, replica.partition) not in asked):
+            continue
+        topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))
+        topic.partitions.append(
+            DescribeLogDirsPartition(
+                partition_index=replica.partition,
+                partition_size=replica.log.size_bytes,
+                offset_lag=max(replica.high_watermark - replica.log.log_end_offset, 0),
+            )
+        )
+    result = DescribeLogDirsResult(
+        log_dir=node.disk.root,
+        topics=list(topics.values()),
+        total_bytes=node.disk.total_bytes(),
+        usable_bytes=node.disk.available_bytes(),
+    )
+    return DescribeLogDirsResponse(results=[result])
+
+
+def refuse_describe_log_dirs(call: Call[DescribeLogDirsRequest], error: BrokerError) -> DescribeLogDirsResponse:
+    """The error of the whole request; below v3 there is room for it only in a directory."""
+    if call.version >= 3:
+        return DescribeLogDirsResponse(error_code=error.code)
+    return DescribeLogDirsResponse(results=[DescribeLogDirsResult(error_code=error.code)])

@@ -1,0 +1,81 @@
+"""DescribeProducers, version 0, of the family `transactions`: the producers that a partition's leader knows (KIP-664).
+
+Behaviour: one entry a producer id that wrote here and is not forgotten, with its last sequence, the coordinator epoch of its last
+marker and the first offset of its open transaction. Administrators find hanging transactions so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.metadata.topic_names import validate_topic_name
+from barnabas.broker.router import Call, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.transactions import (
+    DescribeProducersPartitionResult,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResult,
+    ProducerState,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["describe_producers", "refuse_describe_producers"]
+
+
+@handles(DescribeProducersRequest)
+def describe_producers(node: Node, call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
+    """Active producers of partitions led here."""
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersTopicResult(
+                name=topic.name, partitions=[_partition(node, topic.name, number) for number in topic.partition_indexes]
+            )
+            for topic in call.request.topics
+        ]
+    )
+
+
+def _partition(node: Node, topic: str, number: int) -> DescribeProducersPartitionResult:
+    result = DescribeProducersPartitionResult(partition_index=number)
+    try:
+        validate_topic_name(topic)
+        if node.image.topic(topic) is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        replica = node.replicas.leader(topic, number)
+    except BrokerError as error:
+        result.error_code = error.code
+        result.error_message = error.message
+        return result
+    result.active_producers = [
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=entry.epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=entry.transaction_first_offset,
+        )
+        for producer_id, entry in replica.log.producers.entries.items()
+    ]
+    return result
+
+
+def refuse_describe_producers(call: Call[DescribeProducersRequest], error: BrokerError) -> DescribeProducersResponse:
+    """One error for every partition that was asked for."""
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersTopicResult(
+                name=topic.name,
+                partitions=[
+                    DescribeProducersPartitionResult(
+                        partition_index=number, error_code=error.code, error_message=error.message
+                    )
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in call.request.topics
+        ]
+    )
