@@ -61,6 +61,10 @@ class LogFiles:
         file.close()
         self._note(path)
 
+    def changed(self, path: str) -> None:
+        """A file was changed otherwise, and is to be synced."""
+        self._note(path)
+
     def _note(self, path: str) -> None:
         self._changes += 1
         self._unsynced[path] = self._changes

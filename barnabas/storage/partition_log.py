@@ -78,6 +78,7 @@ class PartitionLog:
         log_end_offset: the next offset to be written.
         recovery_point: everything below it is durable.
         size_bytes: of all its .log files.
+        cuts: how often its end was taken back: a sync that began before a cut says nothing of what was appended after it.
     """
 
     __slots__ = (
@@ -89,6 +90,7 @@ class PartitionLog:
         "_stored_epochs",
         "_tail",
         "config",
+        "cuts",
         "directory",
         "epochs",
         "log_end_offset",
@@ -109,6 +111,7 @@ class PartitionLog:
         self.log_end_offset = 0
         self.recovery_point = 0
         self.size_bytes = 0
+        self.cuts = 0
         self.truncated_bytes = 0  # cut off by the recovery that opened it
         self.epochs = EpochCache()
         self.producers = ProducerState()
@@ -487,6 +490,8 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Cuts the log so that it ends at `offset`, or where the batch that holds it begins."""
         if offset >= self.log_end_offset:
+            # An epoch that this replica began as leader and never wrote in is not the new leader's.
+            self.epochs.truncate_from_end(offset)
             return
         if offset <= self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
@@ -494,6 +499,7 @@ class PartitionLog:
         while self._segments.active.base_offset >= offset:
             recovery.remove_segment(self._disk, self.directory, self._segments.take_active())
         self.log_end_offset = self._segments.active.truncate_to(offset)
+        self._files.changed(self._segments.active.log_path)
         self._after_cut(self.log_end_offset)
         recovery.rebuild_producers(
             self._disk,
@@ -518,6 +524,7 @@ class PartitionLog:
 
     def _after_cut(self, end_offset: int) -> None:
         self._prepared = False
+        self.cuts += 1
         self.recovery_point = min(self.recovery_point, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.size_bytes = self._segments.size_bytes
@@ -537,7 +544,7 @@ class PartitionLog:
         Sync them, then call `mark_synced` with the log end offset of now. A second call before that is fine.
         """
         if self.log_end_offset == 0:
-            return []  # a folder that never held a record is made again where it is lost
+            return []  # a folder that holds no record is made again where it is lost
         files = self._files.mark(self.log_end_offset)
         if self.recovery_point < self.log_end_offset or files:
             files.append(self._segments.active.file)

@@ -1,22 +1,26 @@
 """Replica: one partition's log with what makes it a replica: leadership, high watermark, and who waits for it.
 
-Driven by: appends and reads of handlers and coordinators, leadership from the metadata image, `on_synced` from the flusher.
-Emits: appended offsets, slices of the log, the callbacks of `when_committed`, and `on_progress` to its watchers.
+Driven by: appends and reads of handlers and coordinators, fetches of followers, answers of the leader it follows, leadership from
+the metadata image, `on_synced` from the flusher. Emits: appended offsets, slices of the log, the callbacks of `when_committed` and
+`when_durable`, proposals of another ISR, and `on_progress` to its watchers.
 
-What is acknowledged hangs on the high watermark and never on the append. A sole replica's high watermark is its log end
-offset at once, unless the topic asks for a flush (`flush.messages`): then it moves up when the disk has synced.
+What is acknowledged hangs on the high watermark and never on the append: it is what every in-sync replica holds. This node's
+own part counts at once, unless the topic asks for a flush (`flush.messages`): then when the disk has synced. While fewer
+replicas are in sync than `min.insync.replicas`, nothing is committed, whatever acks was (KIP-966).
 
-Invariants: log_start ≤ last_stable_offset ≤ high_watermark ≤ log_end; the high watermark never goes back while leading;
-callbacks of `when_committed` run in the order of their offsets.
-Follows KIP-101 and KIP-279 (leader epochs), KIP-98 (last stable offset), KIP-392's fetch bounds.
+Invariants: log_start ≤ last_stable_offset ≤ high_watermark ≤ log_end; the high watermark never goes back, unless a
+follower must cut its log below it (after an unclean election); callbacks of `when_committed` run in the order of their offsets.
+Follows KIP-101, KIP-279 and KIP-595 (leader epochs, divergence), KIP-98 (last stable offset), KIP-207 (a new leader's end).
 """
 
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.ports import Buffer, Clock
 from barnabas.storage.log_config import Origin
@@ -24,7 +28,10 @@ from barnabas.storage.partition_log import AbortedTransaction, AppendInfo, LogSl
 
 __all__ = ["Replica", "Watcher"]
 
+log = logging.getLogger(__name__)
+
 NO_LEADER = -1
+BASE_OFFSET_SIZE = 8  # at the beginning of a batch
 
 
 class Watcher(Protocol):
@@ -40,25 +47,33 @@ class Replica:
 
     Args:
         request_sync: asks for a sync of this replica's log; answered by `on_synced` with the offset that is durable.
+        propose: takes a proposal to the controller; answered by `on_isr_answer`.
+        in_sync: the ISR with what decides about it; a sole replica needs none.
+
+    Attributes:
+        epoch_start_offset: where this leader's epoch begins; a follower does not know it.
     """
 
     __slots__ = (
+        "_cut_unsynced",
+        "_durable_waiting",
+        "_propose",
         "_request_sync",
         "_sequence",
         "_sync_requested",
         "_synced_offset",
         "_waiting",
         "clock",
+        "epoch_start_offset",
         "failed",
         "high_watermark",
-        "isr",
+        "in_sync",
         "leader_epoch",
         "leader_id",
         "log",
         "min_insync_replicas",
         "node_id",
         "partition",
-        "partition_epoch",
         "topic",
         "topic_id",
         "watchers",
@@ -74,6 +89,8 @@ class Replica:
         node_id: int,
         clock: Clock,
         request_sync: Callable[[Replica], None],
+        propose: Callable[[Replica, IsrProposal], None] = lambda *_: None,
+        in_sync: InSyncReplicas | None = None,
         high_watermark: int = 0,
     ) -> None:
         self.topic = topic
@@ -84,14 +101,17 @@ class Replica:
         self.clock = clock
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
-        self.partition_epoch = -1
-        self.isr: tuple[int, ...] = ()
+        self.epoch_start_offset = 0
+        self.in_sync = InSyncReplicas(node_id) if in_sync is None else in_sync
         self.min_insync_replicas = 1  # how many must be in sync for acks=all, from the metadata image
         self.failed = False  # the disk failed under it: offline until the next start
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.watchers: dict[Watcher, None] = {}
         self._request_sync = request_sync
+        self._propose = propose
+        self._durable_waiting: list[Callable[[], None]] = []
         self._sync_requested = False
+        self._cut_unsynced = False
         self._synced_offset = log.recovery_point  # exclusive: everything below is durable
         self._waiting: list[
             tuple[int, int, Callable[[BrokerError | None], None]]
@@ -108,8 +128,22 @@ class Replica:
         """Whether this node leads the partition."""
         return self.leader_id == self.node_id
 
-    def lead(self, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> bool:
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The in-sync replicas as the controller has them."""
+        return self.in_sync.committed
+
+    @property
+    def partition_epoch(self) -> int:
+        """Version of the partition's state: every change of leader, ISR or replicas raises it."""
+        return self.in_sync.partition_epoch
+
+    def lead(
+        self, leader_epoch: int, isr: Sequence[int], partition_epoch: int, *, replicas: Sequence[int] = ()
+    ) -> bool:
         """Takes or keeps the leadership. Returns whether the leader epoch is new, so that coordinators must load.
+
+        A state older than what the controller has answered since (`on_isr_answer`) changes nothing.
 
         Raises:
             InvariantViolated: the epoch went back.
@@ -117,14 +151,23 @@ class Replica:
         if leader_epoch < self.leader_epoch:
             raise InvariantViolated(f"leader epoch of {self!r} went back to {leader_epoch}")
         elected = leader_epoch > self.leader_epoch or not self.is_leader
+        in_sync = self.in_sync
+        if partition_epoch < in_sync.partition_epoch and not elected:
+            return False
         self.leader_id = self.node_id
-        self.partition_epoch = partition_epoch
-        self.isr = tuple(isr)
+        if elected or partition_epoch > in_sync.partition_epoch or tuple(isr) != in_sync.committed:
+            in_sync.on_metadata(isr, partition_epoch)
+        now_ms = self.clock.monotonic_ms()
         if elected:
             self.leader_epoch = leader_epoch
+            self.epoch_start_offset = self.log.log_end_offset
             # KIP-101: the epoch begins where the log ends now.
             self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
+            in_sync.lead(replicas, now_ms)
+        else:
+            in_sync.assign(replicas, now_ms)
         self._advance()
+        self.consider_isr()
         return elected
 
     def follow(self, leader_id: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> bool:
@@ -132,9 +175,9 @@ class Replica:
         resigned = self.is_leader
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
-        self.partition_epoch = partition_epoch
-        self.isr = tuple(isr)
+        self.in_sync.on_metadata(isr, partition_epoch)
         if resigned:
+            self.in_sync.resign()
             self._refuse_waiting(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             self._progressed()
         return resigned
@@ -144,7 +187,14 @@ class Replica:
         self.failed = True
         self.leader_id = NO_LEADER
         self._refuse_waiting(BrokerError(code))
+        self._release_durable()
         self._progressed()
+
+    def require(self, min_insync_replicas: int) -> None:
+        """How many replicas must be in sync, as the metadata has it."""
+        if min_insync_replicas != self.min_insync_replicas:
+            self.min_insync_replicas = min_insync_replicas
+            self._advance()
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Compares the epoch a client believes in (-1: none) with ours, and that this node leads (KIP-320).
@@ -223,9 +273,185 @@ class Replica:
 
     def on_synced(self, next_offset: int) -> None:
         """Everything below `next_offset` is durable."""
-        self._sync_requested = False
+        self._sync_requested = self._cut_unsynced = False
         self._synced_offset = max(self._synced_offset, next_offset)
         self._advance()
+        if self._durable_waiting and not self._owes_sync():
+            self._release_durable()
+
+    # -- leading: followers and the ISR
+
+    def on_follower_fetch(self, broker_id: int, broker_epoch: int, offset: int, log_start_offset: int) -> None:
+        """A follower holds everything below `offset`, which must be within this log and of the same history.
+
+        Raises:
+            BrokerError: NOT_LEADER_OR_FOLLOWER: it holds no replica, or this is a former life of its broker (KIP-903).
+        """
+        follower = self.in_sync.followers.get(broker_id)
+        if follower is None or 0 <= broker_epoch < follower.broker_epoch:
+            raise BrokerError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {broker_id} of epoch {broker_epoch} holds no replica of {self.topic}-{self.partition}",
+            )
+        moved = offset != follower.log_end_offset
+        follower.on_fetch(offset, log_start_offset, broker_epoch, self.clock.monotonic_ms(), self.log.log_end_offset)
+        if moved:
+            self._advance()
+        if broker_id not in self.in_sync.committed:
+            self.consider_isr()
+
+    def consider_isr(self) -> None:
+        """Asks for an ISR with who has come up: called too when a broker that was fenced serves again."""
+        if self.leader_id == self.node_id and len(self.in_sync.committed) <= len(self.in_sync.followers):
+            joins_at = max(self.high_watermark, self.epoch_start_offset)
+            proposal = self.in_sync.expansion(joins_at, self.leader_epoch, self.clock.monotonic_ms())
+            if proposal is not None:
+                self._propose(self, proposal)
+
+    def shrink_isr(self) -> None:
+        """Asks for an ISR without who has been behind for replica.lag.time.max.ms; to be called every half of that."""
+        if self.leader_id == self.node_id and self.in_sync.followers:
+            proposal = self.in_sync.shrinkage(self.log.log_end_offset, self.leader_epoch, self.clock.monotonic_ms())
+            if proposal is not None:
+                self._propose(self, proposal)
+            else:
+                self.consider_isr()
+
+    def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer | BrokerError) -> None:
+        """What the controller said of a proposal, or that it could not be asked (then it is asked again)."""
+        if self.in_sync.on_answer(proposal, answer, self.clock.monotonic_ms()):
+            self._propose(self, proposal)
+        elif self.leader_id == self.node_id:
+            self._advance()
+            self.consider_isr()
+
+    @property
+    def low_watermark(self) -> int:
+        """The highest log start offset up to which every in-sync replica has deleted its records; -1 where one has not told."""
+        starts = [one.log_start_offset for one in self.in_sync.followers.values() if one.broker_id in self.isr]
+        return min([self.log.log_start_offset, *starts])
+
+    def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where this log and one that ends at `offset` with that epoch part: (epoch, end offset) of ours; None where they don't.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE: this log knows nothing of such an epoch.
+        """
+        epoch, end_offset = self.log.epochs.end_offset_for_epoch(last_fetched_epoch, self.log.log_end_offset)
+        if end_offset < 0:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch >= last_fetched_epoch and end_offset >= offset:
+            return None
+        return epoch, end_offset
+
+    # -- following
+
+    @property
+    def last_fetched_epoch(self) -> int:
+        """The epoch of the log's end, by which the leader finds out where the two logs part; -1 where it is empty."""
+        return self.log.epochs.latest_epoch
+
+    def on_fetched(
+        self, leader_epoch: int, offset: int, records: Buffer, high_watermark: int, log_start_offset: int
+    ) -> bool:
+        """The leader of `leader_epoch` answered a fetch of `offset`. Returns whether the answer was still wanted.
+
+        Raises:
+            BrokerError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets that do not go on from the log's end; the log
+                is unchanged. KAFKA_STORAGE_ERROR: the disk failed.
+        """
+        partition_log = self.log
+        if not self._follows(leader_epoch) or offset != partition_log.log_end_offset:
+            return False
+        try:
+            if records:
+                base_offset = int.from_bytes(records[:BASE_OFFSET_SIZE], "big")
+                if base_offset < offset and offset == partition_log.log_start_offset:
+                    # The leader's log start lies within a batch (DeleteRecords): an empty log takes the whole of it.
+                    partition_log.truncate_fully_and_start_at(base_offset)
+                partition_log.append_as_follower(records, now_ms=self.clock.now_ms())
+            self.high_watermark = max(self.high_watermark, min(high_watermark, partition_log.log_end_offset))
+            if partition_log.log_start_offset < log_start_offset <= self.high_watermark:
+                partition_log.delete_records_before(log_start_offset)
+        except OSError as error:
+            raise self._broken(error) from error
+        if records:
+            self._ask_for_sync()
+        return True
+
+    def on_diverged(self, leader_epoch: int, epoch: int, end_offset: int) -> bool:
+        """The leader's log and this one part at `end_offset` of `epoch` at the latest. Cuts; returns whether it was still wanted.
+
+        Where this log does not know `epoch`, the next fetch asks again, from an older epoch (KIP-279).
+        """
+        if not self._follows(leader_epoch):
+            return False
+        _, own_end_offset = self.log.epochs.end_offset_for_epoch(epoch, self.log.log_end_offset)
+        target = end_offset if own_end_offset < 0 else min(own_end_offset, end_offset)
+        self._cut(max(min(target, self.log.log_end_offset), self.log.log_start_offset))
+        return True
+
+    def on_out_of_range(self, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> bool:
+        """The leader has nothing at this log's end; it holds [log_start_offset, log_end_offset). Returns whether it was still wanted."""
+        if not self._follows(leader_epoch):
+            return False
+        if self.log.log_start_offset <= log_end_offset < self.log.log_end_offset:
+            self._cut(log_end_offset)
+        else:
+            log.warning(
+                "%r: the log ends at %d, the leader's begins at %d: begins anew there",
+                self,
+                self.log.log_end_offset,
+                log_start_offset,
+            )
+            try:
+                self.log.truncate_fully_and_start_at(log_start_offset)
+            except OSError as error:
+                raise self._broken(error) from error
+            self.high_watermark = log_start_offset
+            self._after_cut()
+        return True
+
+    def when_durable(self, done: Callable[[], None]) -> None:
+        """Calls `done` once what was appended may be acknowledged to the leader: at once, or after the flush that the topic asks for."""
+        if self._owes_sync() and not self.failed:
+            self._durable_waiting.append(done)
+        else:
+            done()
+
+    def _follows(self, leader_epoch: int) -> bool:
+        return leader_epoch == self.leader_epoch and self.leader_id != self.node_id and not self.failed
+
+    def _cut(self, offset: int) -> None:
+        if offset < self.high_watermark:
+            log.warning("%r: is cut to %d, below its high watermark %d", self, offset, self.high_watermark)
+        cuts = self.log.cuts
+        try:
+            self.log.truncate_to(offset)
+        except OSError as error:
+            raise self._broken(error) from error
+        if self.log.cuts != cuts:
+            self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+            self._after_cut()
+
+    def _after_cut(self) -> None:
+        # What is appended next must not come to lie among bytes that a power loss brings back.
+        self._synced_offset = min(self._synced_offset, self.log.log_end_offset)
+        self._cut_unsynced = True
+        self._ask_for_sync()
+
+    def _owes_sync(self) -> bool:
+        return self._cut_unsynced or self.log.log_end_offset - self._synced_offset >= self.log.config.flush_messages
+
+    def _ask_for_sync(self) -> None:
+        if not self._sync_requested and self._owes_sync():
+            self._sync_requested = True
+            self._request_sync(self)
+
+    def _release_durable(self) -> None:
+        waiting, self._durable_waiting = self._durable_waiting, []
+        for done in waiting:
+            done()
 
     # -- reading
 
@@ -234,13 +460,27 @@ class Replica:
         """First offset a read_committed consumer must not see yet, ≤ high_watermark (KIP-98)."""
         return self.log.last_stable_offset(self.high_watermark)
 
-    def read(self, offset: int, max_bytes: int, *, committed: bool = False, at_least_one: bool = True) -> LogSlice:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        committed: bool = False,
+        replicates: bool = False,
+        at_least_one: bool = True,
+    ) -> LogSlice:
         """Whole batches from `offset` up to the high watermark, or with `committed` up to the last stable offset.
+
+        Args:
+            replicates: a follower reads: up to the log's end.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR.
         """
-        end_offset = self.log.last_stable_offset(self.high_watermark) if committed else self.high_watermark
+        if replicates:
+            end_offset = self.log.log_end_offset
+        else:
+            end_offset = self.log.last_stable_offset(self.high_watermark) if committed else self.high_watermark
         try:
             return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
         except OSError as error:
@@ -280,18 +520,21 @@ class Replica:
 
     def _advance(self) -> None:
         """Moves the high watermark to where it may go, releases who waited for it."""
-        end = self.log.log_end_offset
-        flush_messages = self.log.config.flush_messages
-        if end - self._synced_offset >= flush_messages:
-            if not self._sync_requested:
-                self._sync_requested = True
-                self._request_sync(self)
+        end = log_end = self.log.log_end_offset
+        if end - self._synced_offset >= self.log.config.flush_messages:
+            self._ask_for_sync()
             end = self._synced_offset
-        if end > self.high_watermark and self.leader_id == self.node_id:
-            self.high_watermark = end
-            waiting = self._waiting
-            while waiting and waiting[0][0] <= end:
-                heapq.heappop(waiting)[2](None)
+        if self.leader_id == self.node_id and end > self.high_watermark:
+            in_sync = self.in_sync
+            if len(in_sync.committed) < self.min_insync_replicas:
+                end = self.high_watermark  # KIP-966
+            elif in_sync.followers:
+                end = in_sync.committed_end_offset(end, log_end, self.clock.monotonic_ms())
+            if end > self.high_watermark:
+                self.high_watermark = end
+                waiting = self._waiting
+                while waiting and waiting[0][0] <= end:
+                    heapq.heappop(waiting)[2](None)
         self._progressed()
 
     def _progressed(self) -> None:

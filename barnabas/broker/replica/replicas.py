@@ -221,7 +221,7 @@ class Replicas:
         try:
             while self._unsynced:
                 asked, self._unsynced = list(self._unsynced), {}
-                ends = [replica.log.log_end_offset for replica in asked]
+                ends = [(replica.log.log_end_offset, replica.log.cuts) for replica in asked]
                 files = [file for replica in asked for file in replica.log.unsynced_files()]
                 try:
                     await self._node.disk.sync(files)
@@ -231,10 +231,14 @@ class Replicas:
                         replica.fail()
                     self._node.fatal(error)
                     continue
-                for replica, end in zip(asked, ends, strict=True):
-                    if not replica.failed:
-                        replica.log.mark_synced(end)
-                        replica.on_synced(end)
+                for replica, (end, cuts) in zip(asked, ends, strict=True):
+                    if replica.failed:
+                        continue
+                    if replica.log.cuts != cuts:  # what lies below `end` now is not what was synced
+                        self._unsynced[replica] = None
+                        continue
+                    replica.log.mark_synced(end)
+                    replica.on_synced(end)
         finally:
             self._syncing = False
 
@@ -247,6 +251,7 @@ class Replicas:
             one
             for one in self.all()
             if one.log.log_end_offset - one.log.recovery_point >= one.log.config.flush_messages
+            or one.log.truncated_bytes  # what was cut off must not come back among what is appended next
         ]
         if waiting:
             self._node.disk.sync_now([file for one in waiting for file in one.log.unsynced_files()])
@@ -278,7 +283,7 @@ class Replicas:
                     replica = self._open(topic, number, config)
                     if replica is None:
                         continue
-                replica.min_insync_replicas = enough
+                replica.require(enough)
                 if partition.leader == node_id:
                     if replica.lead(partition.leader_epoch, partition.isr, partition.partition_epoch):
                         elections.append(Election(topic.name, number, partition.leader_epoch, True))
@@ -358,7 +363,7 @@ class Replicas:
             enough = image.min_insync_replicas(name)
             for replica in self._by_topic.get(name, {}).values():
                 replica.log.reconfigure(config)
-                replica.min_insync_replicas = enough
+                replica.require(enough)
 
 
 def _remover(node: Node, folder: str) -> Callable[[], None]:

@@ -218,3 +218,130 @@ def test_a_duplicate_moves_nothing() -> None:
     again = bench.replica.append(bytearray(batch))
     assert (again.duplicate, again.base_offset) == (True, first.base_offset)
     assert not watch.seen
+
+
+# -- several replicas
+
+
+class Cluster(Bench):
+    """Node 1 leads in epoch 0, with 2 and 3 as followers."""
+
+    def __init__(self, isr: tuple[int, ...] = (1, 2, 3), min_insync: int = 1, **config: int) -> None:
+        super().__init__(leads=False, **config)
+        self.replica.require(min_insync)
+        self.replica.lead(0, isr, 0, replicas=(1, 2, 3))
+
+
+def test_the_high_watermark_is_what_every_in_sync_replica_holds() -> None:
+    bench = Cluster()
+    end = bench.append(3)
+    outcomes = committed(bench, end)
+    bench.replica.on_follower_fetch(2, -1, 3, 0)
+    assert (bench.replica.high_watermark, outcomes) == (0, [])
+    bench.replica.on_follower_fetch(3, -1, 3, 0)
+    assert (bench.replica.high_watermark, outcomes) == (3, [None])
+
+
+def test_below_min_isr_nothing_is_committed_until_the_rule_or_the_isr_allows_it() -> None:
+    bench = Cluster((1,), min_insync=2)
+    bench.append()
+    bench.replica.on_follower_fetch(2, -1, 1, 0)
+    assert bench.replica.high_watermark == 0
+    bench.replica.lead(0, (1, 2), 1, replicas=(1, 2, 3))
+    assert bench.replica.high_watermark == 1
+    bench.replica.lead(0, (1,), 2, replicas=(1, 2, 3))
+    bench.append()
+    bench.replica.on_follower_fetch(2, -1, 2, 0)
+    assert bench.replica.high_watermark == 1
+    bench.replica.require(1)
+    assert bench.replica.high_watermark == 2
+
+
+def test_a_stranger_and_a_former_life_of_a_follower_are_refused() -> None:
+    bench = Cluster()
+    bench.replica.on_follower_fetch(2, 7, 0, 0)
+    for broker_id, epoch in ((4, 1), (2, 6)):
+        with pytest.raises(BrokerError) as caught:
+            bench.replica.on_follower_fetch(broker_id, epoch, 0, 0)
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_older_state_than_the_controllers_answer_changes_nothing() -> None:
+    bench = Cluster((1, 2))
+    bench.replica.in_sync.on_metadata((1, 2, 3), 5)
+    assert not bench.replica.lead(0, (1, 2), 4, replicas=(1, 2, 3))
+    assert (bench.replica.isr, bench.replica.partition_epoch) == ((1, 2, 3), 5)
+
+
+def batch(offset: int, epoch: int, value: bytes = b"v") -> bytes:
+    return build_batch([NewRecord(None, value, NOW_MS)], base_offset=offset, leader_epoch=epoch)
+
+
+def test_a_follower_appends_only_what_it_asked_its_present_leader_for() -> None:
+    bench = Bench(leads=False)
+    replica = bench.replica
+    replica.follow(2, 1, (1, 2), 0)
+    assert replica.on_fetched(1, 0, batch(0, 1), 5, 0)
+    assert (replica.log.log_end_offset, replica.high_watermark) == (1, 1)
+    assert not replica.on_fetched(1, 0, batch(0, 1), 5, 0), "a second answer to the same question"
+    replica.follow(3, 2, (1, 3), 1)
+    assert not replica.on_fetched(1, 1, batch(1, 1), 5, 0), "an answer of the leader before"
+    assert replica.log.log_end_offset == 1
+
+
+def test_a_follower_cuts_what_its_leader_never_had_and_syncs_the_cut_before_it_fetches_on() -> None:
+    bench = Bench(leads=False)
+    replica = bench.replica
+    replica.follow(2, 1, (1, 2), 0)
+    replica.on_fetched(1, 0, batch(0, 1) + batch(1, 1) + batch(2, 1), 1, 0)
+    replica.follow(3, 2, (1, 3), 1)
+    assert replica.last_fetched_epoch == 1
+    assert replica.on_diverged(2, 1, 2)
+    assert (replica.log.log_end_offset, replica.high_watermark) == (2, 1)
+    fetches: list[int] = []
+    replica.when_durable(lambda: fetches.append(replica.log.log_end_offset))
+    assert (bench.asked, fetches) == ([replica], [])
+    bench.sync()
+    assert fetches == [2]
+
+
+def test_an_epoch_without_records_is_no_history() -> None:
+    bench = Bench()
+    bench.append()
+    bench.replica.lead(4, (1,), 1)
+    bench.replica.follow(2, 5, (2,), 2)
+    assert bench.replica.last_fetched_epoch == 4
+    bench.replica.on_diverged(5, 0, 1)
+    assert (bench.replica.last_fetched_epoch, bench.replica.log.log_end_offset) == (0, 1)
+
+
+def test_a_follower_that_must_flush_acknowledges_after_the_sync() -> None:
+    bench = Bench(leads=False, flush_messages=1)
+    bench.replica.follow(2, 1, (1, 2), 0)
+    bench.replica.on_fetched(1, 0, batch(0, 1), 0, 0)
+    durable: list[bool] = []
+    bench.replica.when_durable(lambda: durable.append(True))
+    assert not durable
+    bench.sync()
+    assert durable
+
+
+def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
+    bench = Bench(leads=False)
+    bench.replica.follow(2, 1, (1, 2), 0)
+    bench.replica.on_fetched(1, 0, batch(0, 1), 1, 0)
+    assert bench.replica.on_out_of_range(1, 10, 20)
+    log = bench.replica.log
+    assert (log.log_start_offset, log.log_end_offset, bench.replica.high_watermark) == (10, 10, 10)
+    assert bench.replica.on_fetched(1, 10, batch(10, 1), 20, 10)
+    assert bench.replica.high_watermark == 11
+
+
+def test_a_leader_whose_log_starts_within_a_batch_is_followed_from_the_whole_batch() -> None:
+    bench = Bench(leads=False)
+    bench.replica.follow(2, 1, (1, 2), 0)
+    bench.replica.on_out_of_range(1, 2, 4)
+    whole = build_batch([NewRecord(None, b"v", NOW_MS)] * 4, base_offset=0, leader_epoch=1)
+    assert bench.replica.on_fetched(1, 2, whole, 4, 2)
+    log = bench.replica.log
+    assert (log.log_start_offset, log.log_end_offset, bench.replica.high_watermark) == (2, 4, 4)

@@ -1,0 +1,245 @@
+"""In-sync replicas: what the leader of a partition knows of its followers, and which of them count.
+
+Driven by: followers' fetches, the metadata image, answers of the controller, time. Emits: the offset that every in-sync
+replica holds, and proposals: the ISR that the controller is asked for (AlterPartition).
+
+Invariants: one proposal at a time; until it is answered the *maximal* ISR counts: a replica about to join holds the high
+watermark already, one about to leave holds it still. A proposal whose outcome is unknown stays until newer metadata overtakes it.
+A replica joins once it holds everything committed and everything before this leader's epoch, and its broker is alive in the life that fetched.
+Follows KIP-497 (AlterPartition), KIP-704, KIP-841 (fenced brokers do not join), KIP-903 (broker epochs), KIP-966 (below min ISR nothing is committed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from barnabas.errors import BrokerError, ErrorCode
+
+__all__ = ["Follower", "InSyncReplicas", "IsrAnswer", "IsrProposal"]
+
+UNKNOWN_OFFSET: Final = -1
+LONG_AGO: Final = -(2**62)
+REFUSED_PAUSE_MS: Final = 100  # after the controller found a replica ineligible, until it is proposed again
+
+# Refusals that leave the ISR as it was: the proposal is dropped.
+_DROPPED: Final = frozenset(
+    {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST}
+)
+# Refusals that tell of newer metadata on its way: the proposal stays until that overtakes it.
+_OVERTAKEN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+    }
+)
+
+
+class IsrProposal(NamedTuple):
+    """What the controller is asked for: it is granted only if both epochs are still those of the partition."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]  # (broker id, broker epoch; -1 where it is not known)
+
+
+class IsrAnswer(NamedTuple):
+    """The controller's answer for one partition."""
+
+    error_code: int
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    isr: tuple[int, ...] = ()
+
+
+class Follower:
+    """One follower, as its fetches tell."""
+
+    __slots__ = (
+        "_fetched_ms",
+        "_leader_end_offset",
+        "broker_epoch",
+        "broker_id",
+        "last_caught_up_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self, broker_id: int, now_ms: int, *, in_sync: bool) -> None:
+        self.broker_id = broker_id
+        self.log_end_offset = UNKNOWN_OFFSET  # acknowledged: everything below is in its log
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.broker_epoch = -1
+        self.last_caught_up_ms = now_ms if in_sync else LONG_AGO  # monotonic
+        self._fetched_ms = LONG_AGO
+        self._leader_end_offset = 0  # at its last fetch
+
+    def on_fetch(
+        self, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int, leader_end_offset: int
+    ) -> None:
+        """It holds everything below `offset`.
+
+        Caught up is who had, when it fetched, everything that the leader had when it fetched the time before: a follower of a
+        busy partition never has all of this moment.
+        """
+        if offset >= leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif offset >= self._leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self._fetched_ms)
+        self.log_end_offset = offset
+        self.log_start_offset = log_start_offset
+        self.broker_epoch = broker_epoch
+        self._fetched_ms = now_ms
+        self._leader_end_offset = leader_end_offset
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
+        """Whether it has everything, or had it within the last `lag_ms_max`."""
+        return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_ms_max
+
+
+class InSyncReplicas:
+    """The ISR of one partition and, on its leader, the followers.
+
+    Args:
+        node_id: of this node, which is in sync with itself.
+        is_eligible: whether a broker may join, by (broker id, epoch of the life that fetched; -1 unknown).
+        lag_ms_max: `replica.lag.time.max.ms`.
+
+    Attributes:
+        committed: as the controller has it.
+        maximal: with who is about to join.
+        followers: by broker id; empty unless this node leads.
+    """
+
+    __slots__ = (
+        "_is_eligible",
+        "_node_id",
+        "_proposal",
+        "_refused_until_ms",
+        "committed",
+        "followers",
+        "lag_ms_max",
+        "maximal",
+        "partition_epoch",
+    )
+
+    def __init__(
+        self, node_id: int, is_eligible: Callable[[int, int], bool] = lambda *_: True, lag_ms_max: int = 30_000
+    ) -> None:
+        self._node_id = node_id
+        self._is_eligible = is_eligible
+        self.lag_ms_max = lag_ms_max
+        self.committed: tuple[int, ...] = ()
+        self.maximal: tuple[int, ...] = ()
+        self.partition_epoch = -1
+        self.followers: dict[int, Follower] = {}
+        self._proposal: IsrProposal | None = None
+        self._refused_until_ms = LONG_AGO
+
+    @property
+    def proposal(self) -> IsrProposal | None:
+        """What the controller is being asked for."""
+        return self._proposal
+
+    # -- metadata
+
+    def on_metadata(self, isr: Sequence[int], partition_epoch: int) -> None:
+        """A newer state of the partition; a proposal that is on its way is void."""
+        self.committed = self.maximal = tuple(isr)
+        self.partition_epoch = partition_epoch
+        self._proposal = None
+
+    def lead(self, replicas: Sequence[int], now_ms: int) -> None:
+        """A new leader epoch: nothing is known of the followers yet."""
+        self.followers = {}
+        self.assign(replicas, now_ms)
+
+    def assign(self, replicas: Sequence[int], now_ms: int) -> None:
+        """Which brokers hold the partition, in an epoch that goes on."""
+        self.followers = {
+            broker_id: self.followers.get(broker_id) or Follower(broker_id, now_ms, in_sync=broker_id in self.committed)
+            for broker_id in replicas
+            if broker_id != self._node_id
+        }
+
+    def resign(self) -> None:
+        """Another node leads."""
+        self.followers = {}
+        self._proposal = None
+        self.maximal = self.committed
+
+    # -- what is committed
+
+    def committed_end_offset(self, own_end_offset: int, log_end_offset: int, now_ms: int) -> int:
+        """What every in-sync replica holds, this node up to `own_end_offset`.
+
+        A follower outside the ISR that keeps up counts too: else the high watermark could run away from it for ever.
+        """
+        end = own_end_offset
+        for broker_id, follower in self.followers.items():
+            if follower.log_end_offset < end and (
+                broker_id in self.maximal
+                or (
+                    follower.is_caught_up(log_end_offset, now_ms, self.lag_ms_max)
+                    and self._is_eligible(broker_id, follower.broker_epoch)
+                )
+            ):
+                end = follower.log_end_offset
+        return end
+
+    # -- proposals
+
+    def expansion(self, joins_at: int, leader_epoch: int, now_ms: int) -> IsrProposal | None:
+        """The ISR with every follower that has come up to `joins_at`; None where nobody joins, or a proposal is out."""
+        if self._proposal is not None or len(self.committed) > len(self.followers) or now_ms < self._refused_until_ms:
+            return None
+        joining = [
+            broker_id
+            for broker_id, follower in self.followers.items()
+            if broker_id not in self.committed
+            and follower.log_end_offset >= joins_at
+            and self._is_eligible(broker_id, follower.broker_epoch)
+        ]
+        if not joining:
+            return None
+        self.maximal = (*self.committed, *joining)
+        return self._propose(self.maximal, leader_epoch)
+
+    def shrinkage(self, log_end_offset: int, leader_epoch: int, now_ms: int) -> IsrProposal | None:
+        """The ISR without who has been behind for too long; None where nobody has, or a proposal is out."""
+        if self._proposal is not None:
+            return None
+        staying = tuple(
+            broker_id
+            for broker_id in self.committed
+            if (follower := self.followers.get(broker_id)) is None
+            or follower.is_caught_up(log_end_offset, now_ms, self.lag_ms_max)
+        )
+        return None if staying == self.committed else self._propose(staying, leader_epoch)
+
+    def _propose(self, isr: tuple[int, ...], leader_epoch: int) -> IsrProposal:
+        epochs = tuple((one, self.followers[one].broker_epoch if one in self.followers else -1) for one in isr)
+        self._proposal = IsrProposal(leader_epoch, self.partition_epoch, epochs)
+        return self._proposal
+
+    def on_answer(self, proposal: IsrProposal, answer: IsrAnswer | BrokerError, now_ms: int) -> bool:
+        """The controller answered, or could not be asked. Returns whether to ask the same again."""
+        if proposal is not self._proposal:
+            return False
+        if isinstance(answer, BrokerError):
+            return True
+        if answer.error_code == ErrorCode.NONE:
+            if answer.leader_epoch > proposal.leader_epoch:
+                return False  # another epoch has begun: the image will say so
+            if answer.partition_epoch >= self.partition_epoch:
+                self.on_metadata(answer.isr, answer.partition_epoch)
+            return False
+        if answer.error_code in _DROPPED:
+            self._proposal = None
+            self.maximal = self.committed
+            self._refused_until_ms = now_ms + REFUSED_PAUSE_MS
+            return False
+        return answer.error_code not in _OVERTAKEN
