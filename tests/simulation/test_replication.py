@@ -239,7 +239,8 @@ class Schedule:
                     records = bytes(part.records)
                     high_watermark, start = led.high_watermark, led.log.log_start_offset
             except BrokerError as error:
-                assert error.code != ErrorCode.OFFSET_OUT_OF_RANGE, "logs begin at 0 everywhere"
+                if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise AssertionError("logs begin at 0 everywhere") from error
                 return
 
             def answer() -> None:
@@ -257,7 +258,7 @@ class Schedule:
 
     def append(self, machine: Machine) -> None:
         replica = machine.replica
-        if replica is None or not replica.is_leader or len(replica.isr) < MIN_ISR and self.rng.random() < 0.5:
+        if replica is None or not replica.is_leader or (len(replica.isr) < MIN_ISR and self.rng.random() < 0.5):
             return
         self.values += 1
         value = b"%d" % self.values
