@@ -1,4 +1,4 @@
-"""What a partition log is told: its configuration and who appends to it.
+"""What a partition log is told, its configuration and who appends to it, and what an append came to.
 
 Driven by: the broker, from topic and server keys. Values are plain numbers and words, in Kafka's units.
 Defaults are those of Kafka 4.3.1.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-__all__ = ["INT64_MAX", "LogConfig", "Origin"]
+__all__ = ["INT64_MAX", "AppendInfo", "LogConfig", "Origin"]
 
 INT64_MAX = 2**63 - 1
 
@@ -64,3 +65,15 @@ class LogConfig:
     def deletes(self) -> bool:
         """Whether retention by time and size applies."""
         return "delete" in self.cleanup_policy
+
+
+class AppendInfo(NamedTuple):
+    """What an append came to; offsets inclusive."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1: CreateTime
+    log_start_offset: int
+    duplicate: bool  # nothing was written: the offsets are those of the batch that this one repeats
+    max_timestamp: int
+    size_bytes: int

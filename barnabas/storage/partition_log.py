@@ -15,8 +15,6 @@ Follows KIP-98, KIP-101, KIP-360, KIP-890, KIP-107 (DeleteRecords).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 from barnabas.ports import Buffer, Disk, File
 from barnabas.protocol.records import (
@@ -34,7 +32,7 @@ from barnabas.storage.checkpoints import (
     format_partition_metadata,
 )
 from barnabas.storage.epochs import EpochCache
-from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.log_config import AppendInfo, LogConfig, Origin
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.producers import CompletedTransaction, ProducerState
 from barnabas.storage.replay import StoredBatch, replay
@@ -54,18 +52,6 @@ __all__ = [
     "RecordValidationError",
     "TimestampOffset",
 ]
-
-
-class AppendInfo(NamedTuple):
-    """What an append came to; offsets inclusive."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int  # -1: CreateTime
-    log_start_offset: int
-    duplicate: bool  # nothing was written: the offsets are those of the batch that this one repeats
-    max_timestamp: int
-    size_bytes: int
 
 
 class PartitionLog:
