@@ -247,9 +247,13 @@ def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidation
 
 def _decoded(data: Buffer) -> list[Record]:
     try:
-        return decode_records(data)
+        records: list[Record] = decode_records(data)
     except RemoteProtocolError as error:
         raise _invalid(f"records cannot be read: {error}") from error
+    for index, record in enumerate(records):
+        if not -(2**63) <= record.timestamp < 2**63:
+            raise _invalid(f"record {index} has timestamp {record.timestamp}, which does not fit 64 bits")
+    return records
 
 
 def _check_records(data: Buffer, config: LogConfig, now_ms: int, *, always_times: bool = False) -> None:
