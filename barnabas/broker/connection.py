@@ -69,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         "_held",
         "_held_bytes",
         "_large_bytes",
+        "_on_close",
         "_out",
         "_reader",
         "_reading",
@@ -110,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self._continue_due = False
         self._reading = True
         self._write_paused = False
+        self._on_close: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"{self.client_host}:{self.client_port}"
@@ -118,6 +120,13 @@ class Connection(asyncio.BufferedProtocol):
         """The node is ready: what waited for that goes on."""
         if self._blocked_by is self.server.opening:
             self._unblocked()
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Calls back once when this connection has ended, whoever ended it, at the end of that wake-up; soon where it has already."""
+        if self.closed:
+            self.server.node.soon(callback)
+        else:
+            self._on_close.append(callback)
 
     # -- asyncio
 
@@ -429,6 +438,9 @@ class Connection(asyncio.BufferedProtocol):
             if slot.pending is not None:
                 slot.pending.closed()
         self.server.on_disconnected(self)
+        on_close, self._on_close = self._on_close, []
+        for callback in on_close:
+            self.server.node.soon(callback)
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

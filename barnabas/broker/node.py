@@ -24,6 +24,7 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.lifecycle import Lifecycle
 from barnabas.broker.metadata.controller import Controller
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
+from barnabas.broker.peers import Peers
 from barnabas.broker.replica.replicas import Election, Replicas
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
@@ -95,6 +96,7 @@ class Node:
         self.fetch_sessions = FetchSessions(
             rng, clock.monotonic_ms, slots=config.get_int("max.incremental.fetch.session.cache.slots")
         )
+        self.peers = Peers(self)
         self.replicas = Replicas(self)
         self.upkeep = Upkeep(self)
         self.controller = Controller(self)
@@ -151,6 +153,7 @@ class Node:
         self.transactions.stop()
         self.groups.stop()
         broker_epoch = await self.lifecycle.shut_down()
+        self.peers.close()
         await self.scope.stop()
         self._timers.stop()
         self._run_soon()
@@ -167,6 +170,7 @@ class Node:
         self._soon.clear()
         self._timers.stop()
         self.scope.cancel()
+        self.peers.abort()
         self.server.abort()
         self._release()
 

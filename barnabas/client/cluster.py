@@ -26,9 +26,10 @@ from barnabas.client.errors import (
     error_for,
 )
 from barnabas.client.metadata import Broker, ClusterMetadata
-from barnabas.client.transport import Connection, ConnectionCore, Features
+from barnabas.client.transport import Connection
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng
+from barnabas.protocol.exchange import Exchange, Features
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.runtime.clock import SystemClock
@@ -335,11 +336,12 @@ class Cluster:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _connect(self, broker: Broker, purpose: Purpose) -> Connection:
-        core = ConnectionCore(broker.node_id, self.client_id, request_timeout_ms=self.request_timeout_ms)
+        core = Exchange(self.client_id, request_timeout_ms=self.request_timeout_ms)
         connection = Connection(
             broker.host,
             broker.port,
             core,
+            node_id=broker.node_id,
             clock=self.clock,
             rng=self.rng,
             network=self.network,

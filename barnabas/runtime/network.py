@@ -6,6 +6,7 @@ Nagle's algorithm is off on every socket: requests and answers are written whole
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from collections.abc import Callable
 
@@ -53,10 +54,31 @@ class AsyncioNetwork:
     async def connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """OSError where nothing listens. Time-outs are the caller's (`asyncio.timeout`)."""
-        loop = asyncio.get_running_loop()
-        transport, protocol = await loop.create_connection(factory, host, port)
+        """OSError where nothing listens: ConnectionRefusedError where no address of the host has a listener. Time-outs are
+        the caller's (`asyncio.timeout`)."""
+        transport, protocol = await _connect(factory, host, port)
         connected = transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return transport, protocol
+
+
+async def _connect(
+    factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    """The first address of the host that answers. Both loops would put several failures into one OSError without errno."""
+    loop = asyncio.get_running_loop()
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    else:
+        return await loop.create_connection(factory, host, port)
+    failures: list[OSError] = []
+    for _, _, _, _, address in found:
+        try:
+            return await loop.create_connection(factory, str(address[0]), port)
+        except OSError as error:
+            failures.append(error)
+    unlike_refused = [error for error in failures if not isinstance(error, ConnectionRefusedError)]
+    raise [*unlike_refused, *failures][0]

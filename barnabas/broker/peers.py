@@ -1,0 +1,453 @@
+"""Peers: this node's connections to other nodes, one for each address and purpose.
+
+Driven by: `Peer.send`, the loop's socket events, one timer a peer for the earliest deadline.
+Emits: requests in the order of `send`, pipelined; `done` of each request exactly once, with the response or a PeerError, never
+from inside `send`; then `lost` to the listeners of a connection that ended.
+
+A peer connects when something is to be sent. While it connects, requests wait in a bounded queue; after a failed attempt it
+fails requests at once until its backoff (50 ms to 1 s) is over, so that whoever must know soon that a node is gone does. Versions
+are agreed on by ApiVersions on each connect, so that nodes of different releases can talk. An answer overdue costs the
+connection, as in Kafka. Answers come in request order: what may wait long (a long-polled fetch) and what may not belong to
+different purposes.
+
+Views in a response (`Records`) are valid only inside `done`. `probe` tells whether a process listens at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from barnabas.broker.waiting import Timer
+from barnabas.errors import BarnabasError, InvariantViolated, RemoteProtocolError
+from barnabas.limits import FRAME_BYTES_SMALL_MAX, INFLIGHT_REQUESTS_MAX
+from barnabas.ports import Buffer, Network
+from barnabas.protocol.connection import FrameReader
+from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "ProbeResult", "probe"]
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_MS: Final = 10_000  # of one attempt; a request's own deadline may come earlier
+BACKOFF_MS: Final = 50  # after the first failed attempt, doubled by each further one
+BACKOFF_MS_MAX: Final = 1_000
+QUEUED_MAX: Final = INFLIGHT_REQUESTS_MAX  # requests that wait for one connection to be made
+
+
+class PeerErrorKind(Enum):
+    """What became of a request without response."""
+
+    REFUSED = "refused"  # not sent: nothing listens at the address
+    UNREACHABLE = "unreachable"  # not sent: no connection in time, no Kafka broker there, or the queue is full
+    LOST = "lost"  # perhaps sent: the connection ended first
+    TIMED_OUT = "timed out"  # perhaps sent: no response in time
+    UNSUPPORTED = "unsupported"  # not sent: there is no version that both sides speak
+
+
+class PeerError(BarnabasError):
+    """A request to another node has no response.
+
+    Attributes:
+        retry_in_ms: before that another send to the same peer would fail in the same way at once.
+    """
+
+    def __init__(self, kind: PeerErrorKind, text: str, *, retry_in_ms: int = 0) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.retry_in_ms = retry_in_ms
+
+    @property
+    def sent(self) -> bool:
+        """Whether the request may have had its effect."""
+        return self.kind in (PeerErrorKind.LOST, PeerErrorKind.TIMED_OUT)
+
+
+class ProbeResult(Enum):
+    """What a connection attempt says about the process at an address."""
+
+    REFUSED = "refused"  # the machine answers that nothing listens
+    ACCEPTED = "accepted"
+    UNREACHABLE = "unreachable"  # no answer, or one that says nothing about the process
+
+
+Done = Callable[[Any], None]  # takes the response or a PeerError
+
+
+class _Queued(NamedTuple):
+    request: Any
+    done: Done
+    deadline_ms: int
+    version_max: int
+
+
+class Peers:
+    """All connections of a node to other nodes."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        # The largest answer is one batch, which came here or there as a request, or many that are bounded by what was asked.
+        self.frame_bytes_max = node.config.get_int("socket.request.max.bytes") + FRAME_BYTES_SMALL_MAX
+        self._peers: dict[tuple[str, int, str], Peer] = {}
+        self._closed = False
+
+    def to(self, host: str, port: int, purpose: str, *, node_id: int = -1) -> Peer:
+        """The peer at an address for a purpose; the same one at every call.
+
+        Args:
+            purpose: part of the client id that the other node sees, and what keeps slow and urgent requests apart.
+            node_id: for messages only.
+        """
+        key = (host, port, purpose)
+        peer = self._peers.get(key)
+        if peer is None:
+            peer = self._peers[key] = Peer(self, host, port, purpose, node_id)
+            if self._closed:
+                peer.close()
+        return peer
+
+    def close(self) -> None:
+        """Ends every connection for good: what waits fails as LOST."""
+        self._closed = True
+        for peer in list(self._peers.values()):
+            peer.close()
+
+    def abort(self) -> None:
+        """Cuts every connection and forgets what waits, telling nobody: the node is gone."""
+        self._closed = True
+        for peer in self._peers.values():
+            peer.abort()
+
+    def forget(self, peer: Peer) -> None:
+        """A peer was closed (Peer only): the next `to` makes another, unless all are closed."""
+        if not self._closed:
+            self._peers.pop((peer.host, peer.port, peer.purpose), None)
+
+
+class Peer:
+    """The connection to one address for one purpose. Made by `Peers.to`."""
+
+    def __init__(self, peers: Peers, host: str, port: int, purpose: str, node_id: int) -> None:
+        self.host = host
+        self.port = port
+        self.purpose = purpose
+        self.node_id = node_id
+        self._peers = peers
+        self._node = peers.node
+        self._exchange = Exchange(f"{purpose}-{peers.node.node_id}", request_timeout_ms=CONNECT_TIMEOUT_MS)
+        self._queue: deque[_Queued] = deque()  # what waits for the connection to be made
+        self._socket: _Socket | None = None
+        self._unwritten: list[Buffer] = []
+        self._timer: Timer | None = None
+        self._failures = 0
+        self._failed: PeerError | None = None  # why the last attempt failed
+        self._retry_at_ms = 0
+        self._lost_listeners: list[Callable[[PeerError], None]] = []
+
+    def __repr__(self) -> str:
+        who = f"node {self.node_id} at " if self.node_id >= 0 else ""
+        return f"{who}{self.host}:{self.port} ({self.purpose})"
+
+    @property
+    def connected(self) -> bool:
+        """Whether a request would be sent at once."""
+        return self._exchange.state is ExchangeState.READY
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose `done` was not called yet."""
+        negotiating = self._exchange.state is ExchangeState.NEGOTIATING
+        return len(self._queue) + self._exchange.in_flight - negotiating
+
+    def add_lost_listener(self, listener: Callable[[PeerError], None]) -> None:
+        """`listener` is told of every connection that was made and ended other than by `close`, after its requests were."""
+        self._lost_listeners.append(listener)
+
+    def send(self, request: Any, done: Done, *, timeout_ms: int, version_max: int | None = None) -> None:
+        """Sends a request, connecting first where needed.
+
+        Args:
+            done: called once, not from within this call, with the response or a PeerError.
+            timeout_ms: from now until the whole response is here; time to connect counts.
+            version_max: the highest version to use, where the caller has a reason.
+
+        Raises:
+            barnabas.errors.LocalProtocolError: the request cannot be encoded.
+        """
+        state = self._exchange.state
+        deadline_ms = self._now_ms() + timeout_ms
+        if state is ExchangeState.READY:
+            self._transmit(_Queued(request, done, deadline_ms, VERSION_MAX if version_max is None else version_max))
+        elif state is ExchangeState.CLOSED or self._node.scope.stopping:
+            self._fail_soon(done, PeerError(PeerErrorKind.LOST, f"the connection to {self!r} is closed"))
+        elif self._failed is not None and (pause_ms := self._retry_at_ms - self._now_ms()) > 0:
+            self._fail_soon(done, PeerError(self._failed.kind, str(self._failed), retry_in_ms=pause_ms))
+        elif len(self._queue) >= QUEUED_MAX:
+            text = f"{QUEUED_MAX} requests wait for the connection to {self!r}"
+            self._fail_soon(done, PeerError(PeerErrorKind.UNREACHABLE, text))
+        else:
+            self._queue.append(_Queued(request, done, deadline_ms, VERSION_MAX if version_max is None else version_max))
+            if state is ExchangeState.DISCONNECTED:
+                self._exchange.on_connecting()
+                self._node.scope.start(self._connect(), name=f"connect {self!r}")
+            self._arm(deadline_ms)
+
+    async def request(self, request: Any, *, timeout_ms: int, version_max: int | None = None) -> Any:
+        """Sends a request and waits for its response. A cancelled wait drops the response; the request may have its effect.
+
+        Raises:
+            PeerError: there is no response.
+        """
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Any) -> None:
+            if not answer.done():
+                answer.set_result(outcome)
+
+        self.send(request, done, timeout_ms=timeout_ms, version_max=version_max)
+        outcome = await answer
+        if isinstance(outcome, PeerError):
+            raise outcome
+        return outcome
+
+    def disconnect(self, reason: str) -> None:
+        """Gives the present connection up; the next `send` makes another."""
+        self._end(PeerError(PeerErrorKind.LOST, f"left the connection to {self!r}: {reason}"))
+
+    def close(self) -> None:
+        """Ends for good: what waits fails as LOST."""
+        if self._exchange.state is not ExchangeState.CLOSED:
+            self._exchange.close()
+            self._peers.forget(self)
+            self._end(PeerError(PeerErrorKind.LOST, f"the connection to {self!r} was closed"))
+
+    def abort(self) -> None:
+        """Ends for good and forgets what waits (`Peers.abort`)."""
+        self._exchange.close()
+        self._queue.clear()
+        self._detach()
+
+    # -- from the socket -----------------------------------------------------------------------------------------------
+
+    def on_socket_open(self) -> None:
+        """A connection was made: agrees on versions first."""
+        self._write(self._exchange.on_connected(self._now_ms()))
+        self._arm(self._exchange.timer_at())
+
+    def on_socket_bytes(self, reader: FrameReader, count: int) -> None:
+        """Bytes came: whole responses go to who waits for them."""
+        exchange = self._exchange
+        socket = self._socket
+        try:
+            for frame in reader.received(count):
+                exchange.on_frame(frame, self._now_ms())
+                if exchange.versions_answer is not None:
+                    answer, exchange.versions_answer = exchange.versions_answer, None
+                    self._write(exchange.on_versions(answer, self._now_ms()))
+                    if exchange.state is ExchangeState.READY:
+                        self._on_ready()
+                if self._socket is not socket:
+                    return  # a response made somebody end the connection
+        except RemoteProtocolError as error:
+            self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} does not answer as a Kafka broker: {error}")
+
+    def on_socket_lost(self) -> None:
+        """The other side, or the network, ended the connection."""
+        if self._exchange.state is ExchangeState.READY:
+            self._end(PeerError(PeerErrorKind.LOST, f"{self!r} closed the connection"))
+        else:
+            self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} closed the connection before it said what it speaks")
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        socket = self._socket = _Socket(self, self._peers.frame_bytes_max)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                await self._node.network.connect(lambda: socket, self.host, self.port)
+        except TimeoutError:
+            self._not_connected(socket, PeerErrorKind.UNREACHABLE, "timed out")
+        except (OSError, UnicodeError) as error:  # UnicodeError: what cannot be the name of a machine
+            kind = PeerErrorKind.REFUSED if isinstance(error, ConnectionRefusedError) else PeerErrorKind.UNREACHABLE
+            self._not_connected(socket, kind, str(error) or type(error).__name__)
+
+    def _not_connected(self, socket: _Socket, kind: PeerErrorKind, reason: str) -> None:
+        if self._socket is socket:
+            self._fail(kind, f"cannot connect to {self!r}: {reason}")
+
+    def _on_ready(self) -> None:
+        self._failures = 0
+        self._failed = None
+        queue, self._queue = self._queue, deque()
+        for queued in queue:
+            self._transmit(queued)
+
+    def _transmit(self, queued: _Queued) -> None:
+        now_ms = self._now_ms()
+        try:
+            parts = self._exchange.send(
+                queued.request,
+                self._guarded(queued.done),
+                now_ms,
+                timeout_ms=queued.deadline_ms - now_ms,
+                version_max=queued.version_max,
+            )
+        except NoCommonVersion as error:
+            self._fail_soon(queued.done, PeerError(PeerErrorKind.UNSUPPORTED, f"{self!r}: {error}"))
+            return
+        self._write(parts)
+        self._arm(queued.deadline_ms)
+
+    def _write(self, parts: list[Buffer]) -> None:
+        """Gathers what one wake-up writes into one call."""
+        if parts and not self._unwritten:
+            self._node.soon(self._flush)
+        self._unwritten += parts
+
+    def _flush(self) -> None:
+        parts, self._unwritten = self._unwritten, []
+        socket = self._socket
+        if parts and socket is not None and socket.transport is not None and not socket.transport.is_closing():
+            if len(parts) == 1:
+                socket.transport.write(parts[0])
+            else:
+                socket.transport.writelines(parts)
+
+    def _fail(self, kind: PeerErrorKind, text: str) -> None:
+        """The peer is at fault: the next attempt waits."""
+        pause_ms = int(min(BACKOFF_MS * 2**self._failures, BACKOFF_MS_MAX) * (0.8 + 0.4 * self._node.rng.random()))
+        self._failures = min(self._failures + 1, 10)
+        self._retry_at_ms = self._now_ms() + pause_ms
+        self._failed = PeerError(kind, text, retry_in_ms=pause_ms)
+        self._end(self._failed)
+
+    def _end(self, error: PeerError) -> None:
+        """The connection, or the attempt to make one, is over."""
+        was_ready = self._exchange.state is ExchangeState.READY
+        self._detach()
+        queue, self._queue = self._queue, deque()
+        self._exchange.versions_answer = None
+        lost = error
+        if was_ready and not error.sent:
+            lost = PeerError(PeerErrorKind.LOST, str(error), retry_in_ms=error.retry_in_ms)
+        if self._exchange.state is not ExchangeState.DISCONNECTED:
+            self._exchange.on_lost(lost)
+        for queued in queue:
+            self._guarded(queued.done)(error)
+        if was_ready:
+            for listener in list(self._lost_listeners):
+                self._guarded(listener)(lost)
+
+    def _detach(self) -> None:
+        socket, self._socket = self._socket, None
+        self._unwritten = []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if socket is not None:
+            socket.detach()
+
+    def _arm(self, deadline_ms: int | None) -> None:
+        """Keeps one timer, at or before the earliest deadline: it is moved only when it fires."""
+        if deadline_ms is None or (self._timer is not None and self._timer.deadline_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._node.call_later(deadline_ms - self._now_ms(), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._now_ms()
+        overdue = self._exchange.on_timer(now_ms)
+        if overdue is not None:
+            self._overdue(overdue, now_ms)
+            return
+        late = [queued for queued in self._queue if queued.deadline_ms <= now_ms]
+        self._queue = deque(queued for queued in self._queue if queued.deadline_ms > now_ms)
+        deadlines = [queued.deadline_ms for queued in self._queue]
+        earliest_ms = self._exchange.timer_at()
+        self._arm(min(deadlines if earliest_ms is None else [*deadlines, earliest_ms], default=None))
+        for queued in late:
+            text = f"no connection to {self!r} in time"
+            self._guarded(queued.done)(PeerError(PeerErrorKind.UNREACHABLE, text))
+
+    def _overdue(self, api: str, now_ms: int) -> None:
+        text = f"{self!r} did not answer {api} in time"
+        if self._exchange.state is ExchangeState.READY:
+            self._end(PeerError(PeerErrorKind.TIMED_OUT, text))
+        else:
+            self._fail(PeerErrorKind.UNREACHABLE, text)
+
+    def _fail_soon(self, done: Done, error: PeerError) -> None:
+        self._node.soon(lambda: done(error))
+
+    def _guarded(self, callback: Done) -> Done:
+        """What a callback raises concerns this node, not the peer's connection."""
+
+        def call(outcome: Any) -> None:
+            try:
+                callback(outcome)
+            except InvariantViolated as error:
+                self._node.fatal(error)
+            except Exception:
+                log.exception("what waited for %r failed", self)
+
+        return call
+
+    def _now_ms(self) -> int:
+        return self._node.clock.monotonic_ms()
+
+
+class _Socket(asyncio.BufferedProtocol):
+    """One TCP connection of a Peer. Once detached nothing of it reaches the Peer any more."""
+
+    def __init__(self, owner: Peer, frame_bytes_max: int) -> None:
+        self.owner: Peer | None = owner
+        self.transport: asyncio.Transport | None = None
+        self.reader = FrameReader(size_bytes_max=frame_bytes_max)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]  # a stream transport
+        if self.owner is not None:
+            self.owner.on_socket_open()
+        else:
+            self.detach()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.owner is not None:
+            self.owner.on_socket_bytes(self.reader, nbytes)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.owner is not None:
+            self.owner.on_socket_lost()
+
+    def detach(self) -> None:
+        self.owner = None
+        if self.transport is not None:
+            self.transport.abort()
+
+
+async def probe(network: Network, host: str, port: int, timeout_ms: int) -> ProbeResult:
+    """Whether a process listens at an address: connects and leaves. Evidence of life or of none, never of health."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            transport, _ = await network.connect(asyncio.Protocol, host, port)
+    except ConnectionRefusedError:
+        return ProbeResult.REFUSED
+    except (OSError, UnicodeError, TimeoutError):
+        return ProbeResult.UNREACHABLE
+    transport.abort()
+    return ProbeResult.ACCEPTED

@@ -1,0 +1,291 @@
+"""The asking side of a connection, without I/O: which request awaits which answer, and what both sides speak.
+
+Driven by: on_connecting, on_connected, send, on_frame, on_lost, on_timer.
+Emits: buffers to write; `done` of each request, exactly once, with its decoded response or with the error of `on_lost`.
+
+Invariants: states change after VALID_PREVIOUS; the first exchange is ApiVersions (KIP-511: the highest version known, then what
+the broker can; KIP-35), other requests are accepted only once READY; answers come in request order, a request without answer
+in time costs the connection, as in Kafka: what follows it would be late too. An abandoned request keeps its place, its `done` drops
+the answer.
+
+Shells: `client/transport.py` and `broker/peers.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+
+from barnabas.errors import BarnabasError, ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol.messages.header import RequestHeader
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.registry import API, request_header_version, response_header_version
+from barnabas.protocol.schema import codec, decode, encode_parts
+
+__all__ = [
+    "VALID_PREVIOUS",
+    "VERSION_MAX",
+    "Done",
+    "Exchange",
+    "ExchangeState",
+    "Features",
+    "NoCommonVersion",
+    "NotReady",
+]
+
+SOFTWARE_NAME = "barnabas"
+SOFTWARE_VERSION = "0.1.0"
+API_VERSIONS_KEY = 18
+VERSION_MAX = 0x7FFF
+_HEADER_CODECS = {version: codec(RequestHeader, version) for version in (1, 2)}
+
+
+class NoCommonVersion(BarnabasError):
+    """There is no version of a request that both sides speak; the text names both ranges."""
+
+
+class NotReady(BarnabasError):
+    """The connection takes no requests now."""
+
+
+class ExchangeState(Enum):
+    """States of the connection."""
+
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"
+    NEGOTIATING = "negotiating"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+_S = ExchangeState
+
+VALID_PREVIOUS: dict[ExchangeState, frozenset[ExchangeState]] = {
+    _S.DISCONNECTED: frozenset({_S.CONNECTING, _S.NEGOTIATING, _S.READY}),
+    _S.CONNECTING: frozenset({_S.DISCONNECTED}),
+    _S.NEGOTIATING: frozenset({_S.CONNECTING}),
+    _S.READY: frozenset({_S.NEGOTIATING}),
+    _S.CLOSED: frozenset(_S) - {_S.CLOSED},
+}
+
+Done = Callable[[Any], None]  # called once with the response, or with the error of on_lost
+
+
+class Features(NamedTuple):
+    """The cluster's finalized features as this broker knows them; the epoch is −1 where it knows none."""
+
+    epoch: int
+    levels: dict[str, int]
+
+
+class _Waiting(NamedTuple):
+    correlation_id: int
+    api_key: int
+    version: int
+    deadline_ms: int
+    done: Done
+
+
+def pick_version(request: type[Any], offered: dict[int, tuple[int, int]], version_max: int) -> int:
+    """The highest version that both sides speak and the caller allows.
+
+    Raises:
+        NoCommonVersion: there is none.
+    """
+    low, high = request.VERSIONS
+    theirs = offered.get(request.API_KEY)
+    if theirs is None:
+        raise NoCommonVersion(f"the broker does not serve {request.__name__}")
+    version: int = min(high, theirs[1], version_max)
+    if version < low or version < theirs[0]:
+        raise NoCommonVersion(
+            f"{request.__name__}: we speak {low}-{min(high, version_max)}, the broker {theirs[0]}-{theirs[1]}"
+        )
+    return version
+
+
+class Exchange:
+    """The bookkeeping of one connection.
+
+    Args:
+        client_id: sent in every header.
+        request_timeout_ms: how long an answer may take where the caller does not say.
+    """
+
+    def __init__(self, client_id: str, *, request_timeout_ms: int) -> None:
+        self.client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self.state = ExchangeState.DISCONNECTED
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.features = Features(-1, {})
+        self._waiting: deque[_Waiting] = deque()
+        self._correlation_id = 0
+        self._earliest_ms: int | None = None
+        self.versions_answer: ApiVersionsResponse | None = None  # until the shell hands it to on_versions
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that await their answer."""
+        return len(self._waiting)
+
+    def on_connecting(self) -> None:
+        self._transition(ExchangeState.CONNECTING)
+
+    def on_connected(self, now_ms: int) -> list[Buffer]:
+        """The socket is open; returns the first thing to write."""
+        self._transition(ExchangeState.NEGOTIATING)
+        return self._ask_versions(ApiVersionsRequest.VERSIONS[1], now_ms)
+
+    def send(
+        self,
+        request: Any,
+        done: Done,
+        now_ms: int,
+        *,
+        timeout_ms: int | None = None,
+        version_max: int = VERSION_MAX,
+        answered: bool = True,
+    ) -> list[Buffer]:
+        """A request's bytes. `done` is called once, with the response or with the error of `on_lost`; never if not `answered`.
+
+        Raises:
+            NoCommonVersion: nothing is sent.
+            NotReady: nothing is sent.
+        """
+        if self.state is not ExchangeState.READY:
+            raise NotReady(f"the connection is {self.state.value}")
+        version = pick_version(type(request), self.versions, version_max)
+        deadline = now_ms + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
+        return self._send(request, version, deadline, done, answered)
+
+    def on_frame(self, frame: memoryview, now_ms: int) -> None:
+        """Takes one whole frame.
+
+        Raises:
+            RemoteProtocolError: it is no answer to the oldest request; the connection must be closed.
+        """
+        if not self._waiting:
+            raise RemoteProtocolError("an answer came to a request that was never sent")
+        waiting = self._waiting[0]
+        correlation_id = int.from_bytes(frame[:4], "big")
+        if correlation_id != waiting.correlation_id:
+            raise RemoteProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due")
+        position = 4
+        if response_header_version(waiting.api_key, waiting.version) >= 1:
+            position = _skip_tags(frame, position)
+        version = waiting.version
+        if waiting.api_key == API_VERSIONS_KEY and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0  # KIP-511: a broker that cannot read the request answers with version 0 and its range
+        response = decode(API[waiting.api_key].response, frame, version, position)
+        self._waiting.popleft()
+        if waiting.deadline_ms == self._earliest_ms:
+            self._earliest_ms = min((w.deadline_ms for w in self._waiting), default=None)
+        waiting.done(response)
+
+    def on_versions(self, response: ApiVersionsResponse, now_ms: int) -> list[Buffer]:
+        """Takes the answer to ApiVersions; returns what to write next, nothing once READY.
+
+        Raises:
+            RemoteProtocolError: an error answer that offers no way on.
+        """
+        code = response.error_code
+        if code == ErrorCode.UNSUPPORTED_VERSION:
+            theirs = next((k for k in response.api_keys if k.api_key == API_VERSIONS_KEY), None)
+            best = min(theirs.max_version, ApiVersionsRequest.VERSIONS[1]) if theirs is not None else 0
+            return self._ask_versions(best, now_ms)
+        if code != ErrorCode.NONE:
+            raise RemoteProtocolError(f"ApiVersions was answered with error {code}")
+        self.versions = {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
+        self.features = Features(
+            response.finalized_features_epoch,
+            {f.name: f.max_version_level for f in response.finalized_features},
+        )
+        self._transition(ExchangeState.READY)
+        return []
+
+    def timer_at(self) -> int | None:
+        """Earliest deadline among the waiting requests, in monotonic ms."""
+        return self._earliest_ms
+
+    def on_timer(self, now_ms: int) -> str | None:
+        """The name of an API whose answer is overdue, so that the connection must be closed; None where all is well."""
+        if self._earliest_ms is not None and self._earliest_ms <= now_ms:
+            waiting = min(self._waiting, key=lambda w: w.deadline_ms)
+            return API[waiting.api_key].name
+        return None
+
+    def on_lost(self, error: Any) -> None:
+        """The connection is gone: every waiting request fails with `error`, oldest first."""
+        if self.state is not ExchangeState.CLOSED:
+            self._transition(ExchangeState.DISCONNECTED)
+        waiting, self._waiting = self._waiting, deque()
+        self._earliest_ms = None
+        for entry in waiting:
+            entry.done(error)
+
+    def close(self) -> None:
+        """No more requests; those that wait still get `on_lost`."""
+        if self.state is not ExchangeState.CLOSED:
+            self._transition(ExchangeState.CLOSED)
+
+    def _ask_versions(self, version: int, now_ms: int) -> list[Buffer]:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        return self._send(request, version, now_ms + self.request_timeout_ms, self._versions_done, True)
+
+    def _versions_done(self, answer: Any) -> None:
+        if isinstance(answer, ApiVersionsResponse):
+            self.versions_answer = answer
+
+    def _send(self, request: Any, version: int, deadline_ms: int, done: Done, answered: bool) -> list[Buffer]:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        api_key = request.API_KEY
+        head = bytearray(4)
+        header = RequestHeader(
+            request_api_key=api_key,
+            request_api_version=version,
+            correlation_id=self._correlation_id,
+            client_id=self.client_id,
+        )
+        _HEADER_CODECS[request_header_version(api_key, version)].encode_into(head, header)
+        parts = encode_parts(request, version, head)
+        first = parts[0]
+        if not isinstance(first, bytearray):
+            raise InvariantViolated("the first part of an encoded request must be its own buffer")
+        first[:4] = (sum(map(len, parts)) - 4).to_bytes(4, "big")
+        if answered:
+            self._waiting.append(_Waiting(self._correlation_id, api_key, version, deadline_ms, done))
+            if self._earliest_ms is None or deadline_ms < self._earliest_ms:
+                self._earliest_ms = deadline_ms
+        return parts
+
+    def _transition(self, state: ExchangeState) -> None:
+        if self.state not in VALID_PREVIOUS[state]:
+            raise InvariantViolated(f"a connection cannot become {state.value} from {self.state.value}")
+        self.state = state
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    """The position after the tagged fields of a response header."""
+    count, position = _unsigned(frame, position)
+    for _ in range(count):
+        _, position = _unsigned(frame, position)
+        size, position = _unsigned(frame, position)
+        position += size
+        if position > len(frame):
+            raise RemoteProtocolError("a tag of a response header ends behind its frame")
+    return position
+
+
+def _unsigned(frame: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(frame) and shift < 35:
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+    raise RemoteProtocolError("a response header is cut off")
