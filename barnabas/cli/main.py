@@ -29,6 +29,22 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "up",
+        "barnabas.cli.up:up",
+        "Start a cluster on this machine and serve until Ctrl-C.",
+        (
+            "`barnabas up` starts three brokers on 127.0.0.1:9092, :9093 and :9094.",
+            "`barnabas up --brokers 5 --port 19092 --data ./cluster` keeps its data for the next time.",
+            "`barnabas up --port 0 --set transaction.state.log.num.partitions=10` takes free ports and a setting.",
+        ),
+    ),
+    (
+        "cluster",
+        "barnabas.cli.cluster:cluster",
+        "Show the cluster: its id, the brokers that serve, its features.",
+        ("`barnabas cluster`", "`barnabas cluster --brokers 3 --timeout 2 -b localhost:9092,localhost:9093`"),
+    ),
+    (
         "topic",
         "barnabas.cli.topic:app",
         "Create, list, describe, change and delete topics.",

@@ -24,6 +24,8 @@ def barnabas(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subproc
     [
         (),
         ("serve",),
+        ("up",),
+        ("cluster",),
         ("topic",),
         *(("topic", verb) for verb in ("create", "list", "describe", "alter", "delete")),
         ("produce",),
@@ -42,6 +44,20 @@ def test_help_is_complete(command: tuple[str, ...]) -> None:
     assert shown.stdout.startswith("Usage: barnabas")
     assert "Examples:" in shown.stdout
     assert " ".join(("barnabas", *command)) in shown.stdout.partition("Examples:")[2]
+
+
+def test_cluster_shows_who_serves_and_is_a_check_for_scripts(shared_broker: ServedBroker) -> None:
+    at = ("-b", shared_broker.address)
+    shown = barnabas("cluster", *at)
+    assert shown.returncode == 0
+    assert f"broker {shared_broker.node_id}  {shared_broker.address}" in shown.stdout
+    assert "transaction.version 2" in shown.stdout
+
+    wanted = barnabas("cluster", "--brokers", "2", *at)
+    assert (wanted.returncode, wanted.stderr) == (1, "barnabas cluster: 1 brokers serve, 2 are wanted\n")
+    nobody = barnabas("cluster", "-b", "127.0.0.1:1", "--timeout", "1")
+    assert nobody.returncode == 1
+    assert "127.0.0.1:1" in nobody.stderr
 
 
 def test_topics_records_and_transactions(shared_broker: ServedBroker) -> None:

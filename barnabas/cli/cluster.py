@@ -1,0 +1,50 @@
+"""`barnabas cluster`: which cluster answers, and who serves in it. With --brokers also a check for scripts and containers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from barnabas.cli.session import Bootstrap, worked
+from barnabas.client.admin import Admin
+
+__all__ = ["cluster"]
+
+
+def cluster(
+    *,
+    brokers: Annotated[int, Parameter(help="Fail unless at least so many brokers serve.")] = 1,
+    timeout: Annotated[float, Parameter(help="Seconds to wait for an answer.")] = 5.0,
+    bootstrap: Bootstrap = "localhost:9092",
+) -> int:
+    """Show the cluster: its id, the brokers that serve, its features. Exits with 1 where none answers.
+
+    Examples:
+
+    `barnabas cluster`
+
+    `barnabas cluster --brokers 3 --timeout 2 -b localhost:9092,localhost:9093`
+    """
+    serving = 0
+
+    async def work() -> None:
+        nonlocal serving
+        async with Admin(bootstrap_servers=bootstrap, request_timeout_ms=round(timeout * 1000)) as admin:
+            cluster_id, controller_id, found = await admin.describe_cluster()
+            features = await admin.features()
+        serving = len(found)
+        print(f"cluster {cluster_id}")
+        for broker in sorted(found):
+            rack = f"  rack {broker.rack}" if broker.rack else ""
+            controller = "  controller" if broker.node_id == controller_id else ""
+            print(f"  broker {broker.node_id}  {broker.host}:{broker.port}{rack}{controller}")
+        for name, level in sorted(features.items()):
+            print(f"  {name} {level}")
+
+    code = worked("cluster", work())
+    if code == 0 and serving < brokers:
+        print(f"barnabas cluster: {serving} brokers serve, {brokers} are wanted", file=sys.stderr)
+        return 1
+    return code

@@ -1,0 +1,88 @@
+"""`barnabas up`: a cluster on this machine until Ctrl-C, one process a node.
+
+Prints one line on stdout once every broker serves: `ready bootstrap=127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094`. A node that
+dies is told on stderr, with the command that brings it back; the others go on. Exit codes: 0 stopped by Ctrl-C or SIGTERM;
+1 it could not start, or no node is left; 2 the call is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, LocalNode
+from barnabas.runtime.loop import run
+
+__all__ = ["up"]
+
+BROKERS_MAX = 9  # one process each, on one machine
+
+
+def up(
+    *,
+    brokers: Annotated[int, Parameter(help="How many nodes; each is a broker and a voter of the quorum.")] = 3,
+    port: Annotated[int, Parameter(help="Of the first node's clients; the others follow. 0 takes free ones.")] = 9092,
+    data: Annotated[
+        Path | None,
+        Parameter(help="Keep the data here, for the next time [default: a temporary directory, removed at the end]."),
+    ] = None,
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", negative=(), help="key=value for every node; may be repeated.")
+    ] = (),
+) -> int:
+    """Start a cluster on this machine and serve until Ctrl-C."""
+    if not 1 <= brokers <= BROKERS_MAX:
+        print(f"barnabas up: --brokers {brokers}: 1 to {BROKERS_MAX} are possible", file=sys.stderr)
+        return 2
+    for setting in set_:
+        if not setting.partition("=")[1] or not setting.partition("=")[0].strip():
+            print(f"barnabas up: --set {setting}: write key=value, e.g. --set num.partitions=3", file=sys.stderr)
+            return 2
+    if data is not None:
+        return run(_up(data, brokers, port, set_))
+    with tempfile.TemporaryDirectory(prefix="barnabas-") as scratch:
+        return run(_up(Path(scratch), brokers, port, set_))
+
+
+async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...]) -> int:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    def on_death(node: LocalNode) -> None:
+        code = node.process.returncode if node.process is not None else None
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
+        again = shlex.join(["barnabas", *cluster.command(node)])
+        print(f"barnabas up: node {node.node_id} {how}; see {node.log}. To bring it back: {again}", file=sys.stderr)
+        if all(each.process is None or each.process.returncode is not None for each in cluster.nodes):
+            print("barnabas up: no node is left", file=sys.stderr)
+            end(1)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, 0)
+    try:
+        cluster = LocalCluster(directory, brokers=brokers, port=port, settings=settings, on_death=on_death)
+        starting = asyncio.create_task(cluster.start())
+        ended.add_done_callback(lambda _: starting.cancel())
+        await starting
+    except asyncio.CancelledError:
+        if not ended.done():
+            raise
+        return ended.result()  # stopped before it was up; `start` has ended what it had started
+    except (ClusterFailed, OSError) as error:
+        print(f"barnabas up: {error}", file=sys.stderr)
+        return 1
+    print(f"ready bootstrap={cluster.bootstrap}", flush=True)
+    code = await ended
+    await cluster.stop()
+    return code
