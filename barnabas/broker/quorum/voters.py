@@ -11,21 +11,34 @@ Invariants: a node leads without an election only where it is the one voter. Con
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from barnabas.broker.quorum.quorum_state import QuorumState
-from barnabas.errors import BarnabasError
-from barnabas.protocol.messages.internal import KRaftVersionRecord
-from barnabas.protocol.records import CONTROL_KRAFT_VERSION, CONTROL_KRAFT_VOTERS
+from barnabas.errors import BarnabasError, RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol.messages.internal import KRaftVersionRecord, LeaderChangeMessage
+from barnabas.protocol.records import (
+    CONTROL_KRAFT_VERSION,
+    CONTROL_KRAFT_VOTERS,
+    CONTROL_LEADER_CHANGE,
+    decode_records,
+    iter_batches,
+    read_control,
+)
 from barnabas.protocol.schema import Array, Int16, Int32, Record, String, UInt16, Uuid, decode, field, record, struct
 
-__all__ = ["NotTheSoleVoter", "VoterSet", "VotersRecord"]
+__all__ = ["NotTheSoleVoter", "VoterSet", "VotersDisagree", "VotersRecord", "check_elected"]
 
 KRAFT_VERSION_MAX: Final = 1
 
 
 class NotTheSoleVoter(BarnabasError):
     """The quorum has other voters, or is of a version that is not known here: leading without them would split the brain."""
+
+
+class VotersDisagree(BarnabasError):
+    """Two nodes have different lists of voters: two majorities could be had that share nobody."""
 
 
 @struct
@@ -113,4 +126,34 @@ class VoterSet:
                 raise NotTheSoleVoter(
                     f"{where} names the voters {', '.join(map(str, voters))}: node {node_id} can only lead a quorum "
                     f"of which it is the one voter"
+                )
+
+
+def check_elected(batches: Buffer, epoch: int, voters: Sequence[int]) -> None:
+    """Makes sure that the leader of `epoch` was elected by the voters that this node knows.
+
+    Args:
+        batches: whole batches of the metadata log that the leader sent.
+
+    Raises:
+        VotersDisagree: its LeaderChange record names others.
+        RemoteProtocolError: a control batch is malformed, or one is of an epoch to come.
+    """
+    for position, header in iter_batches(batches):
+        if header.leader_epoch > epoch:
+            raise RemoteProtocolError(
+                f"batch at offset {header.base_offset} is of epoch {header.leader_epoch} in epoch {epoch}"
+            )
+        if not header.is_control or header.leader_epoch != epoch:
+            continue
+        for each in decode_records(batches, position, header):
+            if read_control(each).type != CONTROL_LEADER_CHANGE:
+                continue
+            change = decode(LeaderChangeMessage, each.value or b"", 0)
+            named = sorted(voter.voter_id for voter in change.voters)
+            if named != sorted(voters):
+                raise VotersDisagree(
+                    f"node {change.leader_id} leads the metadata quorum of the voters {', '.join(map(str, named))}; "
+                    f"controller.quorum.voters names {', '.join(map(str, sorted(voters)))} here: "
+                    f"give every node the same list"
                 )

@@ -1,0 +1,74 @@
+"""Election: who has answered a candidate, or a prospective one, and what that comes to.
+
+Driven by: `RaftMachine`. Emits: whom to ask next and when; won, lost, or open.
+
+A majority decides: granted by so many, or refused by so many that it can no longer be won. A voter that does not answer is
+asked again after a pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["Election"]
+
+
+class Election:
+    """One round of votes in one epoch; the node votes for itself.
+
+    Attributes:
+        deadline_ms: when it is given up.
+        retry_at_ms: it is lost, and the next one begins then; None while it is open.
+    """
+
+    __slots__ = ("_ask_at", "_granted", "_refused", "_voters", "deadline_ms", "retry_at_ms")
+
+    def __init__(self, node_id: int, voters: Sequence[int], now_ms: int, deadline_ms: int) -> None:
+        self._voters = tuple(voters)
+        self._granted: dict[int, None] = {node_id: None}
+        self._refused: dict[int, None] = {}
+        self._ask_at: dict[int, int] = {voter: now_ms for voter in voters if voter != node_id}
+        self.deadline_ms = deadline_ms
+        self.retry_at_ms: int | None = None
+
+    @property
+    def _majority(self) -> int:
+        return len(self._voters) // 2 + 1
+
+    @property
+    def won(self) -> bool:
+        """A majority has granted its vote."""
+        return len(self._granted) >= self._majority
+
+    @property
+    def lost(self) -> bool:
+        """A majority can no longer be had."""
+        return len(self._voters) - len(self._refused) < self._majority
+
+    @property
+    def granting_voters(self) -> list[int]:
+        """In the order of their ids."""
+        return sorted(self._granted)
+
+    def take_due(self, now_ms: int) -> list[int]:
+        """The voters to ask now; they are not due again before `failed`."""
+        due = [voter for voter, at_ms in self._ask_at.items() if at_ms <= now_ms]
+        for voter in due:
+            del self._ask_at[voter]
+        return due
+
+    def answered(self, voter: int, *, granted: bool) -> None:
+        """A vote, or its refusal; the first one counts."""
+        if voter in self._voters and voter not in self._granted and voter not in self._refused:
+            (self._granted if granted else self._refused)[voter] = None
+
+    def failed(self, voter: int, ask_at_ms: int) -> None:
+        """No answer: it is asked again then."""
+        if voter in self._voters and voter not in self._granted and voter not in self._refused:
+            self._ask_at[voter] = ask_at_ms
+
+    def wake_at_ms(self) -> int:
+        """When something is due next."""
+        if self.retry_at_ms is not None:
+            return self.retry_at_ms
+        return min([self.deadline_ms, *self._ask_at.values()])

@@ -1,0 +1,146 @@
+"""Following: what a follower knows of its leader, and what it does with what it fetched.
+
+Driven by: `RaftMachine` (replies to fetches, failures, time). Emits: the next request to the leader; the high watermark; a log
+that is cut, written to, or replaced by a snapshot.
+
+Invariants: nothing below the high watermark is cut off; a snapshot is installed whole or not at all; a batch is written only if
+its epoch is one the leader may have. Follows KIP-595 (divergence), KIP-630 (FetchSnapshot), KIP-996.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from barnabas.broker.quorum.messages import Fetch, FetchReply, LogPoint, SnapshotFetch, SnapshotReply
+from barnabas.broker.quorum.raft_log import RaftLog
+from barnabas.broker.quorum.snapshots import SnapshotId
+from barnabas.broker.quorum.voters import check_elected
+from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
+
+__all__ = ["Following"]
+
+SNAPSHOT_BYTES_MAX: Final = 1 << 30  # it is put together in memory; Kafka's log makes one every 20 MB of records
+
+
+class Following:
+    """One leader in one epoch.
+
+    Attributes:
+        suspect: no fetch was answered since the beginning, or since one failed: a pre-vote may be granted.
+        deadline_ms: the leader counts as dead then.
+        suspicion_at_ms: a voter starts its pre-vote then, for the connection to the leader was lost; else None.
+    """
+
+    __slots__ = ("_download", "_log", "_snapshot", "_voters", "deadline_ms", "suspect", "suspicion_at_ms")
+
+    def __init__(self, raft_log: RaftLog, voters: Sequence[int], deadline_ms: int) -> None:
+        self._log = raft_log
+        self._voters = voters
+        self._snapshot: SnapshotId | None = None  # that is being fetched
+        self._download = bytearray()
+        self.suspect = True
+        self.deadline_ms = deadline_ms
+        self.suspicion_at_ms: int | None = None
+
+    # --- the leader's life ----------------------------------------------------------------------------------------
+
+    def answered(self, deadline_ms: int) -> None:
+        """The leader answered a fetch as one."""
+        self.suspect = False
+        self.suspicion_at_ms = None
+        self.deadline_ms = deadline_ms
+
+    def lost(self, suspicion_at_ms: int) -> None:
+        """Its connection ended, or nobody listens there. The first loss counts."""
+        self.suspect = True
+        if self.suspicion_at_ms is None:
+            self.suspicion_at_ms = suspicion_at_ms
+
+    def suspect_later(self, suspicion_at_ms: int) -> None:
+        """Somebody else has begun an election: the own one waits, where one was due."""
+        if self.suspicion_at_ms is not None:
+            self.suspicion_at_ms = max(self.suspicion_at_ms, suspicion_at_ms)
+
+    def gone_at_ms(self) -> int:
+        """When the leader counts as gone."""
+        return self.deadline_ms if self.suspicion_at_ms is None else min(self.deadline_ms, self.suspicion_at_ms)
+
+    # --- fetching -------------------------------------------------------------------------------------------------
+
+    def next_request(
+        self, epoch: int, replica_id: int, directory_id: bytes, high_watermark: int, max_wait_ms: int
+    ) -> Fetch | SnapshotFetch:
+        """What to ask next: of the snapshot that is being fetched, else of the log."""
+        if self._snapshot is not None:
+            position = len(self._download)
+            return SnapshotFetch(epoch, replica_id, self._snapshot, position, directory_id=directory_id)
+        return Fetch(epoch, replica_id, self._log.end, high_watermark, max_wait_ms, directory_id)
+
+    def take(self, reply: FetchReply, high_watermark: int) -> int:
+        """Does what the leader says: cuts the log, begins with a snapshot, or appends. Returns the high watermark.
+
+        Raises:
+            RemoteProtocolError, BrokerError: the records are not what may follow; nothing of them was written.
+            VotersDisagree: the leader was elected by other voters than this node knows.
+            InvariantViolated: what is committed here is not what is committed there.
+            OSError: the disk failed.
+        """
+        if reply.diverging is not None:
+            self._cut(reply.diverging, high_watermark)
+            return high_watermark
+        if reply.snapshot is not None:
+            if reply.snapshot.end_offset < high_watermark:
+                raise RemoteProtocolError(
+                    f"the leader wants {reply.snapshot} taken, and everything below {high_watermark} is committed"
+                )
+            self._snapshot = reply.snapshot
+            self._download = bytearray()
+            return high_watermark
+        if len(reply.records):
+            check_elected(reply.records, reply.epoch, self._voters)
+            self._log.append_replicated(reply.records)
+        return max(high_watermark, min(reply.high_watermark, self._log.end_offset))
+
+    def _cut(self, diverging: LogPoint, high_watermark: int) -> None:
+        own = self._log.end_of_epoch(diverging.epoch)
+        end_offset = min(own.end_offset, diverging.end_offset) if own.epoch == diverging.epoch else own.end_offset
+        if end_offset < high_watermark:
+            raise InvariantViolated(
+                f"the leader's log parts from this one at offset {end_offset}, below the high watermark {high_watermark}"
+            )
+        self._log.truncate_to(end_offset)
+
+    def take_part(self, reply: SnapshotReply, high_watermark: int) -> int:
+        """Takes a part of the snapshot, and installs it with the last one. Returns the high watermark.
+
+        Raises:
+            RemoteProtocolError: it is damaged, or no part of what was asked for; the fetch of it is over.
+            OSError: the disk failed.
+        """
+        snapshot = self._snapshot
+        if snapshot is None or reply.error is not ErrorCode.NONE:
+            self._forget()  # SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE: a fetch of the log tells of the next one
+            return high_watermark
+        wrong = (
+            reply.snapshot != snapshot
+            or reply.position != len(self._download)
+            or not len(reply.data)
+            or not len(self._download) + len(reply.data) <= reply.size_bytes <= SNAPSHOT_BYTES_MAX
+        )
+        if wrong:
+            self._forget()
+            raise RemoteProtocolError(
+                f"part of {reply.snapshot} at {reply.position} of {reply.size_bytes} bytes is none of {snapshot}"
+            )
+        self._download += reply.data
+        if len(self._download) < reply.size_bytes:
+            return high_watermark
+        data = bytes(self._download)
+        self._forget()
+        self._log.install_snapshot(snapshot, data)
+        return max(high_watermark, snapshot.end_offset)
+
+    def _forget(self) -> None:
+        self._snapshot = None
+        self._download = bytearray()

@@ -1,0 +1,161 @@
+"""What the members of the quorum say to each other, as values: the vocabulary of `RaftMachine`.
+
+`wire.py` translates from and to Kafka's messages. Every reply carries the replying node's epoch and the leader it knows of, so
+that whoever is behind learns from any answer.
+
+Offsets are exclusive ends unless they are called `last`. Follows KIP-595, KIP-630, KIP-853, KIP-996.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from barnabas.broker.quorum.snapshots import SnapshotId
+from barnabas.errors import ErrorCode
+from barnabas.ports import Buffer
+
+__all__ = [
+    "BeginEpoch",
+    "EndEpoch",
+    "EpochReply",
+    "Failure",
+    "Fetch",
+    "FetchReply",
+    "LogPoint",
+    "Outgoing",
+    "Reply",
+    "Request",
+    "SnapshotFetch",
+    "SnapshotReply",
+    "Vote",
+    "VoteReply",
+]
+
+
+class LogPoint(NamedTuple):
+    """How far a log goes. Ordered as Raft compares logs: the higher epoch wins, then the longer log."""
+
+    epoch: int  # of the last record below `end_offset`
+    end_offset: int
+
+
+class Failure(Enum):
+    """Why a request got no answer."""
+
+    REFUSED = "refused"  # nobody listens there
+    LOST = "lost"  # the connection ended first
+    SILENT = "silent"  # unreachable, or no answer in time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vote:
+    """A candidate asks for a vote in `epoch`, or, with `pre_vote`, whether it would get one (KIP-996)."""
+
+    epoch: int
+    candidate_id: int
+    log: LogPoint
+    pre_vote: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VoteReply:
+    """The answer to Vote."""
+
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BeginEpoch:
+    """A new leader makes itself known."""
+
+    epoch: int
+    leader_id: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EndEpoch:
+    """A leader goes. `successors`: voters in the order in which they should try for its place."""
+
+    epoch: int
+    leader_id: int
+    successors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReply:
+    """The answer to BeginEpoch and to EndEpoch."""
+
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fetch:
+    """A replica asks for what comes after its log, and says by it that everything before is durable with it.
+
+    high_watermark: what the replica knows; the leader answers at once when it knows more (KIP-1166).
+    """
+
+    epoch: int
+    replica_id: int
+    log: LogPoint
+    high_watermark: int
+    max_wait_ms: int
+    directory_id: bytes = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReply:
+    """The answer to Fetch: records, or where the logs part, or the snapshot to fetch instead."""
+
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    records: Buffer = b""
+    diverging: LogPoint | None = None
+    snapshot: SnapshotId | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SnapshotFetch:
+    """A replica asks for bytes of a snapshot, from `position` on."""
+
+    epoch: int
+    replica_id: int
+    snapshot: SnapshotId
+    position: int
+    max_bytes: int = 2**31 - 1
+    directory_id: bytes = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReply:
+    """The answer to SnapshotFetch."""
+
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    snapshot: SnapshotId = field(default_factory=lambda: SnapshotId(-1, -1))
+    size_bytes: int = 0  # of the whole snapshot
+    position: int = 0
+    data: Buffer = b""
+
+
+Request = Vote | BeginEpoch | EndEpoch | Fetch | SnapshotFetch
+Reply = VoteReply | EpochReply | FetchReply | SnapshotReply
+
+
+class Outgoing(NamedTuple):
+    """A request to be sent; its reply or failure comes back with the same request object."""
+
+    to: int
+    request: Request
+    timeout_ms: int

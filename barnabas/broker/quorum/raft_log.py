@@ -1,0 +1,329 @@
+"""The log of the metadata quorum on disk: `__cluster_metadata-0` with its snapshots, seen as Raft sees it.
+
+Driven by: `RaftMachine`, synchronously (appends, truncations, reads, snapshots); the shell, which syncs. Emits: positions in the
+log, bytes, InvariantViolated where the directory contradicts itself, OSError where the disk fails.
+
+A snapshot stands for everything below its end offset: the log may begin there, or reach further back.
+
+Invariants: `synced_end_offset` ≤ `end_offset`; a truncation is durable before anything is written behind it, or a power cut
+could leave old batches behind new ones. `generation` is raised by each, so that a sync begun before says nothing.
+Follows KIP-595 (log, divergence), KIP-630 (snapshots).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.quorum.messages import LogPoint
+from barnabas.broker.quorum.snapshots import (
+    SnapshotId,
+    decode_snapshot,
+    list_snapshots,
+    snapshot_name,
+)
+from barnabas.broker.quorum.voters import VoterSet
+from barnabas.errors import InvariantViolated, RemoteProtocolError
+from barnabas.ports import Buffer, Clock, Disk, File
+from barnabas.protocol.messages.internal import LeaderChangeMessage, Voter
+from barnabas.protocol.records import (
+    CONTROL_LEADER_CHANGE,
+    NewRecord,
+    build_batch,
+    build_control_batch,
+    decode_records,
+    iter_batches,
+    read_control,
+)
+from barnabas.protocol.schema import encode
+from barnabas.storage.log_config import INT64_MAX, LogConfig, Origin
+from barnabas.storage.partition_log import PartitionLog
+
+__all__ = ["METADATA_DIRECTORY", "METADATA_TOPIC", "METADATA_TOPIC_ID", "RaftLog"]
+
+log = logging.getLogger(__name__)
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_DIRECTORY: Final = "__cluster_metadata-0"
+METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
+BATCH_BYTES_MAX: Final = 64 * 1024 * 1024  # far above what one decision may write
+READ_BYTES: Final = 1024 * 1024  # read at once when the whole log is walked through
+
+
+def _log_config(config: BrokerConfig) -> LogConfig:
+    return LogConfig(
+        segment_bytes=config.get_int("metadata.log.segment.bytes"),
+        segment_ms=config.get_int("metadata.log.segment.ms"),
+        retention_ms=-1,  # segments go when snapshots do, not by their age
+        retention_bytes=-1,
+        max_message_bytes=BATCH_BYTES_MAX,
+        flush_messages=INT64_MAX,
+        file_delete_delay_ms=0,
+    )
+
+
+class RaftLog:
+    """See the module.
+
+    Attributes:
+        voter_set: what the control records of log and snapshot say of the voters.
+        appended_bytes: since the newest snapshot.
+        generation: how often the log was cut.
+    """
+
+    def __init__(self, disk: Disk, config: BrokerConfig, clock: Clock, *, clean: bool) -> None:
+        """Opens the folder, or makes it.
+
+        Args:
+            clean: whether the last stop was clean, so that the files need no check.
+
+        Raises:
+            InvariantViolated: the log begins above offset 0 and no whole snapshot reaches to where it begins, or it is damaged.
+            OSError: the disk failed.
+        """
+        self.disk = disk
+        self.voter_set = VoterSet()
+        self.appended_bytes = 0
+        self.generation = 0
+        self._clock = clock
+        self._log = PartitionLog.open(
+            disk,
+            METADATA_DIRECTORY,
+            _log_config(config),
+            now_ms=clock.now_ms(),
+            topic_id=METADATA_TOPIC_ID,
+            clean=clean,
+        )
+        self.latest_snapshot: SnapshotId | None = None
+        self._open_snapshots()
+        self._read_voters()
+
+    def _open_snapshots(self) -> None:
+        partition_log = self._log
+        for snapshot in reversed(list_snapshots(self.disk, METADATA_DIRECTORY)):
+            voter_set = VoterSet()
+            try:
+                for _ in decode_snapshot(self._read_snapshot(snapshot), voter_set.take):
+                    pass
+            except RemoteProtocolError as error:
+                log.warning("passing over %s: %s", snapshot_name(snapshot), error)
+                continue
+            self.latest_snapshot = snapshot
+            self.voter_set = voter_set
+            break
+        found = self.latest_snapshot
+        start = partition_log.log_start_offset
+        if start > (found.end_offset if found else 0):
+            raise InvariantViolated(
+                f"{METADATA_DIRECTORY} begins at offset {start}, and no snapshot reaches so far: "
+                f"restore its .checkpoint files"
+            )
+        if found is None or start == found.end_offset:
+            return
+        # The snapshot was written, and the log behind it not yet replaced: it is short of it, or another one.
+        epoch = partition_log.epochs.epoch_for_offset(found.end_offset - 1)
+        if found.end_offset > partition_log.log_end_offset or (epoch >= 0 and epoch != found.epoch):
+            self._start_at(found.end_offset)
+
+    def _read_voters(self) -> None:
+        offset = self.latest_snapshot.end_offset if self.latest_snapshot else 0
+        while offset < self.end_offset:
+            batches = self.read(offset, READ_BYTES)
+            self.appended_bytes += len(batches)
+            next_offset = offset
+            try:
+                for position, header in iter_batches(batches):
+                    next_offset = header.next_offset
+                    if header.is_control:
+                        for record in decode_records(batches, position, header):
+                            self.voter_set.take(read_control(record).type, record.value or b"")
+            except RemoteProtocolError as error:
+                raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged behind offset {offset}: {error}") from error
+            if next_offset == offset:
+                raise InvariantViolated(f"{METADATA_DIRECTORY} cannot be read at offset {offset}")
+            offset = next_offset
+
+    # --- where it stands ------------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The next offset to be written."""
+        return self._log.log_end_offset
+
+    @property
+    def synced_end_offset(self) -> int:
+        """Everything below is durable."""
+        return self._log.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the segments."""
+        return self._log.size_bytes
+
+    @property
+    def end(self) -> LogPoint:
+        """The end of the log with the epoch of its last record; (0, 0) where there never was one."""
+        return LogPoint(self._last_epoch(), self._log.log_end_offset)
+
+    def _last_epoch(self) -> int:
+        epoch = self._log.epochs.latest_epoch
+        if epoch >= 0:
+            return epoch
+        return self.latest_snapshot.epoch if self.latest_snapshot else 0
+
+    @property
+    def first_epoch(self) -> int:
+        """The oldest epoch of which it holds records; that of its snapshot where it holds none."""
+        entries = self._log.epochs.entries
+        return entries[0][0] if entries else self._last_epoch()
+
+    def end_of_epoch(self, epoch: int) -> LogPoint:
+        """The largest epoch up to `epoch` that this log knows, and where it ends."""
+        if epoch >= self._last_epoch():
+            return self.end
+        found = LogPoint(*self._log.epochs.end_offset_for_epoch(epoch, self._log.log_end_offset))
+        if found.epoch < 0:  # no record above the snapshot
+            return self.end
+        return found
+
+    # --- changes --------------------------------------------------------------------------------------------------
+
+    def append(self, values: Sequence[bytes], epoch: int) -> int:
+        """Writes encoded records as one batch, as the leader of `epoch`. Returns the last offset. Raises OSError."""
+        now_ms = self._clock.now_ms()
+        return self._append(build_batch([NewRecord(None, value, now_ms) for value in values]), epoch, now_ms)
+
+    def append_leader_change(self, epoch: int, leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> None:
+        """Writes the record that begins an epoch. Raises OSError."""
+        change = LeaderChangeMessage(
+            leader_id=leader_id,
+            voters=[Voter(voter_id=voter) for voter in voters],
+            granting_voters=[Voter(voter_id=voter) for voter in granting],
+        )
+        now_ms = self._clock.now_ms()
+        # Version 0, whatever kraft.version is: Kafka 4.3 writes no other, and its tool reads no other.
+        batch = build_control_batch([(CONTROL_LEADER_CHANGE, encode(change, 0))], timestamp=now_ms)
+        self._append(batch, epoch, now_ms)
+
+    def _append(self, batch: bytearray, epoch: int, now_ms: int) -> int:
+        self._log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms, origin=Origin.RAFT)
+        self.appended_bytes += len(batch)
+        return self._log.log_end_offset - 1
+
+    def append_replicated(self, batches: Buffer) -> None:
+        """Writes what a leader sent. Raises BrokerError where it does not go on from the log's end, OSError."""
+        self.appended_bytes += self._log.append_as_follower(batches, now_ms=self._clock.now_ms()).size_bytes
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts the log so that it ends at `offset`, durably. Raises OSError."""
+        if offset < self._log.log_end_offset:
+            self.generation += 1
+            self._log.truncate_to(offset)
+            self.sync_now()
+
+    def _start_at(self, offset: int) -> None:
+        self.generation += 1
+        self._log.truncate_fully_and_start_at(offset)
+        self.appended_bytes = 0
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> Buffer:
+        """Whole batches from `offset`, that begin below `end_offset` (the log's end where not given); at least one."""
+        end_offset = self._log.log_end_offset if end_offset is None else end_offset
+        return self._log.read(offset, max_bytes, end_offset=end_offset).records
+
+    # --- durability -----------------------------------------------------------------------------------------------
+
+    def unsynced_files(self) -> list[File]:
+        """What a sync must cover; `mark_synced` when it is over."""
+        return self._log.unsynced_files()
+
+    def mark_synced(self, end_offset: int) -> None:
+        """A sync of what `unsynced_files` gave when the log ended there is over, and the log was not cut meanwhile."""
+        self._log.mark_synced(end_offset)
+
+    def sync_now(self) -> None:
+        """Syncs everything, blocking. Raises OSError."""
+        end_offset = self._log.log_end_offset
+        self.disk.sync_now(self._log.unsynced_files())
+        self._log.mark_synced(end_offset)
+
+    def close(self) -> None:
+        """Clean stop: synced and closed. Raises OSError."""
+        self._log.close()
+
+    def abandon(self) -> None:
+        """Lets go of the files, writes nothing."""
+        self._log.abandon()
+
+    # --- snapshots ------------------------------------------------------------------------------------------------
+
+    def _read_snapshot(self, snapshot: SnapshotId) -> bytes:
+        return self.disk.read(self._path(snapshot))
+
+    @staticmethod
+    def _path(snapshot: SnapshotId) -> str:
+        return f"{METADATA_DIRECTORY}/{snapshot_name(snapshot)}"
+
+    def snapshot_values(self) -> list[bytes]:
+        """The encoded records of the newest snapshot; empty where there is none. Raises OSError."""
+        if self.latest_snapshot is None:
+            return []
+        return list(decode_snapshot(self._read_snapshot(self.latest_snapshot)))
+
+    def has_snapshot(self, snapshot: SnapshotId) -> bool:
+        """Whether that very snapshot is there."""
+        return snapshot == self.latest_snapshot or self.disk.exists(self._path(snapshot))
+
+    def snapshot_part(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """Size of a snapshot and its bytes from `position`; None where it is not there. Raises OSError."""
+        path = self._path(snapshot)
+        if not self.disk.exists(path):
+            return None
+        file = self.disk.open(path)
+        try:
+            return file.size(), file.pread(max_bytes, position)
+        finally:
+            file.close()
+
+    def store_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+        """Writes a snapshot of this node's own log, durably. Raises OSError."""
+        self.disk.replace(self._path(snapshot), data)
+        if self.latest_snapshot is None or snapshot > self.latest_snapshot:
+            self.latest_snapshot = snapshot
+        self.appended_bytes = 0
+
+    def install_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+        """Takes a leader's snapshot, durably, in place of the whole log.
+
+        Raises:
+            RemoteProtocolError: it is damaged; nothing was changed.
+            OSError: the disk failed.
+        """
+        voter_set = VoterSet()
+        for _ in decode_snapshot(data, voter_set.take):
+            pass
+        self.store_snapshot(snapshot, data)
+        self.voter_set = voter_set
+        self._start_at(snapshot.end_offset)
+        self.sync_now()
+
+    def apply_retention(self, limit_bytes: int, high_watermark: int) -> None:
+        """Drops the oldest snapshots, with the log below their successors, until log and snapshots fit. Raises OSError."""
+        snapshots = list_snapshots(self.disk, METADATA_DIRECTORY)
+        sizes = [self.disk.size(self._path(snapshot)) for snapshot in snapshots]
+        total = self._log.size_bytes + sum(sizes)
+        for snapshot, size, successor in zip(snapshots, sizes, snapshots[1:], strict=False):
+            if total <= limit_bytes:
+                return
+            total -= size + self._log.size_bytes
+            self.disk.remove(self._path(snapshot))
+            self._log.delete_records_before(successor.end_offset)
+            self._log.apply_retention(self._clock.now_ms(), high_watermark)
+            total += self._log.size_bytes

@@ -1,0 +1,70 @@
+"""Roles of a member of the metadata quorum, as a table, and the times they live by.
+
+UNATTACHED knows an epoch and no leader; PROSPECTIVE asks for a pre-vote without raising the epoch (KIP-996); CANDIDATE asks for
+votes in a new one; LEADER; FOLLOWER; RESIGNED was the leader and leads no more, but still owns the epoch, so it gives no vote
+in it. A node that is no voter (an observer) is only ever UNATTACHED or FOLLOWER.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from barnabas.broker.config import BrokerConfig
+
+__all__ = ["VALID_PREVIOUS", "Role", "Timing"]
+
+
+class Role(Enum):
+    """See the module."""
+
+    UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    RESIGNED = "resigned"
+
+
+# Every role becomes UNATTACHED by a higher epoch, and FOLLOWER by a leader of one.
+VALID_PREVIOUS: Final[dict[Role, frozenset[Role]]] = {
+    Role.UNATTACHED: frozenset(Role),
+    Role.PROSPECTIVE: frozenset({Role.UNATTACHED, Role.FOLLOWER, Role.CANDIDATE}),
+    Role.CANDIDATE: frozenset({Role.PROSPECTIVE}),
+    Role.LEADER: frozenset({Role.CANDIDATE}),
+    Role.FOLLOWER: frozenset(Role),
+    Role.RESIGNED: frozenset({Role.LEADER}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times in milliseconds, from Kafka's keys where one stands beside it."""
+
+    fetch_timeout_ms: int = 2_000  # controller.quorum.fetch.timeout.ms: silence of the leader before a pre-vote
+    election_timeout_ms: int = 1_000  # controller.quorum.election.timeout.ms: wait for votes
+    election_backoff_max_ms: int = 1_000  # controller.quorum.election.backoff.max.ms: random wait after a lost election
+    request_timeout_ms: int = 2_000  # controller.quorum.request.timeout.ms
+    retry_backoff_ms: int = 20  # controller.quorum.retry.backoff.ms
+    fetch_wait_ms: int = 500  # how long a leader may keep a fetch that has nothing to get
+    # A lost fetch connection to the leader starts a pre-vote after a random time between these: a killed process closes
+    # its connections at once, and waiting for the fetch timeout would cost two seconds.
+    suspicion_min_ms: int = 50
+    suspicion_max_ms: int = 200
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> Timing:
+        """As the node's keys say."""
+        return cls(
+            fetch_timeout_ms=config.get_int("controller.quorum.fetch.timeout.ms"),
+            election_timeout_ms=config.get_int("controller.quorum.election.timeout.ms"),
+            election_backoff_max_ms=config.get_int("controller.quorum.election.backoff.max.ms"),
+            request_timeout_ms=config.get_int("controller.quorum.request.timeout.ms"),
+            retry_backoff_ms=config.get_int("controller.quorum.retry.backoff.ms"),
+        )
+
+    @property
+    def check_quorum_ms(self) -> int:
+        """A leader that no majority has fetched from for so long resigns (KIP-595)."""
+        return self.fetch_timeout_ms * 3 // 2

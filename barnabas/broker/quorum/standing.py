@@ -1,0 +1,79 @@
+"""Standing of a member of the quorum: its role, the epoch, who leads in it and whom it voted for. The one place where they change.
+
+Driven by: `RaftMachine`. Emits: `quorum-state`, durable before a change counts.
+
+Invariants: a role follows only those that `VALID_PREVIOUS` names; the epoch never goes back; in one epoch there is one vote and
+one leader. Follows KIP-595.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from barnabas.broker.quorum.quorum_state import NO_NODE, QuorumState
+from barnabas.broker.quorum.roles import VALID_PREVIOUS, Role
+from barnabas.errors import InvariantViolated
+
+__all__ = ["Standing"]
+
+log = logging.getLogger(__name__)
+
+
+class Standing:
+    """See the module.
+
+    Attributes:
+        epoch: the highest epoch it knows of.
+        leader_id: who leads in it, NO_NODE where that is not known.
+        voted_id: whom it voted for in it, NO_NODE where it has not voted.
+        stored: what quorum-state says.
+    """
+
+    __slots__ = ("_node_id", "_store", "_voters", "epoch", "leader_id", "role", "stored", "voted_id")
+
+    def __init__(
+        self, node_id: int, voters: Sequence[int], stored: QuorumState, store: Callable[[QuorumState], None]
+    ) -> None:
+        self._node_id = node_id
+        self._voters = tuple(voters)
+        self._store = store
+        self.stored = stored
+        self.role = Role.UNATTACHED
+        self.epoch = stored.leader_epoch
+        self.leader_id = NO_NODE
+        self.voted_id = stored.voted_id
+
+    def become(self, role: Role, epoch: int, leader_id: int, voted_id: int) -> None:
+        """Takes a role.
+
+        Raises:
+            InvariantViolated: that must not follow what is.
+            OSError: the disk failed; nothing changed.
+        """
+        if role is not self.role and self.role not in VALID_PREVIOUS[role]:
+            raise InvariantViolated(f"a member of the quorum cannot become {role.name} from {self.role.name}")
+        if epoch < self.epoch:
+            raise InvariantViolated(f"the quorum's epoch cannot go back from {self.epoch} to {epoch}")
+        if epoch == self.epoch:
+            if self.voted_id not in (NO_NODE, voted_id):
+                raise InvariantViolated(f"voted for {self.voted_id} in epoch {epoch}, and cannot vote for {voted_id}")
+            if self.leader_id not in (NO_NODE, leader_id) and leader_id != NO_NODE:
+                raise InvariantViolated(f"epoch {epoch} has the leader {self.leader_id}, and cannot have {leader_id}")
+        self._remember(epoch, leader_id, voted_id)
+        if self.role is Role.LEADER and role is not Role.LEADER:
+            log.info("node %d no longer leads the quorum (epoch %d)", self._node_id, self.epoch)
+        self.role, self.epoch, self.leader_id, self.voted_id = role, epoch, leader_id, voted_id
+
+    def _remember(self, epoch: int, leader_id: int, voted_id: int) -> None:
+        stored = self.stored
+        if leader_id == self._node_id:
+            voted_id = NO_NODE  # as in Kafka: whoever led an epoch leaves it at its next start
+        if (stored.leader_epoch, stored.leader_id, stored.voted_id) == (epoch, leader_id, voted_id):
+            return
+        if self._node_id not in self._voters and stored.leader_epoch == epoch:
+            return  # whom an observer follows it finds out anew
+        voters = () if stored.version else self._voters
+        state = QuorumState(epoch, leader_id=leader_id, voted_id=voted_id, voters=voters, version=stored.version)
+        self._store(state)
+        self.stored = state
