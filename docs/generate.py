@@ -14,6 +14,7 @@ from pathlib import Path
 
 from barnabas.broker.coordinator.group_state import VALID_PREVIOUS as GROUP_STATES
 from barnabas.broker.coordinator.transaction_state import VALID_PREVIOUS as TRANSACTION_STATES
+from barnabas.broker.quorum.roles import VALID_PREVIOUS as QUORUM_ROLES
 from barnabas.client.transactions import VALID_PREVIOUS as PRODUCER_STATES
 from barnabas.protocol.registry import API
 
@@ -67,6 +68,7 @@ def coverage() -> str:
             "States of a transactional id", "barnabas/broker/coordinator/transaction_state.py", TRANSACTION_STATES
         )
         + diagram("States of a classic group", "barnabas/broker/coordinator/group_state.py", GROUP_STATES)
+        + diagram("Roles in the metadata quorum", "barnabas/broker/quorum/roles.py", QUORUM_ROLES)
         + diagram("States of the bundled producer", "barnabas/client/transactions.py", PRODUCER_STATES)
     )
 

@@ -67,6 +67,7 @@ class RaftMachine:
         store: Callable[[QuorumState], None],
         random: Callable[[], float],
         timing: Timing,
+        complaints: Complaints,
         directory_id: bytes = bytes(16),
     ) -> None:
         """Takes up what the last process left; sends nothing before `start`.
@@ -97,7 +98,7 @@ class RaftMachine:
         self._discovery = 0  # turn of the voters that an unattached node asks
         self._alarm_ms: int | None = None  # the end of UNATTACHED (a voter's) and RESIGNED
         self._elections_lost = 0  # in a row
-        self._complaints = Complaints(node_id)
+        self._complaints = complaints
         self._end_epoch_to: dict[int, None] = {}  # voters that have not answered EndQuorumEpoch
 
     # --- start ----------------------------------------------------------------------------------------------------
@@ -513,19 +514,19 @@ class RaftMachine:
             self._fetching = Fetch(self.epoch, self.node_id, self.log.end, self.high_watermark, 0, self._directory_id)
         self._send(to, self._fetching)
 
-    def _on_fetched(self, reply: FetchReply | SnapshotReply, now_ms: int) -> None:
+    def _on_fetched(self, to: int, reply: FetchReply | SnapshotReply, now_ms: int) -> None:
         self._fetching = None
-        epoch = self.epoch
+        self._fetch_at_ms = now_ms + self.timing.suspicion_min_ms
+        asked = self._following
         self._learn(reply.leader_id, reply.epoch, now_ms)
         following = self._following
-        if following is None or self.epoch != epoch or reply.epoch != epoch or self.role is not Role.FOLLOWER:
-            if self.role is Role.UNATTACHED:
-                self._fetch_at_ms = now_ms + self.timing.suspicion_min_ms
+        if following is None or following is not asked:  # an unattached node asked, or there is a new leader
+            self._complaints.refused(to, reply.error)
             self._fetch_on(now_ms)
             return
         leads = reply.error in (ErrorCode.NONE, ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
-        if not leads or reply.leader_id != self.leader_id:
-            self._complaints.refused(self.leader_id, reply.error)
+        if not leads or (reply.leader_id, reply.epoch) != (self.leader_id, self.epoch):
+            self._complaints.refused(to, reply.error)
             self._fetch_failed(following, now_ms, gone=reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         following.answered(self._fetch_deadline(now_ms))
@@ -566,7 +567,7 @@ class RaftMachine:
             self._on_vote_reply(to, request, reply, now_ms)
         elif isinstance(request, Fetch | SnapshotFetch) and isinstance(reply, FetchReply | SnapshotReply):
             if request is self._fetching:
-                self._on_fetched(reply, now_ms)
+                self._on_fetched(to, reply, now_ms)
             else:
                 self._learn(reply.leader_id, reply.epoch, now_ms)
         elif isinstance(reply, EpochReply):

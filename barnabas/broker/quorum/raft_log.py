@@ -233,10 +233,16 @@ class RaftLog:
         self._log.truncate_fully_and_start_at(offset)
         self.appended_bytes = 0
 
-    def read(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> Buffer:
-        """Whole batches from `offset`, that begin below `end_offset` (the log's end where not given); at least one."""
-        end_offset = self._log.log_end_offset if end_offset is None else end_offset
-        return self._log.read(offset, max_bytes, end_offset=end_offset).records
+    def read(self, offset: int, max_bytes: int) -> Buffer:
+        """Whole batches from `offset`; at least one, where there is one."""
+        return self._log.read(offset, max_bytes, end_offset=self._log.log_end_offset).records
+
+    def read_until(self, offset: int, max_bytes: int, end_offset: int) -> tuple[Buffer, int]:
+        """Whole batches from `offset` that begin below `end_offset`, and the offset after them."""
+        found = self._log.read(offset, max_bytes, end_offset=end_offset)
+        if found.next_offset <= offset:
+            raise InvariantViolated(f"{METADATA_DIRECTORY} cannot be read at offset {offset}")
+        return found.records, found.next_offset
 
     # --- durability -----------------------------------------------------------------------------------------------
 

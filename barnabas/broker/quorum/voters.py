@@ -76,6 +76,10 @@ class VotersRecord(Record):
     voters: list[VotersRecordVoter] = field(Array(VotersRecordVoter))
 
 
+def _shown(voters: Sequence[int]) -> str:
+    return ", ".join(map(str, voters))
+
+
 class VoterSet:
     """What the log says of its voters.
 
@@ -102,6 +106,28 @@ class VoterSet:
     def control_records(self) -> list[tuple[int, bytes]]:
         """What a snapshot carries behind its header: (control type, value)."""
         return sorted(self._values.items())
+
+    def check(self, node_id: int, state: QuorumState, voters: tuple[int, ...]) -> None:
+        """Makes sure that this directory may belong to a member of the quorum of `voters`, ids ascending.
+
+        Raises:
+            NotTheSoleVoter: kraft.version is not known here, or the log holds a set of voters other than this node alone.
+            VotersDisagree: quorum-state names others than the configuration does.
+        """
+        if self.kraft_version > KRAFT_VERSION_MAX:
+            raise NotTheSoleVoter(
+                f"kraft.version is finalized at {self.kraft_version}, known here are 0 to {KRAFT_VERSION_MAX}"
+            )
+        if self.voters and (self.voters != (node_id,) or voters != (node_id,)):
+            raise NotTheSoleVoter(
+                f"the metadata log holds the voters {_shown(self.voters)}, controller.quorum.voters names "
+                f"{_shown(voters)}: a set of voters in the log (kraft.version 1) is served only where it is this node alone"
+            )
+        if node_id in voters and state.voters and tuple(sorted(state.voters)) != voters:
+            raise VotersDisagree(
+                f"quorum-state names the voters {_shown(state.voters)}, controller.quorum.voters {_shown(voters)}: "
+                f"give node {node_id} the list that its cluster was made with"
+            )
 
     def check_sole(self, node_id: int, state: QuorumState, configured: tuple[str, ...]) -> None:
         """Makes sure that this node is the only voter.

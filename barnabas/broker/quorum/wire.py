@@ -1,0 +1,327 @@
+"""The quorum's values as Kafka's messages: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot, both ways.
+
+Plain functions. `request_message` and `read_reply` serve who asks; `read_request` and `reply_message` serve who answers. All
+speak of the one partition `__cluster_metadata-0`; a message about anything else is refused as a whole.
+
+Voters are static, so directory ids of voters are not compared; this node's own goes along, as Kafka's does.
+Follows KIP-595, KIP-630, KIP-853 (endpoints, voter ids), KIP-996.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas.broker.config import Endpoint
+from barnabas.broker.quorum.messages import (
+    BeginEpoch,
+    EndEpoch,
+    EpochReply,
+    Fetch,
+    FetchReply,
+    LogPoint,
+    Reply,
+    Request,
+    SnapshotFetch,
+    SnapshotReply,
+    Vote,
+    VoteReply,
+)
+from barnabas.broker.quorum.quorum_state import NO_NODE
+from barnabas.broker.quorum.raft_log import METADATA_TOPIC, METADATA_TOPIC_ID
+from barnabas.broker.quorum.snapshots import SnapshotId
+from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
+from barnabas.protocol.messages import fetch as fetches
+from barnabas.protocol.messages import quorum as messages
+
+__all__ = ["read_reply", "read_request", "refusal", "reply_message", "request_message"]
+
+ANY_VOTER: Final = -1  # in requests before the version that names the voter asked
+FETCH_WITH_REPLICA_STATE: Final = 15
+
+RequestMessage = (
+    messages.VoteRequest
+    | messages.BeginQuorumEpochRequest
+    | messages.EndQuorumEpochRequest
+    | messages.FetchSnapshotRequest
+    | fetches.FetchRequest
+)
+ReplyMessage = (
+    messages.VoteResponse
+    | messages.BeginQuorumEpochResponse
+    | messages.EndQuorumEpochResponse
+    | messages.FetchSnapshotResponse
+    | fetches.FetchResponse
+)
+
+
+# --- who asks ---------------------------------------------------------------------------------------------------------
+
+
+def request_message(
+    request: Request, *, cluster_id: str, to: int, directory_id: bytes, endpoint: Endpoint | None, max_bytes: int
+) -> RequestMessage:
+    """The message that carries a request.
+
+    Args:
+        to: the voter asked.
+        directory_id: of this node.
+        endpoint: where this node listens for controllers; told by a leader.
+        max_bytes: of records or snapshot in the answer.
+    """
+    leader = (
+        []
+        if endpoint is None
+        else [messages.LeaderEndpoint(name=endpoint.name, host=endpoint.host, port=endpoint.port)]
+    )
+    if isinstance(request, Vote):
+        vote = messages.VoteRequestPartition(
+            partition_index=0,
+            replica_epoch=request.epoch,
+            replica_id=request.candidate_id,
+            replica_directory_id=directory_id,
+            last_offset_epoch=request.log.epoch,
+            last_offset=request.log.end_offset,
+            pre_vote=request.pre_vote,
+        )
+        votes = [messages.VoteRequestTopic(topic_name=METADATA_TOPIC, partitions=[vote])]
+        return messages.VoteRequest(cluster_id=cluster_id, voter_id=to, topics=votes)
+    if isinstance(request, BeginEpoch):
+        begin = messages.BeginQuorumEpochRequestPartition(
+            partition_index=0, leader_id=request.leader_id, leader_epoch=request.epoch
+        )
+        begins = [messages.BeginQuorumEpochRequestTopic(topic_name=METADATA_TOPIC, partitions=[begin])]
+        return messages.BeginQuorumEpochRequest(
+            cluster_id=cluster_id, voter_id=to, topics=begins, leader_endpoints=leader
+        )
+    if isinstance(request, EndEpoch):
+        end = messages.EndQuorumEpochRequestPartition(
+            partition_index=0,
+            leader_id=request.leader_id,
+            leader_epoch=request.epoch,
+            preferred_successors=list(request.successors),
+            preferred_candidates=[messages.PreferredCandidate(candidate_id=voter) for voter in request.successors],
+        )
+        ends = [messages.EndQuorumEpochRequestTopic(topic_name=METADATA_TOPIC, partitions=[end])]
+        return messages.EndQuorumEpochRequest(cluster_id=cluster_id, topics=ends, leader_endpoints=leader)
+    if isinstance(request, SnapshotFetch):
+        part = messages.FetchSnapshotRequestPartition(
+            partition=0,
+            current_leader_epoch=request.epoch,
+            snapshot_id=messages.FetchSnapshotId(end_offset=request.snapshot.end_offset, epoch=request.snapshot.epoch),
+            position=request.position,
+            replica_directory_id=directory_id,
+        )
+        parts = [messages.FetchSnapshotRequestTopic(name=METADATA_TOPIC, partitions=[part])]
+        return messages.FetchSnapshotRequest(
+            cluster_id=cluster_id, replica_id=request.replica_id, max_bytes=max_bytes, topics=parts
+        )
+    wanted = fetches.FetchPartition(
+        partition=0,
+        current_leader_epoch=request.epoch,
+        fetch_offset=request.log.end_offset,
+        last_fetched_epoch=request.log.epoch,
+        partition_max_bytes=max_bytes,
+        replica_directory_id=directory_id,
+        high_watermark=request.high_watermark,
+    )
+    return fetches.FetchRequest(
+        cluster_id=cluster_id,
+        replica_id=request.replica_id,
+        replica_state=fetches.ReplicaState(replica_id=request.replica_id),
+        max_wait_ms=request.max_wait_ms,
+        max_bytes=max_bytes,
+        topics=[fetches.FetchTopic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[wanted])],
+    )
+
+
+def read_reply(message: ReplyMessage) -> Reply:
+    """What an answer says. Records and bytes are views, as they are in the message.
+
+    Raises:
+        RemoteProtocolError: it does not speak of the metadata partition, or has an error code that does not exist.
+    """
+    error = _error(message.error_code)
+    topics: list[Any] = message.responses if isinstance(message, fetches.FetchResponse) else message.topics
+    partitions = topics[0].partitions if len(topics) == 1 else []
+    if error is ErrorCode.NONE and len(partitions) != 1:
+        raise RemoteProtocolError(f"{type(message).__name__} without {METADATA_TOPIC}-0")
+    if error is not ErrorCode.NONE:
+        return _failed(message, error)
+    found = partitions[0]
+    error = _error(found.error_code)
+    if isinstance(found, messages.VoteResponsePartition):
+        return VoteReply(error, found.leader_id, found.leader_epoch, found.vote_granted)
+    if isinstance(found, messages.QuorumEpochPartition):
+        return EpochReply(error, found.leader_id, found.leader_epoch)
+    leader_id, epoch = found.current_leader.leader_id, found.current_leader.leader_epoch
+    if isinstance(found, messages.FetchSnapshotResponsePartition):
+        snapshot = SnapshotId(found.snapshot_id.end_offset, found.snapshot_id.epoch)
+        data = found.unaligned_records or b""
+        return SnapshotReply(error, leader_id, epoch, snapshot, found.size, found.position, data)
+    diverging, snapshot_id = found.diverging_epoch, found.snapshot_id
+    return FetchReply(
+        error,
+        leader_id,
+        epoch,
+        high_watermark=found.high_watermark,
+        log_start_offset=found.log_start_offset,
+        records=found.records or b"",
+        diverging=LogPoint(diverging.epoch, diverging.end_offset) if diverging.epoch >= 0 else None,
+        snapshot=SnapshotId(snapshot_id.end_offset, snapshot_id.epoch) if snapshot_id.epoch >= 0 else None,
+    )
+
+
+def _failed(message: ReplyMessage, error: ErrorCode) -> Reply:
+    if isinstance(message, messages.VoteResponse):
+        return VoteReply(error, NO_NODE, 0)
+    if isinstance(message, fetches.FetchResponse):
+        return FetchReply(error, NO_NODE, 0)
+    if isinstance(message, messages.FetchSnapshotResponse):
+        return SnapshotReply(error, NO_NODE, 0)
+    return EpochReply(error, NO_NODE, 0)
+
+
+def _error(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        raise RemoteProtocolError(f"error code {code} does not exist") from None
+
+
+# --- who answers ------------------------------------------------------------------------------------------------------
+
+
+def read_request(message: RequestMessage, version: int, *, cluster_id: str, node_id: int) -> Request:
+    """What a request asks.
+
+    Args:
+        node_id: of this node: a request may name the voter that it means.
+
+    Raises:
+        BrokerError: INCONSISTENT_CLUSTER_ID; INVALID_VOTER_KEY, it means another voter; INVALID_REQUEST, it speaks of
+            anything but the metadata partition.
+    """
+    if message.cluster_id is not None and message.cluster_id != cluster_id:
+        raise BrokerError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID, f"it is of cluster {message.cluster_id}, this node of {cluster_id}"
+        )
+    named = getattr(message, "voter_id", ANY_VOTER)
+    if named not in (ANY_VOTER, node_id):
+        raise BrokerError(ErrorCode.INVALID_VOTER_KEY, f"it means voter {named}, this is node {node_id}")
+    partition = _the_partition(message, version)
+    if isinstance(partition, messages.VoteRequestPartition):
+        point = LogPoint(partition.last_offset_epoch, partition.last_offset)
+        return Vote(partition.replica_epoch, partition.replica_id, point, partition.pre_vote)
+    if isinstance(partition, messages.BeginQuorumEpochRequestPartition):
+        return BeginEpoch(partition.leader_epoch, partition.leader_id)
+    if isinstance(partition, messages.EndQuorumEpochRequestPartition):
+        preferred = [candidate.candidate_id for candidate in partition.preferred_candidates]
+        successors = tuple(preferred if version >= 1 else partition.preferred_successors)
+        return EndEpoch(partition.leader_epoch, partition.leader_id, successors)
+    if isinstance(partition, messages.FetchSnapshotRequestPartition):
+        return SnapshotFetch(
+            partition.current_leader_epoch,
+            message.replica_id if isinstance(message, messages.FetchSnapshotRequest) else NO_NODE,
+            SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+            partition.position,
+            message.max_bytes if isinstance(message, messages.FetchSnapshotRequest) else 0,
+            partition.replica_directory_id,
+        )
+    if not isinstance(message, fetches.FetchRequest):
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    replica_id = message.replica_state.replica_id if version >= FETCH_WITH_REPLICA_STATE else message.replica_id
+    point = LogPoint(partition.last_fetched_epoch, partition.fetch_offset)
+    epoch, known = partition.current_leader_epoch, partition.high_watermark
+    return Fetch(epoch, replica_id, point, known, message.max_wait_ms, partition.replica_directory_id)
+
+
+def _the_partition(message: RequestMessage, version: int) -> Any:
+    topics: list[Any] = message.topics
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        (topic,) = topics
+        (partition,) = topic.partitions
+        if isinstance(message, fetches.FetchRequest):
+            right = topic.topic_id == METADATA_TOPIC_ID if version >= 13 else topic.topic == METADATA_TOPIC
+            index = partition.partition
+        elif isinstance(message, messages.FetchSnapshotRequest):
+            right, index = topic.name == METADATA_TOPIC, partition.partition
+        else:
+            right, index = topic.topic_name == METADATA_TOPIC, partition.partition_index
+        if right and index == 0:
+            return partition
+    raise BrokerError(ErrorCode.INVALID_REQUEST, f"it speaks of something else than {METADATA_TOPIC}-0 alone")
+
+
+def refusal(message: RequestMessage, error: ErrorCode) -> ReplyMessage:
+    """The answer that carries one error for the whole request."""
+    if isinstance(message, messages.VoteRequest):
+        return messages.VoteResponse(error_code=error)
+    if isinstance(message, messages.BeginQuorumEpochRequest):
+        return messages.BeginQuorumEpochResponse(error_code=error)
+    if isinstance(message, messages.EndQuorumEpochRequest):
+        return messages.EndQuorumEpochResponse(error_code=error)
+    if isinstance(message, messages.FetchSnapshotRequest):
+        return messages.FetchSnapshotResponse(error_code=error)
+    return fetches.FetchResponse(error_code=error)
+
+
+def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]) -> ReplyMessage:
+    """The message that carries a reply, with the address of the leader that it names."""
+    leader = voters.get(reply.leader_id)
+    known = (
+        [] if leader is None else [messages.NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
+    )
+    if isinstance(reply, VoteReply):
+        vote = messages.VoteResponsePartition(
+            partition_index=0,
+            error_code=reply.error,
+            leader_id=reply.leader_id,
+            leader_epoch=reply.epoch,
+            vote_granted=reply.granted,
+        )
+        return messages.VoteResponse(
+            topics=[messages.VoteResponseTopic(topic_name=METADATA_TOPIC, partitions=[vote])], node_endpoints=known
+        )
+    if isinstance(reply, EpochReply):
+        standing = messages.QuorumEpochPartition(
+            partition_index=0, error_code=reply.error, leader_id=reply.leader_id, leader_epoch=reply.epoch
+        )
+        told = [messages.QuorumEpochTopic(topic_name=METADATA_TOPIC, partitions=[standing])]
+        if isinstance(request, EndEpoch):
+            return messages.EndQuorumEpochResponse(topics=told, node_endpoints=known)
+        return messages.BeginQuorumEpochResponse(topics=told, node_endpoints=known)
+    if isinstance(reply, SnapshotReply):
+        part = messages.FetchSnapshotResponsePartition(
+            index=0,
+            error_code=reply.error,
+            snapshot_id=messages.FetchSnapshotId(end_offset=reply.snapshot.end_offset, epoch=reply.snapshot.epoch),
+            current_leader=messages.FetchSnapshotLeader(leader_id=reply.leader_id, leader_epoch=reply.epoch),
+            size=reply.size_bytes,
+            position=reply.position,
+            unaligned_records=reply.data,
+        )
+        parts = [messages.FetchSnapshotResponseTopic(name=METADATA_TOPIC, partitions=[part])]
+        return messages.FetchSnapshotResponse(topics=parts, node_endpoints=known)
+    data = fetches.PartitionData(
+        partition_index=0,
+        error_code=reply.error,
+        high_watermark=reply.high_watermark,
+        last_stable_offset=reply.high_watermark,
+        log_start_offset=reply.log_start_offset,
+        current_leader=fetches.LeaderIdAndEpoch(leader_id=reply.leader_id, leader_epoch=reply.epoch),
+        records=reply.records,
+    )
+    if reply.diverging is not None:
+        data.diverging_epoch = fetches.EpochEndOffset(
+            epoch=reply.diverging.epoch, end_offset=reply.diverging.end_offset
+        )
+    if reply.snapshot is not None:
+        data.snapshot_id = fetches.SnapshotId(end_offset=reply.snapshot.end_offset, epoch=reply.snapshot.epoch)
+    there = (
+        [] if leader is None else [fetches.NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
+    )
+    return fetches.FetchResponse(
+        responses=[fetches.FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[data])],
+        node_endpoints=there,
+    )
