@@ -1,7 +1,10 @@
 """Fetch sessions: what each consumer or follower wants, remembered between its requests, so that idle partitions cost nothing.
 
-Driven by: the session id and epoch of Fetch requests; the answers, which tell what the peer knows by now.
-Emits: the partitions a request is about, and which of them belong into its answer.
+Driven by: the session id and epoch of Fetch requests; the answers, which tell what the peer knows by now; progress of the replicas.
+Emits: the partitions a request is about, which of them are worth a look, and which belong into its answer.
+
+A partition is *ready* when it was named, when its replica moved on, or when the last look at it found more than fitted: only
+ready ones are looked at. A follower whose partition is not ready had everything when it last asked, whatever it asked for.
 
 Rules (KIP-227): epoch 0 asks for a new session with all its partitions, -1 for none and closes the one it names; any other
 must be the session's present epoch, and then the request carries only changes. An incremental answer carries only partitions with
@@ -13,12 +16,17 @@ eviction time, else a smaller session older than it; else the new one gets id 0:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Rng
 
-__all__ = ["NO_SESSION", "FetchSession", "FetchSessions", "WantedPartition"]
+if TYPE_CHECKING:
+    from barnabas.broker.replica.machine import Replica
+
+__all__ = ["CONSUMER", "NO_SESSION", "FetchSession", "FetchSessions", "Parked", "WantedPartition"]
+
+CONSUMER: Final = -1  # broker id of a peer that is no follower
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -28,15 +36,33 @@ EPOCH_MAX: Final = 2**31 - 1
 PartitionKey = tuple[str | bytes, int]  # topic name, or topic id since version 13
 
 
+class Parked(Protocol):
+    """A request of a session that waits for something to read."""
+
+    def on_progress(self, replica: Replica) -> None:
+        """A partition of the session became ready, or moved on again."""
+        ...
+
+    def overtaken(self) -> None:
+        """The session's next request is here: this one must be answered now."""
+        ...
+
+
 class WantedPartition:
-    """What a peer wants of one partition, and what it was told of it last."""
+    """What a peer wants of one partition, and what it was told of it last. In a session it watches its replica."""
 
     __slots__ = (
         "current_leader_epoch",
+        "drained",
         "fetch_offset",
+        "key",
         "last_fetched_epoch",
+        "log_start_offset",
         "max_bytes",
+        "named",
         "partition",
+        "replica",
+        "session",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
@@ -52,16 +78,53 @@ class WantedPartition:
         max_bytes: int,
         current_leader_epoch: int,
         last_fetched_epoch: int,
+        log_start_offset: int = -1,
     ) -> None:
         self.topic = topic  # "" where the peer goes by topic id
         self.topic_id = topic_id
         self.partition = partition
+        self.key: PartitionKey = (topic or topic_id, partition)
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset  # the follower's own
+        self.named = True  # by a request, since it was looked at last
+        self.drained = False  # the last look found nothing to read and nothing wrong
+        self.replica: Replica | None = None  # as it was found last
+        self.session: FetchSession | None = None
         self.told_high_watermark = -1  # -1: never told, or told an error
         self.told_log_start_offset = -1
+
+    def attach(self, replica: Replica) -> None:
+        """The replica that it is about, from now on."""
+        self.unwatch()
+        self.replica = replica
+
+    def watch(self) -> None:
+        """Hears of progress: as long as it is not ready, and while a request waits."""
+        if self.session is not None and self.replica is not None:
+            self.replica.watchers[self] = None
+
+    def unwatch(self) -> None:
+        """Lets go of its replica."""
+        if self.replica is not None:
+            self.replica.watchers.pop(self, None)
+            self.replica = None
+
+    def on_progress(self, replica: Replica) -> None:
+        """The replica moved on."""
+        session = self.session
+        if session is None:
+            return
+        if self.key not in session.ready:
+            session.ready[self.key] = self
+            if session.follower_id >= 0:
+                replica.on_follower_idle(session.follower_id, session.used_ms)
+        if session.parked is None:
+            replica.watchers.pop(self, None)  # a peer that is gone must not be told of every append
+        elif session.follower_id < 0 or not replica.is_leader or replica.log.log_end_offset != self.fetch_offset:
+            session.parked.on_progress(replica)
 
     def has_news(self, error_code: int, high_watermark: int, log_start_offset: int, *, records: bool) -> bool:
         """Whether an incremental answer must carry the partition; takes note of what is told with it."""
@@ -77,35 +140,61 @@ class WantedPartition:
 
 
 class FetchSession:
-    """One peer's session."""
+    """One peer's session.
 
-    __slots__ = ("by_id", "created_ms", "epoch", "session_id", "used_ms", "wanted")
+    Attributes:
+        follower_id: broker id of a follower, else CONSUMER.
+        wanted: every partition of it.
+        ready: those that are to be looked at, in this order.
+        parked: its request that waits, if one does.
+    """
 
-    def __init__(self, session_id: int, by_id: bool, now_ms: int) -> None:
+    __slots__ = ("by_id", "created_ms", "epoch", "follower_id", "parked", "ready", "session_id", "used_ms", "wanted")
+
+    def __init__(self, session_id: int, by_id: bool, now_ms: int, follower_id: int = CONSUMER) -> None:
         self.session_id = session_id
         self.by_id = by_id
+        self.follower_id = follower_id
         self.created_ms = now_ms
         self.used_ms = now_ms
         self.epoch = 1  # what the next request must carry
         self.wanted: dict[PartitionKey, WantedPartition] = {}
+        self.ready: dict[PartitionKey, WantedPartition] = {}
+        self.parked: Parked | None = None
 
     def add(self, wanted: Iterable[tuple[PartitionKey, WantedPartition]]) -> None:
         """Takes over changed and new partitions."""
         for key, new in wanted:
             old = self.wanted.get(key)
             if old is None:
-                self.wanted[key] = new
+                old = self.wanted[key] = new
+                new.session = self
             else:
                 old.fetch_offset = new.fetch_offset
                 old.max_bytes = new.max_bytes
                 old.current_leader_epoch = new.current_leader_epoch
                 old.last_fetched_epoch = new.last_fetched_epoch
+                old.log_start_offset = new.log_start_offset
+                old.named = True
+            self.ready[key] = old
 
-    def to_the_end(self, key: PartitionKey) -> None:
-        """The partition had records: others come first next time."""
+    def forget(self, key: PartitionKey) -> None:
+        """The peer wants this partition no more."""
+        self.ready.pop(key, None)
         wanted = self.wanted.pop(key, None)
         if wanted is not None:
-            self.wanted[key] = wanted
+            wanted.unwatch()
+            wanted.session = None
+
+    def on_answered(self, wanted: WantedPartition) -> None:
+        """A look at it is in the answer: it is ready no more if that was all; others come first if it was not."""
+        key = wanted.key
+        if self.ready.pop(key, None) is None:
+            return
+        if wanted.drained:
+            wanted.watch()
+        else:
+            self.ready[key] = wanted
 
 
 class FetchSessions:
@@ -146,9 +235,11 @@ class FetchSessions:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != epoch:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.parked is not None:
+            session.parked.overtaken()
         session.add(changed)
         for key in forgotten:
-            session.wanted.pop(key, None)
+            session.forget(key)
         if not session.wanted:
             self.close(session_id)
             return None
@@ -158,7 +249,9 @@ class FetchSessions:
         self._sessions[session_id] = session
         return session
 
-    def create(self, by_id: bool, wanted: dict[PartitionKey, WantedPartition]) -> FetchSession | None:
+    def create(
+        self, by_id: bool, wanted: dict[PartitionKey, WantedPartition], follower_id: int = CONSUMER
+    ) -> FetchSession | None:
         """A new session for these partitions; None where the cache is full of sessions worth more."""
         now_ms = self._monotonic_ms()
         if len(self._sessions) >= self._slots and not self._evict(len(wanted), now_ms):
@@ -166,13 +259,18 @@ class FetchSessions:
         session_id = self._rng.randrange(2**31 - 1) + 1
         while session_id in self._sessions:
             session_id = self._rng.randrange(2**31 - 1) + 1
-        session = self._sessions[session_id] = FetchSession(session_id, by_id, now_ms)
-        session.wanted = wanted
+        session = self._sessions[session_id] = FetchSession(session_id, by_id, now_ms, follower_id)
+        session.add(wanted.items())
         return session
 
     def close(self, session_id: int) -> None:
         """Forgets a session; no error where there is none."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            if session.parked is not None:
+                session.parked.overtaken()
+            for key in list(session.wanted):
+                session.forget(key)
 
     def _evict(self, size: int, now_ms: int) -> bool:
         """Makes room for a session of `size` partitions, if any may go."""

@@ -1,9 +1,13 @@
-"""Fetch (key 1), versions 4 to 18: record batches out of partitions, for consumers.
+"""Fetch (key 1), versions 4 to 18: record batches out of partitions, for consumers and followers.
 
 Behaviour: whole batches up to the high watermark, or under read_committed up to the last stable offset together with the aborted
 transactions among them. `max_bytes` bounds the answer and each partition's own limit its part, but the first batch always
 fits. With fewer than `min_bytes` the request waits up to `max_wait_ms`; an error, a diverging epoch or a lost leadership answers at
-once. Idle partitions of a session are not answered (KIP-227, `fetch_sessions`).
+once. Idle partitions of a session are neither looked at nor answered (KIP-227, `fetch_sessions`).
+
+A follower (replica id ≥ 0) reads to the log's end. Its fetch offset is an acknowledgement, taken before the read, so that the
+answer carries the high watermark that follows from it. It waits for records; a high watermark that moved goes with the next answer,
+as in Kafka. Beyond Kafka: a request of a session that comes while the one before waits makes that one be answered at once.
 
 Version notes: v7 sessions; v9 the client's leader epoch is checked (KIP-320); v12 diverging epochs (KIP-595) and leader hints
 (KIP-951, endpoints since v16); v13 topics by id; v11 the rack is read and not used: only leaders serve.
@@ -14,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.fetch_sessions import (
+    CONSUMER,
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
@@ -40,27 +45,29 @@ __all__ = ["fetch", "refuse"]
 
 READ_COMMITTED: Final = 1
 FIRST_BY_ID: Final = 13
+FIRST_WITH_REPLICA_STATE: Final = 15
 UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 _Wanted = dict[PartitionKey, WantedPartition]
 
 
 class _Fetch:
-    """One request while it is served, and while it waits: then it watches its replicas."""
+    """One request while it is served, and while it waits: then it hears of progress from its session, else from its replicas."""
 
     __slots__ = (
         "_due",
         "_release_bytes",
         "_stable",
+        "broker_epoch",
         "call",
         "committed",
         "deadline",
+        "follower_id",
         "full",
         "max_bytes",
         "min_bytes",
         "node",
         "pending",
-        "replicas",
         "session",
         "urgent",
         "wanted",
@@ -73,12 +80,12 @@ class _Fetch:
         self.wanted = wanted
         self.session = session
         self.full = session is None or request.session_epoch <= INITIAL_EPOCH
-        self.committed = request.isolation_level == READ_COMMITTED
+        self.follower_id, self.broker_epoch = _replica(call)
+        self.committed = request.isolation_level == READ_COMMITTED and self.follower_id < 0
         self.max_bytes = min(request.max_bytes, node.server.answer_bytes_max(node.fetch_max_bytes))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.pending: Pending | None = None
         self.deadline: Any = None
-        self.replicas: list[Replica] = []
         self.urgent = False  # an error or a divergence: nothing to wait for
         self._due = False
         self._release_bytes = 0  # size of the watched logs at which a new look is worth it
@@ -86,54 +93,83 @@ class _Fetch:
 
     # -- reading
 
-    def read(self) -> tuple[list[tuple[PartitionKey, PartitionData]], int]:
-        """One pass over all partitions: their data, and the bytes of records in it."""
+    def read(self) -> tuple[list[tuple[WantedPartition, PartitionData]], int]:
+        """One pass over the partitions that may have something: their data, and the bytes of records in it."""
         left = self.max_bytes
         total = 0
         self.urgent = False
         out = []
         unknown = []  # behind all others, as in Kafka
-        for key, wanted in self.wanted.items():
+        session = self.session
+        for wanted in list((self.wanted if session is None else session.ready).values()):
+            wanted.drained = False
             data = self._read_one(wanted, left, at_least_one=total == 0)
             if data.error_code in UNKNOWN:
-                unknown.append((key, data))
+                unknown.append((wanted, data))
                 continue
             size = len(data.records or b"")
             total += size
             left = max(left - size, 0)
-            out.append((key, data))
+            out.append((wanted, data))
         return out + unknown, total
 
-    def _read_one(self, wanted: WantedPartition, left: int, *, at_least_one: bool) -> PartitionData:
+    def _find(self, wanted: WantedPartition) -> Replica:
+        """The replica it is about.
+
+        Raises:
+            BrokerError: there is none on this node, or it is of another topic.
+        """
+        replica = wanted.replica
+        if replica is not None and not replica.failed:
+            return replica
         replicas = self.node.replicas
         name = wanted.topic or replicas.topic_name(wanted.topic_id)
+        if name is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+        replica = replicas.get(name, wanted.partition)
+        if replica is None:
+            raise BrokerError(replicas.absence(name, wanted.partition))
+        if not wanted.topic and replica.topic_id != wanted.topic_id:
+            raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        wanted.attach(replica)
+        return replica
+
+    def _read_one(self, wanted: WantedPartition, left: int, *, at_least_one: bool) -> PartitionData:
         offset = wanted.fetch_offset
+        follows = self.follower_id >= 0
         try:
-            if name is None:
-                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-            replica = replicas.get(name, wanted.partition)
-            if replica is None:
-                raise BrokerError(replicas.absence(name, wanted.partition))
-            if not wanted.topic and replica.topic_id != wanted.topic_id:
-                raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            replica = self._find(wanted)
             replica.check_epoch(wanted.current_leader_epoch)
+            if wanted.last_fetched_epoch >= 0:
+                diverging = replica.divergence(wanted.last_fetched_epoch, offset)
+                if diverging is not None:
+                    return self._diverging(replica, wanted, diverging)
+            log = replica.log
+            if follows and wanted.named:
+                if not log.log_start_offset <= offset <= log.log_end_offset:
+                    raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+                replica.on_follower_fetch(self.follower_id, self.broker_epoch, offset, wanted.log_start_offset)
+                wanted.named = False
             high_watermark = replica.high_watermark
-            stable = replica.log.last_stable_offset(high_watermark)
+            stable = log.last_stable_offset(high_watermark)
             data = PartitionData(
                 partition_index=wanted.partition,
                 high_watermark=high_watermark,
                 last_stable_offset=stable,
-                log_start_offset=replica.log.log_start_offset,
+                log_start_offset=log.log_start_offset,
                 aborted_transactions=[] if self.committed else None,
                 records=b"",
             )
-            if wanted.last_fetched_epoch >= 0 and self._diverges(replica, wanted, data):
-                return data
-            end = stable if self.committed else high_watermark
+            end = log.log_end_offset if follows else stable if self.committed else high_watermark
             if offset == end:
+                wanted.drained = True
                 return data
             part = replica.read(
-                offset, min(left, wanted.max_bytes), committed=self.committed, at_least_one=at_least_one
+                offset,
+                min(left, wanted.max_bytes),
+                committed=self.committed,
+                replicates=follows,
+                at_least_one=at_least_one,
             )
         except BrokerError as error:
             self.urgent = True
@@ -151,46 +187,47 @@ class _Fetch:
                     AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
                     for one in replica.aborted_transactions(offset, part.next_offset)
                 ]
+        else:
+            wanted.drained = offset > end
         return data
 
-    def _diverges(self, replica: Replica, wanted: WantedPartition, data: PartitionData) -> bool:
-        """KIP-595: whether the peer's last epoch ends elsewhere in our log; says where."""
-        epoch, end_offset = replica.log.epochs.end_offset_for_epoch(
-            wanted.last_fetched_epoch, replica.log.log_end_offset
+    def _diverging(self, replica: Replica, wanted: WantedPartition, diverging: tuple[int, int]) -> PartitionData:
+        """KIP-595: the peer's last epoch ends elsewhere in our log."""
+        data = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=replica.high_watermark,
+            last_stable_offset=replica.last_stable_offset,
+            log_start_offset=replica.log.log_start_offset,
+            aborted_transactions=[] if self.committed else None,
+            records=b"",
         )
-        if end_offset < 0:
-            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch >= wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
-            return False
-        data.diverging_epoch.epoch = epoch
-        data.diverging_epoch.end_offset = end_offset
+        data.diverging_epoch.epoch, data.diverging_epoch.end_offset = diverging
         self.urgent = True
-        return True
+        return data
 
     # -- answering
 
-    def answer(self, parts: list[tuple[PartitionKey, PartitionData]]) -> FetchResponse:
+    def answer(self, parts: list[tuple[WantedPartition, PartitionData]]) -> FetchResponse:
         """The response of a pass; tells the session what its peer knows from now on."""
         session = self.session
+        by_id = self.call.version >= FIRST_BY_ID
         topics: list[FetchableTopicResponse] = []
         last: str | bytes | None = None
-        for key, data in parts:
+        for wanted, data in parts:
             if session is not None:
-                records = bool(data.records)
-                wanted = self.wanted.get(key)
-                if wanted is None:  # forgotten by a later request while this one waited
-                    continue
-                news = wanted.has_news(data.error_code, data.high_watermark, data.log_start_offset, records=records)
-                if records and not self.full:
-                    session.to_the_end(key)
+                news = wanted.has_news(
+                    data.error_code, data.high_watermark, data.log_start_offset, records=bool(data.records)
+                )
+                session.on_answered(wanted)
                 if not (news or self.full or data.diverging_epoch.epoch >= 0):
                     continue
-            if key[0] != last:
-                last = key[0]
+            name = wanted.topic_id if by_id else wanted.topic
+            if name != last:
+                last = name
                 topics.append(
-                    FetchableTopicResponse(topic=last)
-                    if isinstance(last, str)
-                    else FetchableTopicResponse(topic_id=last)
+                    FetchableTopicResponse(topic_id=wanted.topic_id)
+                    if by_id
+                    else FetchableTopicResponse(topic=wanted.topic)
                 )
             topics[-1].partitions.append(data)
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id, responses=topics)
@@ -201,17 +238,17 @@ class _Fetch:
     # -- waiting
 
     def wait(self, readable_bytes: int) -> Pending:
-        """Watches the partitions until there is enough to read or the time is up."""
-        get = self.node.replicas.get
-        for wanted in self.wanted.values():
-            name = wanted.topic or self.node.replicas.topic_name(wanted.topic_id)
-            replica = None if name is None else get(name, wanted.partition)
-            if replica is not None:
+        """Waits until there is enough to read or the time is up."""
+        if self.session is not None:
+            self.session.parked = self
+            for wanted in self.session.ready.values():
+                wanted.watch()
+        else:
+            for replica in self._replicas():
                 replica.watchers[self] = None
-                self.replicas.append(replica)
-        self._release_bytes = self._log_bytes() + self.min_bytes - readable_bytes
-        if self.committed:
-            self._stable = [replica.last_stable_offset for replica in self.replicas]
+        if self.min_bytes > 1:
+            self._release_bytes = self._log_bytes() + self.min_bytes - readable_bytes
+            self._stable = self._stable_offsets()
         self.pending = Pending(on_closed=self._stop)
         self.deadline = self.node.call_later(self.call.request.max_wait_ms, self._on_deadline)
         return self.pending
@@ -222,15 +259,25 @@ class _Fetch:
             self._due = True
             self.node.soon(self._look)
 
+    def overtaken(self) -> None:
+        """The peer asks anew: it waits for this answer no more."""
+        self._on_deadline()
+
+    def _replicas(self) -> list[Replica]:
+        return [wanted.replica for wanted in self.wanted.values() if wanted.replica is not None]
+
     def _log_bytes(self) -> int:
-        return sum(replica.log.size_bytes for replica in self.replicas)
+        return sum(replica.log.size_bytes for replica in self._replicas())
+
+    def _stable_offsets(self) -> list[int]:
+        return [replica.last_stable_offset for replica in self._replicas()] if self.committed else []
 
     def _look(self) -> None:
         self._due = False
         if self.pending is None or self.pending.resolved:
             return
-        if self.min_bytes > 1 and all(replica.is_leader for replica in self.replicas):
-            stable = [replica.last_stable_offset for replica in self.replicas] if self.committed else self._stable
+        if self.min_bytes > 1 and all(replica.is_leader for replica in self._replicas()):
+            stable = self._stable_offsets()
             if stable == self._stable and self._log_bytes() < self._release_bytes:
                 return
             self._stable = stable
@@ -243,16 +290,18 @@ class _Fetch:
             parts, _ = self.read()
             self._resolve(parts)
 
-    def _resolve(self, parts: list[tuple[PartitionKey, PartitionData]]) -> None:
+    def _resolve(self, parts: list[tuple[WantedPartition, PartitionData]]) -> None:
         self._stop()
         if self.pending is not None:
             self.pending.resolve(self.answer(parts))
 
     def _stop(self) -> None:
         self.deadline.cancel()
-        for replica in self.replicas:
-            replica.watchers.pop(self, None)
-        self.replicas = []
+        if self.session is None:
+            for replica in self._replicas():
+                replica.watchers.pop(self, None)
+        elif self.session.parked is self:
+            self.session.parked = None
 
 
 @handles(FetchRequest)
@@ -285,6 +334,13 @@ def refuse(call: Call[FetchRequest], error: BrokerError) -> FetchResponse:
     )
 
 
+def _replica(call: Call[FetchRequest]) -> tuple[int, int]:
+    """Broker id and epoch of the follower that asks; CONSUMER and -1 where none does."""
+    if call.version < FIRST_WITH_REPLICA_STATE:
+        return call.request.replica_id, -1
+    return call.request.replica_state.replica_id, call.request.replica_state.replica_epoch
+
+
 def _context(node: Node, call: Call[FetchRequest]) -> tuple[_Wanted, FetchSession | None]:
     """The partitions this request is about, and its session if it has one.
 
@@ -305,6 +361,7 @@ def _context(node: Node, call: Call[FetchRequest]) -> tuple[_Wanted, FetchSessio
                 one.partition_max_bytes,
                 one.current_leader_epoch,
                 one.last_fetched_epoch,
+                one.log_start_offset,
             )
     sessions = node.fetch_sessions
     if request.session_epoch <= INITIAL_EPOCH:
@@ -312,7 +369,8 @@ def _context(node: Node, call: Call[FetchRequest]) -> tuple[_Wanted, FetchSessio
             sessions.close(request.session_id)
         if request.session_epoch <= FINAL_EPOCH:
             return named, None
-        return named, sessions.create(by_id, named)
+        follower_id, _ = _replica(call)
+        return named, sessions.create(by_id, named, max(follower_id, CONSUMER))
     forgotten = [
         (topic.topic_id if by_id else topic.topic, partition)
         for topic in request.forgotten_topics_data

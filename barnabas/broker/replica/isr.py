@@ -95,6 +95,12 @@ class Follower:
         self._fetched_ms = now_ms
         self._leader_end_offset = leader_end_offset
 
+    def on_idle(self, fetched_ms: int) -> None:
+        """It had everything at a fetch that did not name the partition because nothing had happened to it (KIP-227)."""
+        self.last_caught_up_ms = max(self.last_caught_up_ms, fetched_ms)
+        self._fetched_ms = max(self._fetched_ms, fetched_ms)
+        self._leader_end_offset = self.log_end_offset
+
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
         """Whether it has everything, or had it within the last `lag_ms_max`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_ms_max

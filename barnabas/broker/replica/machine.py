@@ -300,6 +300,12 @@ class Replica:
         if broker_id not in self.in_sync.committed:
             self.consider_isr()
 
+    def on_follower_idle(self, broker_id: int, fetched_ms: int) -> None:
+        """A follower had everything when it fetched at `fetched_ms` (monotonic), without naming this partition."""
+        follower = self.in_sync.followers.get(broker_id)
+        if follower is not None:
+            follower.on_idle(fetched_ms)
+
     def consider_isr(self) -> None:
         """Asks for an ISR with who has come up: called too when a broker that was fenced serves again."""
         if self.leader_id == self.node_id and len(self.in_sync.committed) <= len(self.in_sync.followers):

@@ -99,11 +99,42 @@ def test_news_are_records_errors_and_moved_bounds() -> None:
     assert not one.has_news(0, 11, 3, records=False)
 
 
-def test_partitions_with_records_go_to_the_end() -> None:
+def test_what_was_read_up_is_ready_no_more_and_what_was_not_goes_to_the_end() -> None:
     session = create(Cache(), 0, 1, 2)
-    session.to_the_end(("t", 0))
-    session.to_the_end(("t", 9))
-    assert [key[1] for key in session.wanted] == [1, 2, 0]
+    assert [key[1] for key in session.ready] == [0, 1, 2], "what is named is ready"
+    session.wanted["t", 1].drained = True
+    session.on_answered(session.wanted["t", 0])
+    session.on_answered(session.wanted["t", 1])
+    assert [key[1] for key in session.ready] == [2, 0]
+    session.add(wanted(1).items())
+    assert [key[1] for key in session.ready] == [2, 0, 1]
+
+
+class Waits:
+    def __init__(self) -> None:
+        self.progress = 0
+        self.answered = False
+
+    def on_progress(self, replica: object) -> None:
+        self.progress += 1
+
+    def overtaken(self) -> None:
+        self.answered = True
+
+
+def test_the_next_request_of_a_session_and_its_end_answer_the_one_that_waits() -> None:
+    cache = Cache()
+    for act in (
+        lambda session: cache.sessions.resume(session.session_id, 1, False, (), ()),
+        lambda session: cache.sessions.close(session.session_id),
+    ):
+        session = create(cache, 0)
+        session.parked = waiting = Waits()
+        with pytest.raises(BrokerError):
+            cache.sessions.resume(session.session_id, 9, False, (), ())
+        assert not waiting.answered
+        act(session)
+        assert waiting.answered
 
 
 def test_a_full_cache_keeps_fresh_sessions_and_evicts_silent_ones() -> None:

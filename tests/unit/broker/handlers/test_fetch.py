@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker.node import Node
+from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import iter_batches
 from tests.unit.broker.conftest import Peer, batch, until
@@ -270,3 +271,107 @@ async def test_refusals_name_the_leader(peer: Peer, node: Node) -> None:
     assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert part.current_leader.leader_id == 1, "as the image has it"
     assert [endpoint.node_id for endpoint in response.node_endpoints] == [1]
+
+
+# -- followers
+
+
+def follower(*partitions: FetchPartition, broker_id: int = 2, **fields: Any) -> FetchRequest:
+    state = ReplicaState(replica_id=broker_id, replica_epoch=7)
+    return request(*partitions, topic="", replica_state=state, **fields)
+
+
+async def lead_with_followers(node: Node, peer: Peer, *, isr: tuple[int, ...] = (1, 2)) -> Replica:
+    await peer.create("t")
+    replica = node.replicas.leader("t", 0)
+    replica.lead(replica.leader_epoch, isr, replica.partition_epoch + 1, replicas=(1, 2, 3))
+    return replica
+
+
+async def test_a_followers_fetch_acknowledges_and_its_answer_carries_what_follows(
+    peer: Peer, node: Node, another: Another
+) -> None:
+    replica = await lead_with_followers(node, peer)
+    replica.append(batch(b"a"))
+    replica.append(batch(b"b"))
+    assert replica.high_watermark == 0
+    one = await another()
+    (part,) = parts(await one.call(follower(wanted(0), topic_id=replica.topic_id), 17))
+    assert (part.error_code, part.high_watermark, offsets(part)) == (0, 0, [0, 1]), "beyond the high watermark"
+    (part,) = parts(await one.call(follower(wanted(0, 2), topic_id=replica.topic_id), 17))
+    assert (part.high_watermark, part.records) == (2, b"")
+    assert replica.high_watermark == 2
+
+
+async def test_acks_all_waits_for_the_follower(peer: Peer, node: Node, another: Another) -> None:
+    replica = await lead_with_followers(node, peer)
+    one = await another()
+    produced = peer.send(
+        ProduceRequest(
+            acks=-1,
+            timeout_ms=5_000,
+            topic_data=[
+                TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(b"a"))])
+            ],
+        ),
+        9,
+    )
+    await until(lambda: replica.log.log_end_offset == 1)
+    await one.call(follower(wanted(0, 1), topic_id=replica.topic_id), 17)
+    answer = await peer.receive(produced)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+async def test_a_follower_that_is_none_or_of_a_former_life_is_refused(peer: Peer, node: Node) -> None:
+    replica = await lead_with_followers(node, peer)
+    (part,) = parts(await peer.call(follower(wanted(0), topic_id=replica.topic_id, broker_id=9), 17))
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    (part,) = parts(await peer.call(follower(wanted(0, 5), topic_id=replica.topic_id), 17))
+    assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert replica.in_sync.followers[2].log_end_offset == -1, "what it cannot hold is no acknowledgement"
+
+
+async def test_a_followers_next_request_answers_the_one_that_waits(peer: Peer, node: Node, another: Another) -> None:
+    replica = await lead_with_followers(node, peer)
+    one = await another()
+    ids = {"topic_id": replica.topic_id}
+    opened = await one.call(follower(wanted(0), session_epoch=0, **ids), 17)
+    waiting = one.send(follower(session_id=opened.session_id, session_epoch=1, max_wait_ms=60_000), 17)
+    assert opened.session_id > 0
+    replica.append(batch(b"a"))
+    answer = await one.receive(waiting)
+    assert [offsets(part) for part in parts(answer)] == [[0]]
+    waiting = one.send(
+        follower(wanted(0, 1), session_id=opened.session_id, session_epoch=2, max_wait_ms=60_000, **ids), 17
+    )
+    overtaking = one.send(follower(session_id=opened.session_id, session_epoch=3, max_wait_ms=60_000), 17)
+    (part,) = parts(await one.receive(waiting))
+    assert (part.high_watermark, part.records) == (1, b"")
+    replica.append(batch(b"b"))
+    assert [offsets(part) for part in parts(await one.receive(overtaking))] == [[1]]
+
+
+async def test_a_follower_that_had_everything_is_in_sync_while_nothing_names_its_partition(
+    peer: Peer, node: Node, another: Another
+) -> None:
+    replica = await lead_with_followers(node, peer)
+    one = await another()
+    opened = await one.call(follower(wanted(0), session_epoch=0, topic_id=replica.topic_id), 17)
+    seen = replica.in_sync.followers[2]
+    seen.last_caught_up_ms = before = node.clock.monotonic_ms() - 100_000
+    await one.call(follower(session_id=opened.session_id, session_epoch=1), 17)
+    assert seen.last_caught_up_ms == before
+    replica.append(batch(b"a"))
+    assert seen.last_caught_up_ms > before + 50_000
+
+
+async def test_a_diverging_follower_is_told_where_and_acknowledges_nothing(peer: Peer, node: Node) -> None:
+    replica = await lead_with_followers(node, peer)
+    replica.append(batch(b"a"))
+    ids = {"topic_id": replica.topic_id}
+    first = replica.leader_epoch
+    replica.lead(first + 2, (1, 2), replica.partition_epoch + 1, replicas=(1, 2, 3))
+    replica.append(batch(b"b"))
+    (part,) = parts(await peer.call(follower(wanted(0, 2, last_fetched_epoch=first), **ids), 17))
+    assert (part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (first, 1)
+    assert replica.in_sync.followers[2].log_end_offset == -1
