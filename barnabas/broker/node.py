@@ -231,6 +231,8 @@ class Node:
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
         if self._logs_open:
             self._tell(self.replicas.apply(image, delta))
+            if delta.partitions or delta.deleted:
+                self.transactions.on_leaders_moved()
         if delta.deleted:
             self.groups.on_topics_deleted([topic.name for topic in delta.deleted.values()])
 

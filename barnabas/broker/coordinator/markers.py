@@ -1,13 +1,15 @@
 """Marker channel: brings the outcome of prepared transactions to the leaders of their partitions, however long that takes.
 
-Driven by: prepared transactions (`add`), resignations (`drop`), answers of brokers, a retry timer.
+Driven by: prepared transactions (`add`), resignations (`drop`), answers of brokers, moved leaders, a retry timer.
 Emits: one WriteTxnMarkers request a broker and wake-up, and `on_written` once a transaction has all its markers.
 
-Leaders are looked up anew at every attempt, so a moved partition is followed; a partition whose topic was deleted needs no
-marker. The local broker is served by the same request as any other, without the wire.
+Leaders are looked up anew at every attempt. A partition that moves while its marker is under way is asked for at its new leader
+at once, whether or not the old one ever answers; a marker written twice does no harm. A partition whose topic was deleted needs
+none. The local broker is served by the same request as any other, without the wire.
 
-Invariants: a marker is asked for only after its PREPARE_* record is committed; a transaction is in the channel once at most;
-nothing is given up while this node coordinates, except where a partition has seen a newer coordinator.
+Invariants: a marker is asked for only after its PREPARE_* record is committed; a transaction is in the channel once at most; each
+of its partitions is in one attempt, due or waiting for the retry; nothing is given up while this node coordinates, except where
+a partition has seen a newer coordinator.
 Follows KIP-98 and KIP-890; which errors are tried again is Kafka's list.
 """
 
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 
 RETRY_MS = 100  # between attempts for a partition: a failover takes longer, a lost request should not
 NO_LEADER = -1
+PARTITIONS_PER_REQUEST = 10_000  # well below what a decoder takes (DECODED_ELEMENTS_MAX), about 1 MB
 
 # Nobody but a newer coordinator can have written what these tell of; it has taken over the transaction.
 _SUPERSEDED = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
@@ -73,6 +76,20 @@ class _Delivery:
         self.dropped = False
 
 
+_Asked = tuple[_Delivery, list[TopicPartition]]
+
+
+class _Attempt:
+    """One request to one broker. Partitions that are asked for elsewhere meanwhile are taken out of it."""
+
+    __slots__ = ("asked", "broker_id", "size")
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.asked: list[_Asked] = []
+        self.size = 0
+
+
 class MarkerChannel:
     """The markers that are on their way from this node.
 
@@ -84,9 +101,10 @@ class MarkerChannel:
         self._courier = courier
         self._on_written = on_written
         self._deliveries: dict[str, _Delivery] = {}
-        self._due: list[tuple[_Delivery, list[TopicPartition]]] = []
+        self._due: list[_Asked] = []
         self._flush_due = False
-        self._failed: list[tuple[_Delivery, list[TopicPartition]]] = []
+        self._attempts: dict[_Attempt, None] = {}  # in flight
+        self._failed: list[_Asked] = []
         self._retry_due = False
 
     def __len__(self) -> int:
@@ -98,9 +116,7 @@ class MarkerChannel:
         delivery = _Delivery(state_partition, coordinator_epoch, prepared)
         self._deliveries[prepared.transactional_id] = delivery
         self._due.append((delivery, list(delivery.remaining)))
-        if not self._flush_due:
-            self._flush_due = True
-            self._courier.soon(self._flush)
+        self._schedule()
 
     def drop(self, state_partition: int) -> None:
         """Leadership of a state partition is lost: its new leader delivers."""
@@ -109,10 +125,29 @@ class MarkerChannel:
                 delivery.dropped = True
                 del self._deliveries[transactional_id]
 
+    def on_leaders_moved(self) -> None:
+        """Partitions have other leaders now, or are deleted: nothing waits for a broker that leads no more."""
+        leader_of = self._courier.leader_of
+        for attempt in self._attempts:
+            for number, (delivery, led) in enumerate(attempt.asked):
+                stayed = [key for key in led if leader_of(*key) == attempt.broker_id]
+                if len(stayed) < len(led):
+                    attempt.asked[number] = delivery, stayed
+                    self._due.append((delivery, [key for key in led if leader_of(*key) != attempt.broker_id]))
+        failed, self._failed = self._failed, []
+        self._due.extend(failed)
+        if self._due:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            self._courier.soon(self._flush)
+
     def _flush(self) -> None:
         self._flush_due = False
         due, self._due = self._due, []
-        by_broker: dict[int, list[tuple[_Delivery, list[TopicPartition]]]] = {}
+        by_broker: dict[int, list[_Attempt]] = {}
         for delivery, partitions in due:
             if delivery.dropped:
                 continue
@@ -126,19 +161,21 @@ class MarkerChannel:
             for leader, led in by_leader.items():
                 if leader == NO_LEADER:
                     self._try_again(delivery, led)
-                else:
-                    by_broker.setdefault(leader, []).append((delivery, led))
+                    continue
+                attempts = by_broker.setdefault(leader, [])
+                if not attempts or attempts[-1].size + len(led) > PARTITIONS_PER_REQUEST:
+                    attempts.append(_Attempt(leader))
+                attempts[-1].asked.append((delivery, led))
+                attempts[-1].size += len(led)
             self._finish(delivery)
-        for broker_id, sent in by_broker.items():
-            request = WriteTxnMarkersRequest(markers=[_marker(delivery, led) for delivery, led in sent])
-            self._courier.send(broker_id, request, partial(self._on_answer, broker_id, sent))
+        for attempts in by_broker.values():
+            for attempt in attempts:
+                self._attempts[attempt] = None
+                request = WriteTxnMarkersRequest(markers=[_marker(delivery, led) for delivery, led in attempt.asked])
+                self._courier.send(attempt.broker_id, request, partial(self._on_answer, attempt))
 
-    def _on_answer(
-        self,
-        broker_id: int,
-        sent: list[tuple[_Delivery, list[TopicPartition]]],
-        answer: WriteTxnMarkersResponse | BrokerError,
-    ) -> None:
+    def _on_answer(self, attempt: _Attempt, answer: WriteTxnMarkersResponse | BrokerError) -> None:
+        self._attempts.pop(attempt, None)
         codes: dict[tuple[int, str, int], int] = {}
         if not isinstance(answer, BrokerError):
             codes = {
@@ -147,7 +184,7 @@ class MarkerChannel:
                 for topic in marker.topics
                 for result in topic.partitions
             }
-        for delivery, led in sent:
+        for delivery, led in attempt.asked:
             if delivery.dropped:
                 continue
             producer_id = delivery.prepared.producer_id
@@ -165,7 +202,7 @@ class MarkerChannel:
                         delivery.prepared.transactional_id,
                         topic,
                         partition,
-                        broker_id,
+                        attempt.broker_id,
                         code,
                     )
                     again.append((topic, partition))

@@ -1,10 +1,12 @@
 """Producer ids of a broker: handed out one by one from a block that the controller allocated (1,000 ids, as in Kafka).
 
 Driven by: `when_available` and `take`.
-Emits: requests for a further block.
+Emits: requests for a further block, the next one before the present is used up: the controller may be on another node, or
+just being elected.
 
 Who may need an id asks to be called back when one is there, and takes it then or leaves it. What is left of a block when the
-broker stops is never handed out.
+broker stops is never handed out. A controller that gives none is told to clients as COORDINATOR_LOAD_IN_PROGRESS, as in Kafka:
+whatever was wrong is not for them, and they come again.
 
 Invariants: no id is handed out twice; callbacks run in the order they came, each with at least one id to take.
 Follows KIP-730 (producer ids from the controller).
@@ -12,13 +14,18 @@ Follows KIP-730 (producer ids from the controller).
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
-from barnabas.errors import BrokerError, InvariantViolated
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
 
 __all__ = ["ProducerIds"]
+
+log = logging.getLogger(__name__)
+
+PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10  # ids left, as in Kafka
 
 Allocate = Callable[[Callable[[int | BrokerError], None]], None]
 
@@ -34,11 +41,12 @@ class ProducerIds:
         self._allocate = allocate
         self._next = 0
         self._end = 0  # exclusive
+        self._following: int | None = None  # first id of the block after it
         self._allocating = False
         self._waiting: deque[Callable[[BrokerError | None], None]] = deque()
 
     def when_available(self, then: Callable[[BrokerError | None], None]) -> None:
-        """Calls `then(None)` when an id can be taken, at once where it can; `then(error)` if the controller refuses."""
+        """Calls `then(None)` when an id can be taken, at once where it can; `then(error)` if the controller gives none."""
         if self._next < self._end and not self._waiting:
             then(None)
             return
@@ -54,7 +62,17 @@ class ProducerIds:
         if self._next >= self._end:
             raise InvariantViolated("a producer id was taken where none is available")
         self._next += 1
-        return self._next - 1
+        taken = self._next - 1
+        if self._next >= self._end:
+            self._turn_over()
+        if self._following is None and self._end - self._next < PREFETCH_BELOW:
+            self._ask()
+        return taken
+
+    def _turn_over(self) -> None:
+        if self._following is not None:
+            self._next, self._end = self._following, self._following + PRODUCER_ID_BLOCK_SIZE
+            self._following = None
 
     def _ask(self) -> None:
         if not self._allocating:
@@ -64,11 +82,14 @@ class ProducerIds:
     def _on_block(self, first: int | BrokerError) -> None:
         self._allocating = False
         if isinstance(first, BrokerError):
+            log.info("the controller gives no producer ids: %s", first)
             refused, self._waiting = self._waiting, deque()
             for then in refused:
-                then(first)
+                then(BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: {first}"))
             return
-        self._next, self._end = first, first + PRODUCER_ID_BLOCK_SIZE
+        self._following = first
+        if self._next >= self._end:
+            self._turn_over()
         while self._waiting and self._next < self._end:
             self._waiting.popleft()(None)
         if self._waiting:

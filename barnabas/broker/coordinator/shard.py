@@ -29,7 +29,7 @@ from barnabas.protocol.records import NewRecord, build_batch, decode_records, it
 from barnabas.storage.log_config import Origin
 
 if TYPE_CHECKING:
-    from barnabas.broker.replica.machine import Replica
+    from barnabas.broker.replica.machine import Replica, VerificationGuard
     from barnabas.ports import Clock
 
 __all__ = ["Decision", "HostNode", "ProducerStamp", "Shard", "ShardHost", "java_hash", "partition_for"]
@@ -65,11 +65,11 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 class ProducerStamp(NamedTuple):
-    """Producer of a transactional batch (TxnOffsetCommit). `guard` comes from `PartitionLog.verification_guard` (KIP-890)."""
+    """Producer of a transactional batch (TxnOffsetCommit). `guard` comes from `Replica.verification_guard` (KIP-890)."""
 
     producer_id: int
     producer_epoch: int
-    guard: object | None = None
+    guard: VerificationGuard | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ Driven by: the decisions of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn,
 committed records through `settle`, loaded ones through `replay`.
 Emits: Decisions (answer and record); its owner learns of transitions through `on_shard_settled`, loading and resignation.
 
-Invariants: settle() and replay() alone mutate; one pending transition per transactional id at most, kept apart from what is;
-a decision over a pending one is refused with CONCURRENT_TRANSACTIONS; an effect is never on another transaction than the one
-the request names by producer id and epoch.
+Invariants: settle() and replay() alone mutate what is; the newest pending transition of a transactional id is kept apart from it;
+a decision over a pending one is refused with CONCURRENT_TRANSACTIONS, except that additions of partitions stack: the brokers a
+transaction writes to ask on their own and at once. An effect is never on another transaction than the one the request names.
 Follows KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 (an epoch per transaction, TV2).
 TV2 has its own rules for EndTxn, because the epoch alone says which transaction is meant: `_end_tv1` and `_end_tv2`.
 """
@@ -98,25 +98,33 @@ class TransactionShard:
 
     def stage(self, record: TransactionRecord, producer: ProducerStamp | None) -> Undo:
         transactional_id = record.transactional_id
-        if transactional_id in self.pending:
+        staged = self.pending.get(transactional_id)
+        after = record.metadata
+        if staged is not None and not (staged.state is _S.ONGOING and after is not None and after.state is _S.ONGOING):
             raise InvariantViolated(f"{transactional_id}: a second pending transition")
-        before = self.transactions.get(transactional_id)
-        check_transition(before, record.metadata.state if record.metadata is not None else _S.DEAD)
-        if record.metadata is not None:
-            self.pending[transactional_id] = record.metadata
+        before = staged or self.transactions.get(transactional_id)
+        check_transition(before, after.state if after is not None else _S.DEAD)
+        if after is not None:
+            self.pending[transactional_id] = after
         elif before is not None:
             self.pending[transactional_id] = before.dead()
-        return lambda: self._forget_pending(transactional_id)
+        return lambda: self._take_back(transactional_id, staged)
 
-    def _forget_pending(self, transactional_id: str) -> None:
-        del self.pending[transactional_id]
+    def _take_back(self, transactional_id: str, staged: TransactionMetadata | None) -> None:
+        """What was pending before is so again, unless it was committed meanwhile. Failed writes are taken back newest first."""
+        if staged is None or staged is self.transactions.get(transactional_id):
+            del self.pending[transactional_id]
+        else:
+            self.pending[transactional_id] = staged
 
     def settle(self, record: TransactionRecord) -> None:
-        del self.pending[record.transactional_id]
         metadata = record.metadata
         if metadata is None:
+            del self.pending[record.transactional_id]
             del self.transactions[record.transactional_id]
             return
+        if self.pending[record.transactional_id] is metadata:  # else more was added on top of it meanwhile
+            del self.pending[record.transactional_id]
         before = self.transactions.get(record.transactional_id)
         self.transactions[record.transactional_id] = metadata
         if metadata.state is _S.ONGOING:
@@ -246,7 +254,8 @@ class TransactionShard:
             BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
         before = self._of_producer(transactional_id, producer)
-        if transactional_id in self.pending or before.state in _PREPARED:
+        before = self.pending.get(transactional_id, before)
+        if before.state in _PREPARED or (transactional_id in self.pending and before.state is not _S.ONGOING):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if before.state is _S.ONGOING and before.partitions.issuperset(partitions):
             return Decision(None)

@@ -20,10 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.coordinator.holding import HeldRequests, Waiter
-from barnabas.broker.coordinator.marker_writer import write_markers
 from barnabas.broker.coordinator.markers import MarkerChannel
 from barnabas.broker.coordinator.producer_ids import ProducerIds
 from barnabas.broker.coordinator.shard import Decision, ShardHost
+from barnabas.broker.coordinator.transaction_courier import TRANSACTION_TOPIC, NodeCourier
 from barnabas.broker.coordinator.transaction_records import TransactionRecord
 from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity, TransactionShard
 from barnabas.broker.coordinator.transaction_state import (
@@ -32,9 +32,9 @@ from barnabas.broker.coordinator.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.broker.coordinator.verification import Question, VerificationChannel
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX
-from barnabas.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
@@ -43,7 +43,6 @@ __all__ = ["TRANSACTION_TOPIC", "TransactionCoordinator"]
 
 log = logging.getLogger(__name__)
 
-TRANSACTION_TOPIC = "__transaction_state"
 RETRY_MS = 100  # before a completion is tried again that could not be appended
 TOMBSTONES_PER_TURN = 500  # about 20 ms of the loop
 EXPIRY_PAUSE_MS = 50  # between turns, for other work
@@ -65,7 +64,13 @@ class TransactionCoordinator:
         self.host: ShardHost[TransactionShard] = ShardHost(
             TRANSACTION_TOPIC, node, self._make_shard, self._partition_count
         )
-        self.markers = MarkerChannel(_NodeCourier(node), self._complete)
+        self._courier = NodeCourier(node)
+        self.markers = MarkerChannel(self._courier, self._complete)
+        self.verifications = VerificationChannel(
+            self._courier,
+            patience_ms=partial(node.config.get_int, "add.partitions.to.txn.retry.backoff.max.ms"),
+            backoff_ms=partial(node.config.get_int, "add.partitions.to.txn.retry.backoff.ms"),
+        )
         self.producer_ids = ProducerIds(lambda done: node.controller.allocate_producer_ids(done))
         self.held = HeldRequests(node.soon, node.call_later)
         self.concurrent_answers = 0
@@ -97,6 +102,11 @@ class TransactionCoordinator:
     def on_resigned(self, partition: int) -> None:
         """It leads it no more."""
         self.host.on_resigned(partition)
+
+    def on_leaders_moved(self) -> None:
+        """Partitions of any topic have other leaders: what is under way to the former ones is sent anew."""
+        self.markers.on_leaders_moved()
+        self.verifications.on_leaders_moved()
 
     def _make_shard(self, partition: int, leader_epoch: int) -> TransactionShard:
         return TransactionShard(partition, leader_epoch, self, self._record_version)
@@ -209,7 +219,6 @@ class TransactionCoordinator:
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
             return
-        self.held.supersede(transactional_id)
         monotonic_ms = self.node.clock.monotonic_ms()
 
         def decide(shard: TransactionShard, now_ms: int) -> Decision[None, TransactionRecord]:
@@ -239,6 +248,8 @@ class TransactionCoordinator:
     ) -> bool:
         """Holds a request that only the completion of a transaction stands against; False where something else does."""
         wait_ms = self.node.config.get_int("add.partitions.to.txn.retry.backoff.max.ms")
+        if waiter.wait_ms_max is not None:
+            wait_ms = min(wait_ms, waiter.wait_ms_max)
         partition, shard = self.host.shard_for(transactional_id)
         before = shard.transactions.get(transactional_id)
         if wait_ms <= 0 or before is None or not before.is_prepared:
@@ -270,12 +281,20 @@ class TransactionCoordinator:
     ) -> None:
         """Whether partitions belong to a producer's transaction, for an append that is about to begin one there (KIP-890).
 
+        The coordinator may be on any broker: where it is not here, `done` is called after this call.
+
         Args:
             add: adds them, as clients of TV2 expect of Produce 12 and TxnOffsetCommit 5; else only verifies.
             waiter: lets an addition be held, as in `add_partitions`.
             done: gets a code for each partition; INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED, which appends do not know.
         """
         producer = ProducerIdentity(producer_id, producer_epoch)
+        if transactional_id and self._courier.coordinator_of(transactional_id) != self.node.node_id:
+            is_gone = _never if waiter is None else waiter.is_gone
+            self.verifications.ask(
+                Question(transactional_id, producer, partitions, add=add, done=done, is_gone=is_gone)
+            )
+            return
 
         def refused(error: BrokerError) -> None:
             code = ErrorCode.INVALID_PRODUCER_EPOCH if error.code is ErrorCode.PRODUCER_FENCED else error.code
@@ -307,7 +326,6 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
-        self.held.supersede(transactional_id)
         _, shard = self.host.shard_for(transactional_id)
         try:
             return shard.verify_partitions(transactional_id, producer, partitions)
@@ -493,37 +511,13 @@ class TransactionCoordinator:
         self.host.write(partition, lambda shard, _now_ms: shard.expire(transactional_id, before_ms), _ignore)
 
 
-class _NodeCourier:
-    """The node as the marker channel sees it."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def leader_of(self, topic: str, partition: int) -> int | None:
-        image = self._node.image.partition(topic, partition)
-        return None if image is None else image.leader
-
-    def send(
-        self,
-        broker_id: int,
-        request: WriteTxnMarkersRequest,
-        done: Callable[[WriteTxnMarkersResponse | BrokerError], None],
-    ) -> None:
-        if broker_id == self._node.node_id:
-            write_markers(self._node, request, done)
-        else:
-            done(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE))
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        self._node.soon(callback)
-
-    def retry_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        self._node.call_later(delay_ms, callback)
-
-
 def _is_dying(shard: TransactionShard, transactional_id: str) -> bool:
     pending = shard.pending.get(transactional_id)
     return pending is not None and pending.state is TransactionState.DEAD
+
+
+def _never() -> bool:
+    return False
 
 
 def _ignore(_outcome: BrokerError | None) -> None:

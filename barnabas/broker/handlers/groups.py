@@ -117,13 +117,13 @@ def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) ->
 
 
 def _coordinator(node: Node, topic: str, key: str) -> Coordinator:
-    partition = partition_for(key, node.image.partition_count(topic))
-    image = node.image.partition(topic, partition)
-    for broker, address in node.live_brokers():
-        if image is not None and broker.broker_id == image.leader:
-            return Coordinator(
-                key=key, node_id=broker.broker_id, host=address.host, port=address.port, error_message=""
-            )
+    partition_count = node.image.partition_count(topic)  # 0 where it was deleted while this request waited for it
+    image = node.image.partition(topic, partition_for(key, partition_count)) if partition_count else None
+    broker = None if image is None else node.image.brokers.get(image.leader)
+    address = None if broker is None else broker.endpoint(node.listener_name)
+    # A broker that shuts down coordinates until its partitions have moved.
+    if broker is not None and address is not None and not broker.fenced:
+        return Coordinator(key=key, node_id=broker.broker_id, host=address.host, port=address.port, error_message="")
     return _no_coordinator(key, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 

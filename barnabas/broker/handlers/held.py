@@ -1,7 +1,8 @@
-"""The client's side of a request that the transaction coordinator may hold (`coordinator/holding.py`).
+"""The sender's side of a request that the transaction coordinator may hold (`coordinator/holding.py`).
 
-Used by AddPartitionsToTxn ≤ 3 and by what adds partitions implicitly, Produce ≥ 12 and TxnOffsetCommit ≥ 5.
-A held request has had no effect yet, so it blocks the later ones of its connection, and is dropped when that closes.
+Used by AddPartitionsToTxn and by what adds partitions implicitly, Produce ≥ 12 and TxnOffsetCommit ≥ 5. A client's held request
+has had no effect yet, so it blocks the later ones of its connection, and is dropped when that closes. A broker's request
+speaks for many producers: its later ones go on, though answers keep their order, and therefore it is not held for long.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from collections.abc import Callable
 
 from barnabas.broker.router import Pending
 
-__all__ = ["PendingWaiter"]
+__all__ = ["BrokerWaiter", "PendingWaiter"]
+
+BROKER_HOLD_MS_MAX = 20  # several times what a completion takes; then the asking broker comes again
 
 
 class PendingWaiter:
     """Ties a held request to its Pending, which may be made only after the request turned out to wait."""
 
     __slots__ = ("_drop", "_pending")
+
+    wait_ms_max: int | None = None
 
     def __init__(self, pending: Pending | None = None) -> None:
         self._pending = pending
@@ -36,3 +41,20 @@ class PendingWaiter:
 
     def is_gone(self) -> bool:
         return self._pending is not None and self._pending.resolved
+
+
+class BrokerWaiter:
+    """One of the transactions in a broker's AddPartitionsToTxn."""
+
+    __slots__ = ("_pending",)
+
+    wait_ms_max: int | None = BROKER_HOLD_MS_MAX
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+
+    def on_held(self, drop: Callable[[], None]) -> None:
+        """Nothing is to be done: at its end it is asked whether it is gone."""
+
+    def is_gone(self) -> bool:
+        return self._pending.resolved

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.machine import Replica, VerificationGuard
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
@@ -49,6 +49,7 @@ RETRIABLE_FOR_OLD_CLIENTS: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,  # another partition of the request is not known to the coordinator yet
     }
 )
 
@@ -83,7 +84,7 @@ class _Batch:
         self.producer_id = -1  # ≥ 0 only where the batch is transactional
         self.producer_epoch = -1
         self.base_sequence = -1
-        self.guard: object | None = None
+        self.guard: VerificationGuard | None = None
 
 
 class _AckWait:
@@ -244,7 +245,7 @@ def _guard(transactional: list[_Batch], epoch_bump: bool) -> list[_Batch]:
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
             )
         if batch.replica is not None and batch.replica.is_leader:
-            batch.guard = batch.replica.log.verification_guard(
+            batch.guard = batch.replica.verification_guard(
                 batch.producer_id, batch.producer_epoch, batch.base_sequence, supports_epoch_bump=epoch_bump
             )
             if batch.guard is not None:

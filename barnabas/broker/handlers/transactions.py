@@ -5,7 +5,7 @@ ListTransactions 0–2; TxnOffsetCommit 0–5 is in `txn_offsets`, DescribeProdu
 
 Behaviour: requests are checked against the image here, decided by the shard of the transactional id (`coordinator/transactions.py`)
 and answered once that is committed. AddPartitionsToTxn adds all partitions or none: an unknown one makes the others
-OPERATION_NOT_ATTEMPTED. A client's (≤ v3) that comes while the transaction before is being completed is held up to
+OPERATION_NOT_ATTEMPTED. One that comes while the transaction before is being completed is held up to
 add.partitions.to.txn.retry.backoff.max.ms (`coordinator/holding.py`), where Kafka answers CONCURRENT_TRANSACTIONS at once.
 
 Version notes: INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED below InitProducerId 4, AddPartitionsToTxn 2, AddOffsetsToTxn 2 and
@@ -18,6 +18,7 @@ clients of TV2. EndTxn 5 is TV2: it answers the identity for the next transactio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
@@ -31,7 +32,7 @@ from barnabas.broker.coordinator.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
-from barnabas.broker.handlers.held import PendingWaiter
+from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
 from barnabas.broker.handlers.producers import describe_producers, refuse_describe_producers
 from barnabas.broker.handlers.txn_offsets import refuse_txn_offset_commit, txn_offset_commit
 from barnabas.broker.patterns import compile_pattern
@@ -140,6 +141,7 @@ def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> 
             PendingWaiter(pending),
         )
         return pending
+    waiter = BrokerWaiter(pending)
     response = AddPartitionsToTxnResponse()
     open_transactions = len(request.transactions)
 
@@ -153,7 +155,7 @@ def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> 
     for transaction in request.transactions:
         result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
         response.results_by_transaction.append(result)
-        _add_or_verify(node, call, transaction, lambda results, result=result: done(result, results))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        _add_or_verify(node, call, transaction, partial(done, result), waiter)
     if not request.transactions:
         pending.resolve(response)
     return pending

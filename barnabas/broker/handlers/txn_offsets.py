@@ -31,6 +31,7 @@ from barnabas.protocol.messages.transactions import (
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
+    from barnabas.broker.replica.machine import VerificationGuard
 
 __all__ = ["refuse_txn_offset_commit", "txn_offset_commit"]
 
@@ -94,7 +95,7 @@ def _verify(
     request = call.request
     partition, _ = node.groups.host.shard_for(request.group_id)
     replica = node.replicas.leader(OFFSETS_TOPIC, partition)
-    guard = replica.log.verification_guard(request.producer_id, request.producer_epoch, UNKNOWN_SEQUENCE)
+    guard = replica.verification_guard(request.producer_id, request.producer_epoch, UNKNOWN_SEQUENCE)
 
     def verified(errors: dict[tuple[str, int], ErrorCode]) -> None:
         if pending.resolved:
@@ -132,7 +133,7 @@ def _commit_in_transaction(
     node: Node,
     call: Call[TxnOffsetCommitRequest],
     records: list[AnyRecord],
-    guard: object | None,
+    guard: VerificationGuard | None,
     done: Callable[[BrokerError | None], None],
 ) -> None:
     request = call.request

@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
@@ -26,7 +26,7 @@ from barnabas.ports import Buffer, Clock
 from barnabas.storage.log_config import Origin
 from barnabas.storage.partition_log import AbortedTransaction, AppendInfo, LogSlice, PartitionLog
 
-__all__ = ["Replica", "Watcher"]
+__all__ = ["Replica", "VerificationGuard", "Watcher"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,13 @@ class Watcher(Protocol):
     def on_progress(self, replica: Replica) -> None:
         """The readable end of the log moved, or leadership was lost. Called in the middle of an append: take note only."""
         ...
+
+
+class VerificationGuard(NamedTuple):
+    """A verification that is under way, and the leader epoch in which it began."""
+
+    verification: object
+    leader_epoch: int
 
 
 class Replica:
@@ -213,20 +220,46 @@ class Replica:
 
     # -- writing
 
-    def append(self, batches: Buffer, *, origin: Origin = Origin.CLIENT, guard: object | None = None) -> AppendInfo:
+    def verification_guard(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool = False
+    ) -> VerificationGuard | None:
+        """Begins the verification of a transaction (KIP-890); as `PartitionLog.verification_guard`.
+
+        Returns:
+            None where the transaction is ongoing here. Else what `append` must bring after the verification; it holds while
+            this node leads at the present epoch.
+
+        Raises:
+            BrokerError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+        """
+        self._check_leads()
+        verification = self.log.verification_guard(
+            producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
+        )
+        return None if verification is None else VerificationGuard(verification, self.leader_epoch)
+
+    def append(
+        self, batches: Buffer, *, origin: Origin = Origin.CLIENT, guard: VerificationGuard | None = None
+    ) -> AppendInfo:
         """Appends one client's or coordinator's batches as leader.
 
         Args:
             batches: whole batches; offsets and epoch are stamped in place where the buffer is writable.
-            guard: what `PartitionLog.verification_guard` gave before a transaction was verified (KIP-890).
+            guard: what `verification_guard` gave before a transaction was verified (KIP-890).
 
         Raises:
-            BrokerError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, or any code of `PartitionLog.append_as_leader`.
+            BrokerError: NOT_LEADER_OR_FOLLOWER (also for a guard of another leader epoch: what was verified may have ended
+                under a leader in between), KAFKA_STORAGE_ERROR, or any code of `PartitionLog.append_as_leader`.
         """
         self._check_leads()
+        verification = None
+        if guard is not None:
+            if guard.leader_epoch != self.leader_epoch:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            verification = guard.verification
         try:
             info = self.log.append_as_leader(
-                batches, leader_epoch=self.leader_epoch, now_ms=self.clock.now_ms(), origin=origin, guard=guard
+                batches, leader_epoch=self.leader_epoch, now_ms=self.clock.now_ms(), origin=origin, guard=verification
             )
         except OSError as error:
             raise self._broken(error) from error

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
+from barnabas.broker.coordinator import markers
 from barnabas.broker.coordinator.markers import MarkerChannel
 from barnabas.broker.coordinator.producer_ids import ProducerIds
 from barnabas.broker.coordinator.transaction_state import TransactionMetadata, TransactionState
@@ -171,6 +174,51 @@ def test_a_broker_that_cannot_be_reached_is_asked_again() -> None:
     assert them.written == ["x"]
 
 
+def test_a_partition_that_moves_meanwhile_is_asked_for_at_its_new_leader_at_once() -> None:
+    them = cluster()
+    them.prepare("x", 10, ("a", 0), ("a", 1), ("c", 0))
+    them.wake()
+    assert them.asked() == [(1, [(10, "a", [0, 1])])]
+    them.leaders |= {("a", 1): 2, ("c", 0): 3}
+    them.channel.on_leaders_moved()
+    them.wake()
+    assert sorted(them.asked()) == [(1, [(10, "a", [0, 1])]), (2, [(10, "a", [1])]), (3, [(10, "c", [0])])]
+    # Broker 1 never led all of it to an end: what it says of the moved partition counts no more.
+    them.answer(0)
+    assert them.written == []
+    them.answer(0)
+    assert them.written == []
+    them.answer(0)
+    assert (them.written, len(them.channel)) == (["x"], 0)
+    them.pass_time()
+    assert (them.written, them.sent) == (["x"], [])
+
+
+def test_a_late_refusal_of_a_former_leader_changes_nothing() -> None:
+    them = cluster()
+    them.prepare("x", 10, ("a", 0))
+    them.wake()
+    them.leaders["a", 0] = 2
+    them.channel.on_leaders_moved()
+    them.wake()
+    them.answer(0, a=ErrorCode.INVALID_PRODUCER_EPOCH)
+    them.answer(0)
+    assert (them.written, len(them.channel)) == (["x"], 0)
+
+
+def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers, "PARTITIONS_PER_REQUEST", 3)
+    them = cluster()
+    for number in range(4):
+        them.prepare(f"x{number}", number, ("a", 0), ("a", 1))
+    them.prepare("y", 9, ("a", 0))
+    them.wake()
+    assert [sum(len(indexes) for _, _, indexes in asked) for _, asked in them.asked()] == [2, 2, 2, 3]
+    while them.sent:
+        them.answer()
+    assert len(them.channel) == 0
+
+
 def test_a_deleted_topic_needs_no_marker() -> None:
     them = cluster()
     them.prepare("x", 10, ("a", 0), ("gone", 0))
@@ -231,10 +279,33 @@ def test_ids_come_from_blocks_and_never_twice() -> None:
     assert len(controller.asked) == 1
     controller.asked.pop()(5000)
     assert len(taken) == PRODUCER_ID_BLOCK_SIZE
+    assert len(controller.asked) == 1
     controller.asked.pop()(9000)
     assert taken == [*range(5000, 5000 + PRODUCER_ID_BLOCK_SIZE), 9000, 9001]
     ids.when_available(take)
     assert taken[-1] == 9002
+    assert controller.asked == []
+
+
+def test_the_next_block_is_there_before_the_present_one_is_used_up() -> None:
+    controller = Controller()
+    ids = controller.ids
+    ids.when_available(lambda _error: None)
+    controller.asked.pop()(5000)
+    taken = []
+    while not controller.asked:
+        taken.append(ids.take())
+    assert PRODUCER_ID_BLOCK_SIZE * 8 // 10 < len(taken) < PRODUCER_ID_BLOCK_SIZE
+    controller.asked.pop()(BrokerError(ErrorCode.NOT_CONTROLLER))  # nobody waits; the next one who takes asks again
+    taken.append(ids.take())
+    controller.asked.pop()(9000)
+    while len(taken) < PRODUCER_ID_BLOCK_SIZE + 1:
+        seen: list[BrokerError | None] = []
+        ids.when_available(seen.append)
+        assert seen == [None]
+        taken.append(ids.take())
+    assert taken == [*range(5000, 5000 + PRODUCER_ID_BLOCK_SIZE), 9000]
+    assert controller.asked == []
 
 
 def test_an_id_that_was_not_taken_is_left() -> None:
@@ -252,7 +323,7 @@ def test_a_refused_block_refuses_who_waits_and_the_next_one_asks_again() -> None
     seen: list[BrokerError | None] = []
     controller.ids.when_available(seen.append)
     controller.asked.pop()(BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED))
-    assert [error.code for error in seen if error] == [ErrorCode.BROKER_ID_NOT_REGISTERED]
+    assert [error.code for error in seen if error] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     controller.ids.when_available(seen.append)
     controller.asked.pop()(0)
     assert seen[-1] is None

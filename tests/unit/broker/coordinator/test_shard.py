@@ -343,10 +343,9 @@ def test_what_is_in_the_log_is_served_only_once_it_is_committed() -> None:
 def test_transactional_records_have_batches_of_their_own_and_markers_are_replayed() -> None:
     bench = Bench()
     bench.elect()
-    log = bench.replica.log
     stamps = [
-        ProducerStamp(7, 2, log.verification_guard(7, 2, -1)),
-        ProducerStamp(8, 0, log.verification_guard(8, 0, -1)),
+        ProducerStamp(7, 2, bench.replica.verification_guard(7, 2, -1)),
+        ProducerStamp(8, 0, bench.replica.verification_guard(8, 0, -1)),
     ]
     outcomes = [bench.put(b"a", 1), bench.put(b"b", 2, stamps[0]), bench.put(b"c", 3, stamps[1]), bench.put(b"d", 4)]
     bench.wake()

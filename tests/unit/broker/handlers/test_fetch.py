@@ -214,7 +214,7 @@ async def test_read_committed_ends_at_the_last_stable_offset(peer: Peer, another
     replica = node.replicas.leader("t", 0)
     await produce(peer, 0, b"plain")
     for sequence in range(2):
-        guard = replica.log.verification_guard(7, 0, sequence)
+        guard = replica.verification_guard(7, 0, sequence)
         replica.append(
             bytearray(batch(b"x", producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)),
             guard=guard,

@@ -80,7 +80,7 @@ async def test_read_committed_ends_at_the_last_stable_offset(peer: Peer, node: N
     records = build_batch(
         [NewRecord(None, b"x", BASE_MS + 1_000)], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
     )
-    replica.append(records, guard=replica.log.verification_guard(1, 0, 0))
+    replica.append(records, guard=replica.verification_guard(1, 0, 0))
     assert (await ask(peer, -1, isolation_level=1)).offset == 1
     assert (await ask(peer, -1)).offset == 2
     assert (await ask(peer, BASE_MS + 500, isolation_level=1)).offset == -1
