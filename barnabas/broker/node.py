@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config import BrokerConfig
@@ -25,6 +25,9 @@ from barnabas.broker.lifecycle import Lifecycle
 from barnabas.broker.metadata.controller import Controller
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.peers import Peers
+from barnabas.broker.replica.assignments import DirectoryAssignments
+from barnabas.broker.replica.directories import LogDirectories
+from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.replicas import Election, Replicas
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
@@ -63,12 +66,15 @@ class Node:
         clock: Clock,
         rng: Rng,
         disk: Disk,
+        other_disks: Sequence[Disk] = (),
         network: Network,
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         """Puts the parts together; touches neither disk nor network.
 
         Args:
+            disk: the first of `log.dirs`, which holds the metadata log, too.
+            other_disks: the others, in their order.
             on_fatal: called once when the node cannot go on (disk failed, invariant broken); it has stopped serving then.
         """
         self.config = config
@@ -97,6 +103,8 @@ class Node:
             rng, clock.monotonic_ms, slots=config.get_int("max.incremental.fetch.session.cache.slots")
         )
         self.peers = Peers(self)
+        self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
+        self.directory_assignments = DirectoryAssignments(self)
         self.replicas = Replicas(self)
         self.upkeep = Upkeep(self)
         self.controller = Controller(self)
@@ -125,6 +133,7 @@ class Node:
             self._lock = self.disk.lock(LOCK_FILE)
             previous_epoch = self.lifecycle.open_directory()
             clean = previous_epoch is not None
+            self.log_dirs.main.directory_id = self.directory_id
             self.image = self.controller.load()
             listener = self.config.listeners[0]
             self.listener_name = listener.name
@@ -184,6 +193,24 @@ class Node:
         self.lifecycle.on_fatal(error)
         if self._on_fatal is not None:
             self._on_fatal(error)
+
+    # -- log directories
+
+    def _log_directory(self, disk: Disk) -> LogDirectory:
+        return LogDirectory(
+            disk,
+            soon=self.soon,
+            start=lambda coroutine, name: self.scope.start(coroutine, name=name),
+            on_failure=self._on_directory_failed,
+        )
+
+    def _on_directory_failed(self, directory: LogDirectory) -> None:
+        """Its partitions are offline from here on. Without the metadata log, or without any directory, the node ends."""
+        if not self._alive:
+            return
+        self._tell(self.replicas.on_directory_failed(directory))
+        if directory is self.log_dirs.main and directory.failure is not None:
+            self.fatal(directory.failure)
 
     # -- time
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.router import Call, handles
-from barnabas.errors import BrokerError
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -22,6 +22,7 @@ from barnabas.protocol.messages.admin import (
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
+    from barnabas.broker.replica.directory import LogDirectory
 
 __all__ = ["describe_log_dirs", "refuse_describe_log_dirs"]
 
@@ -32,8 +33,15 @@ def describe_log_dirs(node: Node, call: Call[DescribeLogDirsRequest]) -> Describ
     asked = None
     if call.request.topics is not None:
         asked = {(topic.topic, number) for topic in call.request.topics for number in topic.partitions}
+    return DescribeLogDirsResponse(results=[_described(directory, asked) for directory in node.log_dirs])
+
+
+def _described(directory: LogDirectory, asked: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+    disk = directory.disk
+    if not directory.online:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=disk.root)
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for replica in node.replicas.all():
+    for replica in directory.replicas:
         if replica.failed or (asked is not None and (replica.topic, replica.partition) not in asked):
             continue
         topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))
@@ -44,13 +52,12 @@ def describe_log_dirs(node: Node, call: Call[DescribeLogDirsRequest]) -> Describ
                 offset_lag=max(replica.high_watermark - replica.log.log_end_offset, 0),
             )
         )
-    result = DescribeLogDirsResult(
-        log_dir=node.disk.root,
+    return DescribeLogDirsResult(
+        log_dir=disk.root,
         topics=list(topics.values()),
-        total_bytes=node.disk.total_bytes(),
-        usable_bytes=node.disk.available_bytes(),
+        total_bytes=disk.total_bytes(),
+        usable_bytes=disk.available_bytes(),
     )
-    return DescribeLogDirsResponse(results=[result])
 
 
 def refuse_describe_log_dirs(call: Call[DescribeLogDirsRequest], error: BrokerError) -> DescribeLogDirsResponse:

@@ -32,7 +32,6 @@ from barnabas.broker.quorum.voters import NotTheSoleVoter
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
 from barnabas.protocol.messages.admin import (
-    AlterConfigsRequest,
     CreatableTopic,
     CreatableTopicConfig,
     CreatePartitionsRequest,
@@ -178,7 +177,7 @@ class Controller:
         """Changes settings of topics, of this broker, or of all brokers."""
         self.submit(lambda view: configs.alter_configs(view, request), done)
 
-    def request(self, request: AlterConfigsRequest, done: Done, *, timeout_ms: int = 0) -> None:
+    def request(self, request: Any, done: Done, *, timeout_ms: int = 0) -> None:
         """Whatever a controller is asked: `done` gets the response once its changes are in `node.image`."""
         self.submit(lambda view: configs.replace_configs(view, request), done)
 

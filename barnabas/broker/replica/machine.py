@@ -55,6 +55,7 @@ class Replica:
     Args:
         request_sync: asks for a sync of this replica's log; answered by `on_synced` with the offset that is durable.
         propose: takes a proposal to the controller; answered by `on_isr_answer`.
+        on_io_error: told of the I/O error that has taken this replica offline.
         in_sync: the ISR with what decides about it; a sole replica needs none.
 
     Attributes:
@@ -64,6 +65,7 @@ class Replica:
     __slots__ = (
         "_cut_unsynced",
         "_durable_waiting",
+        "_on_io_error",
         "_propose",
         "_request_sync",
         "_sequence",
@@ -97,6 +99,7 @@ class Replica:
         clock: Clock,
         request_sync: Callable[[Replica], None],
         propose: Callable[[Replica, IsrProposal], None] = lambda *_: None,
+        on_io_error: Callable[[Replica, OSError], None] = lambda *_: None,
         in_sync: InSyncReplicas | None = None,
         high_watermark: int = 0,
     ) -> None:
@@ -116,6 +119,7 @@ class Replica:
         self.watchers: dict[Watcher, None] = {}
         self._request_sync = request_sync
         self._propose = propose
+        self._on_io_error = on_io_error
         self._durable_waiting: list[Callable[[], None]] = []
         self._sync_requested = False
         self._cut_unsynced = False
@@ -555,6 +559,7 @@ class Replica:
 
     def _broken(self, error: OSError) -> BrokerError:
         self.fail()
+        self._on_io_error(self, error)
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition}: {error}")
 
     def _advance(self) -> None:

@@ -1,12 +1,12 @@
-"""Replicas: every partition that this node holds, and the group commit of their logs.
+"""Replicas: every partition that this node holds, and what the metadata image makes of each.
 
-Driven by: `load` at the start, the metadata image and its deltas (`apply`), replicas that ask for a sync, `close` at the stop.
-Emits: opened, renamed and deleted folders; elections and resignations for the coordinators; one sync for all logs that
-asked for it in a wake-up, or while the sync before was running.
+Driven by: `load` at the start, the metadata image and its deltas (`apply`), directories that fail, `close` at the stop.
+Emits: opened, renamed and deleted folders; elections and resignations for the coordinators; directories of new replicas for
+the controller.
 
 Invariants: a folder is opened only for a partition of the image with the same topic id; a folder of no such partition is set
 aside as `-stray`, as in Kafka, never deleted. What a deleted topic leaves is renamed to `-delete` at once and removed later.
-A failed sync takes its replicas offline: what the disk may have lost is never acknowledged by a second try.
+A replica whose directory failed stays offline until the next start, whatever the image says.
 """
 
 from __future__ import annotations
@@ -15,19 +15,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
+from barnabas.broker.metadata.image import MetadataDelta, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY
+from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.storage.checkpoints import (
-    CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-    MalformedCheckpoint,
-    format_offsets,
-    read_offsets,
-)
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 
@@ -39,7 +32,6 @@ __all__ = ["INTERNAL_TOPICS", "Election", "Replicas"]
 log = logging.getLogger(__name__)
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-METADATA_FOLDER: Final = "__cluster_metadata-0"
 
 
 class Election(NamedTuple):
@@ -59,16 +51,8 @@ class Replicas:
         self._by_topic: dict[str, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}  # of every topic in the image
         self._image = MetadataImage()
-        self._unsynced: dict[Replica, None] = {}
-        # Partitions whose folder could not be opened: recovery point, log start and high watermark as they were.
-        self._unopened: dict[tuple[str, int], tuple[int, int, int]] = {}
-        self._syncing = False
-        self._sync_due = False
         self._clean = False
-        self._recovery_points: dict[tuple[str, int], int] = {}
-        self._log_starts: dict[tuple[str, int], int] = {}
-        self._high_watermarks: dict[tuple[str, int], int] = {}
-        self._written_high_watermarks: dict[tuple[str, int], int] = {}
+        self._homes: dict[Replica, LogDirectory] = {}
 
     # -- lookup
 
@@ -117,32 +101,23 @@ class Replicas:
         Args:
             clean: the last stop was clean: files are trusted and not read through.
         """
-        disk = self._node.disk
         self._clean = clean
-        for name, into in (
-            (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
-            (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
-            (REPLICATION_OFFSET_CHECKPOINT, self._high_watermarks),
-        ):
-            try:
-                into.update(read_offsets(disk, name))
-            except MalformedCheckpoint as error:
-                log.warning("%s is unreadable, every log is recovered from its start: %s", name, error)
-        mine = {
-            f"{topic.name}-{number}"
+        assigned = {
+            (topic.name, number): _assigned(partition, self._node.node_id)
             for topic, number, partition in image.partitions()
-            if self._node.config.node_id in partition.replicas
+            if self._node.node_id in partition.replicas
         }
-        for folder in disk.listdir(""):
-            if folder.endswith("-delete"):
-                disk.remove_tree(folder)
-            elif folder not in mine and _is_partition_folder(folder) and disk.exists(f"{folder}/partition.metadata"):
-                aside = f"{folder}.{self._node.rng.uuid().hex()}-stray"
-                log.warning("%s belongs to no partition of this cluster, renamed to %s", folder, aside)
-                disk.rename(folder, aside)
+        directories = self._node.log_dirs
+        directories.find(assigned.get, self._set_aside)
         elections = self._take(image, image.topics_by_name.values())
-        self._sync_recovered()
+        for directory in directories.online():
+            directory.sync_recovered()
         return elections
+
+    def _set_aside(self, directory: LogDirectory, folder: str) -> None:
+        aside = f"{folder}.{self._node.rng.uuid().hex()}-stray"
+        log.warning("%s belongs to no partition of this cluster, renamed to %s", folder, aside)
+        directory.disk.rename(folder, aside)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> list[Election]:
         """Follows a change of the metadata: opens, leads, resigns and deletes partitions, takes over configurations."""
@@ -167,97 +142,38 @@ class Replicas:
         Raises:
             OSError: as the disk says.
         """
-        healthy = [replica for replica in self.all() if not replica.failed]
-        self._node.disk.sync_now([file for replica in healthy for file in replica.log.prepare_close()])
-        for replica in healthy:
-            replica.log.mark_synced(replica.log.log_end_offset)
-            replica.log.close()
-        self.write_checkpoints()
-        return not self._unopened and len(healthy) == sum(1 for _ in self.all())
+        clean = True
+        for directory in self._node.log_dirs:
+            try:
+                clean = directory.close() and clean
+            except OSError as error:
+                if directory is self._node.log_dirs.main:
+                    raise
+                directory.fail(error)
+                clean = False
+        return clean
 
-    def write_checkpoints(self) -> None:
-        """Writes every checkpoint and blocks until they are durable: at a clean stop. Else see `Upkeep`."""
-        for name, data in self.checkpoints().items():
-            self._node.disk.replace(name, data)
+    # -- directories
 
-    def checkpoints(self, *, only_high_watermarks: bool = False) -> dict[str, bytes]:
-        """The checkpoint files as they should be now, by name; without the high watermarks where none has moved."""
-        files: dict[str, bytes] = {}
-        if not only_high_watermarks:
-            recovery_points = {key: offsets[0] for key, offsets in self._unopened.items()}
-            log_starts = {key: offsets[1] for key, offsets in self._unopened.items()}
-            for one in self.all():
-                recovery_points[one.topic, one.partition] = one.log.recovery_point
-                log_starts[one.topic, one.partition] = one.log.log_start_offset
-            files[RECOVERY_POINT_CHECKPOINT] = format_offsets(recovery_points)
-            files[LOG_START_OFFSET_CHECKPOINT] = format_offsets(
-                {key: offset for key, offset in log_starts.items() if offset > 0}
-            )
-            if not self._node.disk.exists(CLEANER_OFFSET_CHECKPOINT):
-                files[CLEANER_OFFSET_CHECKPOINT] = format_offsets({})
-        now = {key: offsets[2] for key, offsets in self._unopened.items()}
-        now.update({(one.topic, one.partition): one.high_watermark for one in self.all()})
-        if now != self._written_high_watermarks or not only_high_watermarks:
-            files[REPLICATION_OFFSET_CHECKPOINT] = format_offsets(now)
-            self._written_high_watermarks = now
-        return files
+    def on_directory_failed(self, directory: LogDirectory) -> list[Election]:
+        """Takes every replica in it offline."""
+        resigned = []
+        for replica in list(directory.replicas):
+            resigned.append(Election(replica.topic, replica.partition, replica.leader_epoch, False))
+            replica.fail()
+        return resigned
 
-    # -- group commit
+    def on_io_error(self, replica: Replica, error: OSError) -> None:
+        """The disk failed under a replica: that takes its whole directory offline."""
+        home = self._homes.get(replica)
+        if home is not None:
+            home.fail(error)
 
     def request_sync(self, replica: Replica) -> None:
         """Makes the log durable, together with all that ask in the same wake-up; `replica.on_synced` answers."""
-        self._unsynced[replica] = None
-        if not self._sync_due and not self._syncing:
-            self._sync_due = True
-            self._node.soon(self._start_sync)
-
-    def _start_sync(self) -> None:
-        self._sync_due = False
-        if self._unsynced and not self._syncing:
-            self._syncing = True
-            self._node.scope.start(self._sync(), name="sync")
-
-    async def _sync(self) -> None:
-        try:
-            while self._unsynced:
-                asked, self._unsynced = list(self._unsynced), {}
-                ends = [(replica.log.log_end_offset, replica.log.cuts) for replica in asked]
-                files = [file for replica in asked for file in replica.log.unsynced_files()]
-                try:
-                    await self._node.disk.sync(files)
-                except OSError as error:
-                    log.error("sync failed, %d partitions go offline: %s", len(asked), error)
-                    for replica in asked:
-                        replica.fail()
-                    self._node.fatal(error)
-                    continue
-                for replica, (end, cuts) in zip(asked, ends, strict=True):
-                    if replica.failed:
-                        continue
-                    if replica.log.cuts != cuts:  # what lies below `end` now is not what was synced
-                        self._unsynced[replica] = None
-                        continue
-                    replica.log.mark_synced(end)
-                    replica.on_synced(end)
-        finally:
-            self._syncing = False
-
-    def _sync_recovered(self) -> None:
-        """What a crash left unsynced, and may not be acknowledged unsynced, is synced before this node leads anything.
-
-        Coordinators load up to the high watermark: it must be where the log ends when they are elected.
-        """
-        waiting = [
-            one
-            for one in self.all()
-            if one.log.log_end_offset - one.log.recovery_point >= one.log.config.flush_messages
-            or one.log.truncated_bytes  # what was cut off must not come back among what is appended next
-        ]
-        if waiting:
-            self._node.disk.sync_now([file for one in waiting for file in one.log.unsynced_files()])
-            for one in waiting:
-                one.log.mark_synced(one.log.log_end_offset)
-                one.on_synced(one.log.log_end_offset)
+        home = self._homes.get(replica)
+        if home is not None:  # else it is being opened, and is synced with all that were recovered
+            home.request_sync(replica)
 
     # -- following the image
 
@@ -275,12 +191,12 @@ class Replicas:
             for number in numbers:
                 partition = topic.partitions[number]
                 replica = self.get(topic.name, number)
-                if node_id not in partition.replicas:
+                if node_id not in partition.replicas or (replica is not None and replica.failed):
                     continue
                 if replica is None:
                     if config is None:
                         config = log_config(self._node.config, image.topic_config(topic.name))
-                    replica = self._open(topic, number, config)
+                    replica = self._open(topic, number, partition, config)
                     if replica is None:
                         continue
                 replica.require(enough)
@@ -291,28 +207,29 @@ class Replicas:
                     elections.append(Election(topic.name, number, partition.leader_epoch, False))
         return elections
 
-    def _open(self, topic: TopicImage, number: int, config: LogConfig) -> Replica | None:
+    def _open(self, topic: TopicImage, number: int, partition: PartitionImage, config: LogConfig) -> Replica | None:
         node = self._node
         key = (topic.name, number)
-        offsets = self._unopened.pop(key, None) or (
-            self._recovery_points.pop(key, 0),
-            self._log_starts.pop(key, 0),
-            self._high_watermarks.pop(key, 0),
-        )
+        assigned = _assigned(partition, node.node_id)
+        directory = node.log_dirs.home_of(key, assigned)
+        if directory is None:
+            log.error("%s-%d lies in a log directory that is offline", topic.name, number)
+            return None
+        offsets = directory.take_offsets(key)
         try:
             partition_log = PartitionLog.open(
-                node.disk,
+                directory.disk,
                 f"{topic.name}-{number}",
                 config,
                 now_ms=node.clock.now_ms(),
                 topic_id=topic.topic_id,
                 clean=self._clean,
-                recovery_point=offsets[0],
-                log_start_offset=offsets[1],
+                recovery_point=offsets.recovery_point,
+                log_start_offset=offsets.log_start_offset,
             )
         except (OSError, BrokerError) as error:
             log.error("%s-%d cannot be opened and stays offline: %s", topic.name, number, error)
-            self._unopened[key] = offsets
+            directory.unopened[key] = offsets
             return None
         if partition_log.truncated_bytes:
             log.warning(
@@ -330,8 +247,13 @@ class Replicas:
             node_id=node.config.node_id,
             clock=node.clock,
             request_sync=self.request_sync,
-            high_watermark=offsets[2],
+            on_io_error=self.on_io_error,
+            high_watermark=offsets.high_watermark,
         )
+        directory.replicas[replica] = None
+        self._homes[replica] = directory
+        if assigned != directory.directory_id:
+            node.directory_assignments.tell(topic.topic_id, number, directory.directory_id)
         self._by_topic.setdefault(topic.name, {})[number] = replica
         return replica
 
@@ -339,19 +261,24 @@ class Replicas:
         self._names.pop(topic.topic_id, None)
         self._node.upkeep.checkpoint_soon()  # a topic of the same name must not inherit its offsets
         partitions = self._by_topic.pop(topic.name, {})
+        for number in range(len(topic.partitions)):
+            self._node.log_dirs.forget((topic.name, number))
         elections = []
         for replica in partitions.values():
             if replica.is_leader:
                 elections.append(Election(topic.name, replica.partition, replica.leader_epoch, False))
-            self._unsynced.pop(replica, None)
+            directory = self._homes.pop(replica)
+            directory.forget(replica)
             replica.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if not directory.online:
+                continue
             aside = f"{replica.topic}-{replica.partition}.{self._node.rng.uuid().hex()}-delete"
             try:
                 replica.log.rename(aside)
             except OSError as error:
                 log.error("folder of deleted %r cannot be renamed: %s", replica, error)
                 continue
-            self._node.call_later(replica.log.config.file_delete_delay_ms, _remover(self._node, aside))
+            self._node.call_later(replica.log.config.file_delete_delay_ms, _remover(directory, aside))
         return elections
 
     def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -366,13 +293,17 @@ class Replicas:
                 replica.require(enough)
 
 
-def _remover(node: Node, folder: str) -> Callable[[], None]:
+def _remover(directory: LogDirectory, folder: str) -> Callable[[], None]:
     def remove() -> None:
-        node.disk.remove_tree(folder)
+        try:
+            directory.disk.remove_tree(folder)
+        except OSError as error:
+            directory.fail(error)
 
     return remove
 
 
-def _is_partition_folder(name: str) -> bool:
-    topic, _, number = name.rpartition("-")
-    return bool(topic) and number.isdigit() and name != METADATA_FOLDER
+def _assigned(partition: PartitionImage, node_id: int) -> bytes:
+    """The directory that the metadata log gives this node's replica."""
+    place = partition.replicas.index(node_id)
+    return partition.directories[place] if place < len(partition.directories) else UNASSIGNED_DIRECTORY

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BarnabasError
 
@@ -32,7 +33,8 @@ class Upkeep:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._unwritten: dict[str, bytes] = {}  # checkpoint files by name, newest contents
+        # Checkpoint files by directory and name, newest contents.
+        self._unwritten: dict[tuple[LogDirectory, str], bytes] = {}
         self._writing = False
         self._checkpoint_due = False
         self._written: dict[
@@ -69,8 +71,12 @@ class Upkeep:
 
         def turn(start: int) -> None:
             for replica in replicas[start : start + SLICE]:
-                if not replica.failed:
+                if replica.failed:
+                    continue
+                try:
                     look(replica)
+                except OSError as error:
+                    self._node.replicas.on_io_error(replica, error)
             if start + SLICE < len(replicas):
                 self._node.call_later(1, lambda: turn(start + SLICE))
 
@@ -84,10 +90,16 @@ class Upkeep:
 
     def _checkpoint_now(self) -> None:
         self._checkpoint_due = False
-        self._write(self._node.replicas.checkpoints())
+        self._collect()
 
     def _checkpoint_high_watermarks(self) -> None:
-        self._write(self._node.replicas.checkpoints(only_high_watermarks=True))
+        self._collect(only_high_watermarks=True)
+
+    def _collect(self, *, only_high_watermarks: bool = False) -> None:
+        for directory in self._node.log_dirs.online():
+            for name, data in directory.checkpoints(only_high_watermarks=only_high_watermarks).items():
+                self._unwritten[directory, name] = data
+        self._write()
 
     def _checkpoint(self) -> None:
         self._checkpoint_now()
@@ -95,29 +107,19 @@ class Upkeep:
             if not replica.failed and replica.log.log_end_offset > replica.log.recovery_point:
                 self._node.replicas.request_sync(replica)
 
-    def _write(self, files: dict[str, bytes]) -> None:
-        """Hands files to the writer, which is never waited for; what it has not begun to write is overtaken."""
-        self._unwritten.update(files)
+    def _write(self) -> None:
+        """Wakes the writer, which is never waited for; what it has not begun to write is overtaken."""
         if self._unwritten and not self._writing and not self._node.scope.stopping:
             self._writing = True
             self._node.scope.start(self._write_all(), name="checkpoints")
 
     async def _write_all(self) -> None:
-        disk = self._node.disk
         try:
             while self._unwritten:
-                name = next(iter(self._unwritten))
-                data = self._unwritten.pop(name)
-                file = disk.open(name + ".tmp", create=True)
-                try:
-                    file.truncate(0)
-                    file.pwrite(data, 0)
-                    await disk.sync([file])  # off the loop: a sync lasts milliseconds
-                finally:
-                    file.close()
-                disk.rename(name + ".tmp", name)
-        except OSError as error:
-            self._node.fatal(error)
+                directory, name = next(iter(self._unwritten))
+                data = self._unwritten.pop((directory, name))
+                if directory.online:
+                    await _write_checkpoint(directory, name, data)
         finally:
             self._writing = False
 
@@ -146,3 +148,18 @@ class Upkeep:
             if now_ms - since >= replica.log.config.flush_ms:
                 self._written.pop(replica)
                 self._node.replicas.request_sync(replica)
+
+
+async def _write_checkpoint(directory: LogDirectory, name: str, data: bytes) -> None:
+    disk = directory.disk
+    try:
+        file = disk.open(name + ".tmp", create=True)
+        try:
+            file.truncate(0)
+            file.pwrite(data, 0)
+            await disk.sync([file])  # off the loop: a sync lasts milliseconds
+        finally:
+            file.close()
+        disk.rename(name + ".tmp", name)
+    except OSError as error:
+        directory.fail(error)

@@ -1,0 +1,84 @@
+"""Tells the controller in which log directory a replica lies, where that is not what the metadata log says (KIP-858).
+
+Driven by: replicas that are opened. Emits: AssignReplicasToDirs to the active controller, repeated until it is answered; what comes
+up in one wake-up, or while a request is on its way, goes into one request.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.errors import BrokerError
+from barnabas.protocol.messages.cluster import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectory,
+    AssignReplicasToDirsRequestPartition,
+    AssignReplicasToDirsRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["DirectoryAssignments"]
+
+log = logging.getLogger(__name__)
+
+ASSIGNMENTS_MAX: Final = 2_250  # in one request, as in Kafka
+RETRY_MS: Final = 500
+TIMEOUT_MS: Final = 10_000
+
+
+class DirectoryAssignments:
+    """What the controller has yet to be told."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._untold: dict[tuple[bytes, int], bytes] = {}  # directory id by topic id and partition
+        self._due = False  # a request is on its way, or will be sent soon
+
+    def tell(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
+        """The replica lies in that directory."""
+        self._untold[topic_id, partition] = directory_id
+        if not self._due:
+            self._due = True
+            self._node.soon(self._send)
+
+    def _send(self) -> None:
+        node = self._node
+        told = dict(list(self._untold.items())[:ASSIGNMENTS_MAX])
+        directories: dict[bytes, dict[bytes, list[int]]] = {}
+        for (topic_id, partition), directory_id in told.items():
+            directories.setdefault(directory_id, {}).setdefault(topic_id, []).append(partition)
+        request = AssignReplicasToDirsRequest(
+            broker_id=node.node_id,
+            broker_epoch=node.lifecycle.broker_epoch,
+            directories=[
+                AssignReplicasToDirsRequestDirectory(
+                    id=directory_id,
+                    topics=[
+                        AssignReplicasToDirsRequestTopic(
+                            topic_id=topic_id,
+                            partitions=[AssignReplicasToDirsRequestPartition(partition_index=each) for each in numbers],
+                        )
+                        for topic_id, numbers in topics.items()
+                    ],
+                )
+                for directory_id, topics in directories.items()
+            ],
+        )
+        node.controller.request(request, lambda answer: self._on_answer(told, answer), timeout_ms=TIMEOUT_MS)
+
+    def _on_answer(self, told: dict[tuple[bytes, int], bytes], answer: Any) -> None:
+        code = answer.code if isinstance(answer, BrokerError) else answer.error_code
+        if code:
+            log.debug("directories of %d replicas are not assigned yet: %s", len(told), code)
+            self._node.call_later(RETRY_MS, self._send)
+            return
+        # One that is refused by itself is gone, or has been given to another broker.
+        for key, directory_id in told.items():
+            if self._untold.get(key) == directory_id:
+                del self._untold[key]
+        self._due = bool(self._untold)
+        if self._due:
+            self._node.soon(self._send)

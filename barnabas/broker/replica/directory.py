@@ -1,0 +1,240 @@
+"""One log directory: the replicas in it, what their checkpoints say, and the group commit of their logs.
+
+Driven by: `read` at the start, replicas that ask for a sync, I/O errors from wherever they are met, `close` at the stop.
+Emits: the contents of checkpoint files; one sync for all logs that asked for it in a wake-up, or while the sync before was
+running; `on_failure`, once, at the end of the wake-up in which the first I/O error came.
+
+Invariants: a directory that failed stays failed until the next start: nothing in it is acknowledged any more, and a failed sync
+is never tried again, for what the system dropped then would count as written. Checkpoints keep the offsets of a partition whose
+folder could not be opened. Follows KIP-112 (several directories) and KIP-858 (their ids).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple
+
+from barnabas.broker.replica.machine import Replica
+from barnabas.ports import Disk
+from barnabas.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    MalformedCheckpoint,
+    format_offsets,
+    read_offsets,
+)
+
+__all__ = ["LogDirectory", "Offsets", "TopicPartition"]
+
+log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+
+METADATA_FOLDER: Final = "__cluster_metadata-0"
+
+
+class Offsets(NamedTuple):
+    """What the checkpoints of a directory say of one partition."""
+
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+
+
+class LogDirectory:
+    """See the module.
+
+    Args:
+        soon: runs a callback at the end of the present wake-up.
+        start: runs a task of the node.
+        on_failure: called once, when the directory has failed.
+
+    Attributes:
+        directory_id: from its meta.properties.
+        failure: the first I/O error, naming the directory; None while it works.
+        replicas: of this node, that lie here.
+        unopened: partitions whose folder could not be opened, with their offsets as they were.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        soon: Callable[[Callable[[], None]], None],
+        start: Callable[[Coroutine[Any, Any, None], str], object],
+        on_failure: Callable[[LogDirectory], None],
+    ) -> None:
+        self.disk = disk
+        self.directory_id = b""
+        self.failure: OSError | None = None
+        self.replicas: dict[Replica, None] = {}
+        self.unopened: dict[TopicPartition, Offsets] = {}
+        self._soon = soon
+        self._start = start
+        self._on_failure = on_failure
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._written_high_watermarks: dict[TopicPartition, int] = {}
+        self._unsynced: dict[Replica, None] = {}
+        self._syncing = False
+        self._sync_due = False
+
+    def __repr__(self) -> str:
+        return f"<LogDirectory {self.disk.root}>"
+
+    # -- failure
+
+    @property
+    def online(self) -> bool:
+        """Whether no I/O error came."""
+        return self.failure is None
+
+    def fail(self, error: OSError) -> None:
+        """An I/O error: the directory is offline from the end of this wake-up on."""
+        if self.failure is None:
+            self.failure = OSError(error.errno, error.strerror or str(error), self.disk.root)
+            log.critical("log directory failed, nothing more is acknowledged from it: %s", self.failure)
+            self._soon(lambda: self._on_failure(self))
+
+    # -- start
+
+    def read(self) -> list[str]:
+        """Reads the checkpoints; what earlier deletions left is removed. Returns the folders of partitions.
+
+        Raises:
+            OSError: as the disk says.
+        """
+        for name, into in (
+            (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
+            (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
+            (REPLICATION_OFFSET_CHECKPOINT, self._high_watermarks),
+        ):
+            try:
+                into.update(read_offsets(self.disk, name))
+            except MalformedCheckpoint as error:
+                log.warning("%s is unreadable, every log is recovered from its start: %s", name, error)
+        folders = []
+        for folder in self.disk.listdir(""):
+            if folder.endswith("-delete"):
+                self.disk.remove_tree(folder)
+            elif _is_partition_folder(folder):
+                folders.append(folder)
+        return folders
+
+    def take_offsets(self, key: TopicPartition) -> Offsets:
+        """What the checkpoints said of a partition, once; zeros where nothing."""
+        return self.unopened.pop(key, None) or Offsets(
+            self._recovery_points.pop(key, 0), self._log_starts.pop(key, 0), self._high_watermarks.pop(key, 0)
+        )
+
+    def sync_recovered(self) -> None:
+        """What a crash left unsynced, and may not be acknowledged unsynced, is synced before this node leads anything.
+
+        Coordinators load up to the high watermark: it must be where the log ends when they are elected.
+        """
+        waiting = [
+            one
+            for one in self.replicas
+            if one.log.log_end_offset - one.log.recovery_point >= one.log.config.flush_messages
+            or one.log.truncated_bytes  # what was cut off must not come back among what is appended next
+        ]
+        if waiting:
+            self.disk.sync_now([file for one in waiting for file in one.log.unsynced_files()])
+            for one in waiting:
+                one.log.mark_synced(one.log.log_end_offset)
+                one.on_synced(one.log.log_end_offset)
+
+    # -- the end
+
+    def close(self) -> bool:
+        """Closes every log with its producer snapshot and writes the checkpoints.
+
+        Returns:
+            Whether the stop is a clean one: no partition was offline, so that the next start may trust every file.
+
+        Raises:
+            OSError: as the disk says.
+        """
+        if not self.online:
+            return False
+        healthy = [replica for replica in self.replicas if not replica.failed]
+        self.disk.sync_now([file for replica in healthy for file in replica.log.prepare_close()])
+        for replica in healthy:
+            replica.log.mark_synced(replica.log.log_end_offset)
+            replica.log.close()
+        for name, data in self.checkpoints().items():
+            self.disk.replace(name, data)
+        return not self.unopened and len(healthy) == len(self.replicas)
+
+    def checkpoints(self, *, only_high_watermarks: bool = False) -> dict[str, bytes]:
+        """The checkpoint files as they should be now, by name; without the high watermarks where none has moved."""
+        files: dict[str, bytes] = {}
+        if not only_high_watermarks:
+            recovery_points = {key: offsets.recovery_point for key, offsets in self.unopened.items()}
+            log_starts = {key: offsets.log_start_offset for key, offsets in self.unopened.items()}
+            for one in self.replicas:
+                recovery_points[one.topic, one.partition] = one.log.recovery_point
+                log_starts[one.topic, one.partition] = one.log.log_start_offset
+            files[RECOVERY_POINT_CHECKPOINT] = format_offsets(recovery_points)
+            files[LOG_START_OFFSET_CHECKPOINT] = format_offsets(
+                {key: offset for key, offset in log_starts.items() if offset > 0}
+            )
+            if not self.disk.exists(CLEANER_OFFSET_CHECKPOINT):
+                files[CLEANER_OFFSET_CHECKPOINT] = format_offsets({})
+        now = {key: offsets.high_watermark for key, offsets in self.unopened.items()}
+        now.update({(one.topic, one.partition): one.high_watermark for one in self.replicas})
+        if now != self._written_high_watermarks or not only_high_watermarks:
+            files[REPLICATION_OFFSET_CHECKPOINT] = format_offsets(now)
+            self._written_high_watermarks = now
+        return files
+
+    # -- group commit
+
+    def request_sync(self, replica: Replica) -> None:
+        """Makes the log durable, together with all that ask in the same wake-up; `replica.on_synced` answers."""
+        self._unsynced[replica] = None
+        if not self._sync_due and not self._syncing:
+            self._sync_due = True
+            self._soon(self._start_sync)
+
+    def forget(self, replica: Replica) -> None:
+        """The replica is gone: deleted, or moved away."""
+        self.replicas.pop(replica, None)
+        self._unsynced.pop(replica, None)
+
+    def _start_sync(self) -> None:
+        self._sync_due = False
+        if self._unsynced and not self._syncing:
+            self._syncing = True
+            self._start(self._sync(), "sync")
+
+    async def _sync(self) -> None:
+        try:
+            while self._unsynced and self.online:
+                asked, self._unsynced = list(self._unsynced), {}
+                ends = [(replica.log.log_end_offset, replica.log.cuts) for replica in asked]
+                files = [file for replica in asked for file in replica.log.unsynced_files()]
+                try:
+                    await self.disk.sync(files)
+                except OSError as error:
+                    self.fail(error)
+                    return
+                for replica, (end, cuts) in zip(asked, ends, strict=True):
+                    if replica.failed:
+                        continue
+                    if replica.log.cuts != cuts:  # what lies below `end` now is not what was synced
+                        self._unsynced[replica] = None
+                        continue
+                    replica.log.mark_synced(end)
+                    replica.on_synced(end)
+        finally:
+            self._syncing = False
+
+
+def _is_partition_folder(name: str) -> bool:
+    topic, _, number = name.rpartition("-")
+    return bool(topic) and number.isdigit() and name != METADATA_FOLDER
