@@ -78,6 +78,7 @@ class GroupCoordinator:
             self._make_shard,
             lambda: node.image.partition_count(OFFSETS_TOPIC),
             compression=node.config.get_int("offsets.topic.compression.codec"),
+            answer_timeout_ms=partial(node.config.get_int, "offsets.commit.timeout.ms"),
         )
         self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
         self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # that came while the partition was loading

@@ -60,6 +60,7 @@ class _Writing:
         of_groups = topic == OFFSETS_TOPIC
         try:
             replica = self._node.replicas.leader(topic, partition)
+            replica.check_in_sync()  # else this marker would hold up the answer about all others
             if of_groups:
                 # Offsets decided on in this wake-up go before the marker that settles them.
                 self._node.groups.host.flush(partition)

@@ -156,6 +156,16 @@ class _Write:
         self.undos: list[Undo] = []
 
 
+class _Appended:
+    """Writes whose records are in the log and not committed yet."""
+
+    __slots__ = ("timer", "writes")
+
+    def __init__(self, writes: list[_Write]) -> None:
+        self.writes = writes
+        self.timer: Any = None
+
+
 class _Partition(Generic[S]):
     """A led partition: its shard, what is queued for the next flush, and what is appended but not committed."""
 
@@ -167,7 +177,7 @@ class _Partition(Generic[S]):
         self.shard = shard
         self.phase = _Phase.LOADING
         self.queue: list[_Write] = []
-        self.uncommitted: dict[int, list[_Write]] = {}  # by the next offset that must be committed; ascending
+        self.uncommitted: dict[int, _Appended] = {}  # by the next offset that must be committed; ascending
         self.appended_offset = 0  # next offset after our last append
 
 
@@ -180,6 +190,7 @@ class ShardHost(Generic[S]):
         make_shard: (partition, coordinator epoch) → an empty shard.
         partition_count: partitions of the topic in the present image, 0 where it does not exist.
         compression: codec of the batches that are written.
+        answer_timeout_ms: () → how long an answer may wait for the commit; without it, for ever.
     """
 
     def __init__(
@@ -189,12 +200,14 @@ class ShardHost(Generic[S]):
         make_shard: Callable[[int, int], S],
         partition_count: Callable[[], int],
         compression: int = 0,
+        answer_timeout_ms: Callable[[], int] | None = None,
     ) -> None:
         self.topic = topic
         self._node = node
         self._make_shard = make_shard
         self._partition_count = partition_count
         self._compression = compression
+        self._answer_timeout_ms = answer_timeout_ms
         self._partitions: dict[int, _Partition[S]] = {}
         self._dirty: dict[int, _Partition[S]] = {}
         self._flush_due = False
@@ -281,7 +294,10 @@ class ShardHost(Generic[S]):
         part.phase = _Phase.CLOSED
         if self._partitions.get(part.partition) is part:
             del self._partitions[part.partition]
-        writes = [write for batch in part.uncommitted.values() for write in batch] + part.queue
+        writes = [write for appended in part.uncommitted.values() for write in appended.writes] + part.queue
+        for appended in part.uncommitted.values():
+            if appended.timer is not None:
+                appended.timer.cancel()
         part.queue, part.uncommitted = [], {}
         part.shard.on_resigned()
         for write in writes:
@@ -345,8 +361,8 @@ class ShardHost(Generic[S]):
         """Decides now, appends at the end of the wake-up, answers when committed.
 
         `decide(shard, now_ms)` may raise BrokerError: then nothing is written and `done` gets the error at once. `done` gets
-        NOT_COORDINATOR when leadership is lost meanwhile, COORDINATOR_NOT_AVAILABLE where replicas are missing, and any other
-        code of a refused append (MESSAGE_TOO_LARGE, producer epochs) as it is.
+        NOT_COORDINATOR when leadership is lost meanwhile, COORDINATOR_NOT_AVAILABLE where replicas are missing (nothing is written
+        then) or follow too slowly (it is written), and any other code of a refused append (MESSAGE_TOO_LARGE, producer epochs).
         """
         try:
             part = self._active(partition)
@@ -385,6 +401,8 @@ class ShardHost(Generic[S]):
             replica: Replica = self._node.replicas.leader(self.topic, part.partition)
             if replica.leader_epoch != part.leader_epoch:
                 raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if any(write.records for write in queue):
+                replica.check_in_sync()
         except BrokerError as error:
             self._refuse(part, queue, error)
             return
@@ -426,10 +444,19 @@ class ShardHost(Generic[S]):
         next_offset = part.appended_offset
         waiting = part.uncommitted.get(next_offset)
         if waiting is not None:  # answers without records that joined an append already waited for
-            waiting.extend(writes)
+            waiting.writes.extend(writes)
             return
-        part.uncommitted[next_offset] = writes
+        appended = part.uncommitted[next_offset] = _Appended(writes)
         replica.when_committed(next_offset, lambda error: self._on_committed(part, next_offset, error))
+        if self._answer_timeout_ms is not None and part.uncommitted.get(next_offset) is appended:
+            appended.timer = self._node.call_later(self._answer_timeout_ms(), lambda: self._on_overdue(appended))
+
+    def _on_overdue(self, appended: _Appended) -> None:
+        """Replicas take too long: who asked is told so. What was decided stays so, and is settled once it is committed."""
+        overdue = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic}: replicas do not follow in time")
+        for write in appended.writes:
+            done, write.done = write.done, _told_before
+            done(overdue)
 
     def _on_committed(self, part: _Partition[S], next_offset: int, error: BrokerError | None) -> None:
         if part.phase is _Phase.CLOSED:
@@ -437,12 +464,14 @@ class ShardHost(Generic[S]):
         if error is not None:
             self._close(part, _coordinator_code(error.code))
             return
-        writes = part.uncommitted.pop(next_offset)
+        appended = part.uncommitted.pop(next_offset)
+        if appended.timer is not None:
+            appended.timer.cancel()
         shard = part.shard
-        for write in writes:
+        for write in appended.writes:
             for record in write.records:
                 shard.settle(record)
-        for write in writes:
+        for write in appended.writes:
             write.done(write.answer)
 
     def _refuse(self, part: _Partition[S], writes: list[_Write], error: BrokerError) -> None:
@@ -456,6 +485,10 @@ class ShardHost(Generic[S]):
         refusal = BrokerError(_coordinator_code(error.code), str(error))
         for write in writes:
             write.done(refusal)
+
+
+def _told_before(_outcome: Any) -> None:
+    """Of a write whose answer was overdue."""
 
 
 def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tuple[int, list[NewRecord]]:

@@ -440,7 +440,7 @@ class TransactionCoordinator:
                 return
             if outcome.code is ErrorCode.NOT_COORDINATOR or self._stopped:
                 return  # its next coordinator writes the markers once more and completes it
-            log.warning("%s could not be completed, trying again: %s", prepared.transactional_id, outcome)
+            log.info("%s could not be completed, trying again: %s", prepared.transactional_id, outcome)
             self.node.call_later(RETRY_MS, lambda: self._complete(partition, prepared))
 
         self.host.write(partition, lambda shard, now_ms: shard.complete(prepared, now_ms), done)

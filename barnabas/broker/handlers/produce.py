@@ -330,12 +330,8 @@ def _append(
         error = batch.error
         if error is None and replica is not None:
             try:
-                if acks == ACKS_ALL and replica.is_leader and not _enough_in_sync(replica):
-                    raise BrokerError(
-                        ErrorCode.NOT_ENOUGH_REPLICAS,
-                        f"{len(replica.isr)} in-sync replicas of {replica.topic}-{replica.partition}, "
-                        f"min.insync.replicas is {replica.min_insync_replicas}",
-                    )
+                if acks == ACKS_ALL and replica.is_leader:
+                    replica.check_in_sync()
                 info = replica.append(batch.records, guard=batch.guard)
             except BrokerError as refused:
                 error = refused

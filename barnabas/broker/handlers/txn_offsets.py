@@ -124,6 +124,8 @@ def _verify(
 
 def _verification_code(code: ErrorCode, version: int) -> ErrorCode:
     """TRANSACTION_ABORTABLE is known from v4 on; before, the same refusal has another name."""
+    if code is ErrorCode.NETWORK_EXCEPTION:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # which every client tries again, at the same coordinator
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < 4:
         return ErrorCode.INVALID_TXN_STATE
     return code

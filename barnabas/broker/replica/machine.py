@@ -271,6 +271,19 @@ class Replica:
             self._advance()
         return info
 
+    def check_in_sync(self) -> None:
+        """Whether what is appended now can be committed as far as is known: enough replicas are in sync (acks=all).
+
+        Raises:
+            BrokerError: NOT_ENOUGH_REPLICAS.
+        """
+        if len(self.isr) < self.min_insync_replicas:
+            raise BrokerError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.isr)} in-sync replicas of {self.topic}-{self.partition}, "
+                f"min.insync.replicas is {self.min_insync_replicas}",
+            )
+
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int, transaction_version: int
     ) -> AppendInfo:

@@ -86,6 +86,16 @@ class Replicas:
         return replica
 
 
+class Timer:
+    def __init__(self, later: list[Callable[[], None]], callback: Callable[[], None]) -> None:
+        self.later = later
+        self.callback = callback
+
+    def cancel(self) -> None:
+        if self.callback in self.later:
+            self.later.remove(self.callback)
+
+
 class Bench:
     """A host, its node, and one partition whose syncs are answered by hand (with flush_messages=1)."""
 
@@ -100,8 +110,8 @@ class Bench:
         self.open()
         self.host = self.new_host()
 
-    def new_host(self) -> ShardHost[Registry]:
-        return ShardHost(TOPIC, self, Registry, lambda: len(self.replicas.all))
+    def new_host(self, answer_timeout_ms: Callable[[], int] | None = None) -> ShardHost[Registry]:
+        return ShardHost(TOPIC, self, Registry, lambda: len(self.replicas.all), answer_timeout_ms=answer_timeout_ms)
 
     def open(self) -> None:
         log = PartitionLog.open(
@@ -121,8 +131,9 @@ class Bench:
     def soon(self, callback: Callable[[], None]) -> None:
         self.due.append(callback)
 
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         self.later.append(callback)
+        return Timer(self.later, callback)
 
     def wake(self) -> None:
         """The end of the wake-up."""
@@ -326,6 +337,43 @@ def test_a_resignation_in_the_middle_of_loading_ends_it(monkeypatch: pytest.Monk
         bench.later.pop(0)()
     assert bench.host.active_shards() == []
     assert not bench.host.is_loading
+
+
+def test_nothing_is_written_while_too_few_replicas_are_in_sync() -> None:
+    bench = Bench()
+    shard = bench.elect()
+    bench.replica.require(2)
+    refused = bench.put(b"a", 1)
+    look = bench.look(b"a")
+    bench.wake()
+    assert [error.code for error in refused] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert (bench.batches(), shard.staged) == ([], {})
+    # What was decided on top of it is taken back with it.
+    assert [error.code for error in look] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    bench.replica.require(1)
+    accepted = bench.put(b"a", 2)
+    bench.wake()
+    assert (accepted, shard.settled) == (["2"], [(b"a", 2)])
+
+
+def test_an_answer_that_replicas_keep_waiting_is_given_up_and_what_was_decided_is_not() -> None:
+    bench = Bench(flush_messages=1)
+    bench.host = bench.new_host(lambda: 5_000)
+    shard = bench.elect()
+    first = bench.put(b"a", 1)
+    bench.wake()
+    (overdue,) = bench.later
+    overdue()
+    assert [error.code for error in first] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    look = bench.look(b"a")
+    bench.wake()
+    bench.sync()
+    assert (len(first), look, shard.settled) == (1, [1], [(b"a", 1)])
+    bench.later.clear()
+    second = bench.put(b"b", 2)
+    bench.wake()
+    bench.sync()
+    assert (second, bench.later) == (["2"], [])
 
 
 def test_what_is_in_the_log_is_served_only_once_it_is_committed() -> None:

@@ -345,3 +345,42 @@ def test_a_leader_whose_log_starts_within_a_batch_is_followed_from_the_whole_bat
     assert bench.replica.on_fetched(1, 2, whole, 4, 2)
     log = bench.replica.log
     assert (log.log_start_offset, log.log_end_offset, bench.replica.high_watermark) == (2, 4, 4)
+
+
+def test_a_verification_holds_within_one_leader_epoch() -> None:
+    bench = Bench()
+
+    def batch(epoch: int) -> bytes:
+        return bytes(
+            build_batch(
+                [NewRecord(None, b"v", NOW_MS)],
+                producer_id=7,
+                producer_epoch=epoch,
+                base_sequence=0,
+                transactional=True,
+            )
+        )
+
+    guard = bench.replica.verification_guard(7, 0, 0)
+    # Another leader in between may have ended what was verified here.
+    bench.replica.follow(2, 1, (1, 2), 1)
+    with pytest.raises(BrokerError) as away:
+        bench.replica.verification_guard(7, 0, 0)
+    assert away.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    bench.replica.lead(2, (1,), 2)
+    with pytest.raises(BrokerError) as refused:
+        bench.replica.append(batch(0), guard=guard)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.replica.log.log_end_offset == 0
+    bench.replica.append(batch(0), guard=bench.replica.verification_guard(7, 0, 0))
+    assert bench.replica.verification_guard(7, 0, 1) is None  # ongoing here: nothing to verify
+
+
+def test_too_few_in_sync() -> None:
+    bench = Bench()
+    bench.replica.require(2)
+    with pytest.raises(BrokerError) as refused:
+        bench.replica.check_in_sync()
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    bench.replica.require(1)
+    bench.replica.check_in_sync()
