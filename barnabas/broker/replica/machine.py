@@ -227,15 +227,7 @@ class Replica:
     def verification_guard(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool = False
     ) -> VerificationGuard | None:
-        """Begins the verification of a transaction (KIP-890); as `PartitionLog.verification_guard`.
-
-        Returns:
-            None where the transaction is ongoing here. Else what `append` must bring after the verification; it holds while
-            this node leads at the present epoch.
-
-        Raises:
-            BrokerError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
-        """
+        """As `PartitionLog.verification_guard` (KIP-890); holds within this leader epoch. Raises BrokerError where not leading."""
         self._check_leads()
         verification = self.log.verification_guard(
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
@@ -272,17 +264,10 @@ class Replica:
         return info
 
     def check_in_sync(self) -> None:
-        """Whether what is appended now can be committed as far as is known: enough replicas are in sync (acks=all).
-
-        Raises:
-            BrokerError: NOT_ENOUGH_REPLICAS.
-        """
+        """Raises BrokerError NOT_ENOUGH_REPLICAS where what is appended now could not be committed (acks=all)."""
         if len(self.isr) < self.min_insync_replicas:
-            raise BrokerError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.isr)} in-sync replicas of {self.topic}-{self.partition}, "
-                f"min.insync.replicas is {self.min_insync_replicas}",
-            )
+            missing = f"{len(self.isr)} in-sync replicas of {self!r}, min.insync.replicas is {self.min_insync_replicas}"
+            raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, missing)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int, transaction_version: int
