@@ -36,7 +36,9 @@ __all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "ProbeResult", "probe"
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_MS: Final = 10_000  # of one attempt; a request's own deadline may come earlier
+# Of one attempt; a request's own deadline may come earlier. Short, for a machine that comes back is seen by the next attempt.
+CONNECT_TIMEOUT_MS: Final = 2_000
+NEGOTIATE_TIMEOUT_MS: Final = 10_000  # for the first answer: a process that is stopped or starts is no reason to hurry
 BACKOFF_MS: Final = 50  # after the first failed attempt, doubled by each further one
 BACKOFF_MS_MAX: Final = 1_000
 QUEUED_MAX: Final = INFLIGHT_REQUESTS_MAX  # requests that wait for one connection to be made
@@ -141,7 +143,7 @@ class Peer:
         self.node_id = node_id
         self._peers = peers
         self._node = peers.node
-        self._exchange = Exchange(f"{purpose}-{peers.node.node_id}", request_timeout_ms=CONNECT_TIMEOUT_MS)
+        self._exchange = Exchange(f"{purpose}-{peers.node.node_id}", request_timeout_ms=NEGOTIATE_TIMEOUT_MS)
         self._queue: deque[_Queued] = deque()  # what waits for the connection to be made
         self._socket: _Socket | None = None
         self._unwritten: list[Buffer] = []

@@ -204,7 +204,7 @@ async def test_a_server_that_never_says_what_it_speaks_is_given_up(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    monkeypatch.setattr(peers_module, "CONNECT_TIMEOUT_MS", 40)
+    monkeypatch.setattr(peers_module, "NEGOTIATE_TIMEOUT_MS", 40)
     error = await failure(node.peers.to("127.0.0.1", await stub(serve), "test"))
     assert error.kind is PeerErrorKind.UNREACHABLE
     assert "ApiVersions" in str(error)

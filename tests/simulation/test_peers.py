@@ -1,0 +1,129 @@
+"""Connections between nodes on the simulated network: what a killed, a silent and a cut-off node look like, and how soon."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.node import Node
+from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, ProbeResult, probe
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.testing.simulation.world import Ports, World
+from tests.simulation.workload import Broker
+
+pytestmark = pytest.mark.simulation
+
+PORT = 9092
+
+
+class Asker(Broker):
+    """A node on machine "near" that asks another on machine "far"; the test reaches in."""
+
+    def __init__(self, name: str, node_id: int) -> None:
+        super().__init__(**{"node.id": str(node_id), "listeners": f"PLAINTEXT://{name}:{PORT}"})
+        self.node: Node | None = None
+
+    async def _serve(self, ports: Ports) -> None:
+        self._ended = asyncio.get_running_loop().create_future()
+        self.node = Node(
+            BrokerConfig(self.settings),
+            clock=ports.clock,
+            rng=ports.rng,
+            disk=ports.disk,
+            network=ports.network,
+            on_fatal=self._ended.set_exception,
+        )
+        await self.node.start()
+        await self._ended
+
+
+class Pair:
+    """Both nodes, the connection between them, and what became of each request with the time it took."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.far = world.machine("far")
+        self.log: list[str] = []
+        self.asker = Asker("near", 1)
+
+    async def start(self) -> None:
+        self.far.start(Asker("far", 2))
+        self.world.machine("near").start(self.asker)
+        await asyncio.sleep(5)
+
+    @property
+    def peer(self) -> Peer:
+        assert self.asker.node is not None
+        return self.asker.node.peers.to("far", PORT, "test")
+
+    async def ask(self, *, timeout_ms: int = 3_000) -> str:
+        """What became of one request: its type or the kind of error, with the tenths of a second it took."""
+        started = self.world.loop.time()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        node = self.asker.node
+        assert node is not None
+        node.soon(lambda: self.peer.send(MetadataRequest(topics=[]), answer.set_result, timeout_ms=timeout_ms))
+        outcome = await answer
+        kind = outcome.kind.name if isinstance(outcome, PeerError) else type(outcome).__name__
+        return f"{kind} {self.world.loop.time() - started:.1f}"
+
+
+async def lives_and_deaths(world: World) -> None:
+    pair = Pair(world)
+    await pair.start()
+    lost: list[PeerErrorKind] = []
+    pair.peer.add_lost_listener(lambda error: lost.append(error.kind))
+    assert await pair.ask() == "MetadataResponse 0.0"
+
+    pair.far.kill()
+    await asyncio.sleep(0.1)
+    assert lost == [PeerErrorKind.LOST], "a killed process closes its connections"
+    assert await pair.ask() == "REFUSED 0.0"
+    pair.far.start(Asker("far", 2))
+    await asyncio.sleep(3)
+    assert await pair.ask() == "MetadataResponse 0.0"
+
+    pair.far.lose_power()
+    assert await pair.ask() == "TIMED_OUT 3.0", "a machine without power says nothing"
+    assert lost == [PeerErrorKind.LOST, PeerErrorKind.TIMED_OUT]
+    assert await pair.ask() == "UNREACHABLE 2.0", "an attempt to connect is given up"
+    pair.far.start(Asker("far", 2))
+    await asyncio.sleep(3)
+    assert await pair.ask() == "MetadataResponse 0.0"
+
+    for source, target in (("near", "far"), ("far", "near")):
+        world.network.cut(source, target, both_ways=False)
+        assert await pair.ask(timeout_ms=1_000) == "TIMED_OUT 1.0", f"{source} cannot reach {target}"
+        world.network.heal()
+        await asyncio.sleep(3)
+        assert await pair.ask() == "MetadataResponse 0.0"
+
+
+async def probes(world: World) -> None:
+    pair = Pair(world)
+    await pair.start()
+    near = world.machine("near").host
+    assert await probe(near, "far", PORT, 200) is ProbeResult.ACCEPTED
+    pair.far.kill()
+    assert await probe(near, "far", PORT, 200) is ProbeResult.REFUSED
+    pair.far.lose_power()
+    assert await probe(near, "far", PORT, 200) is ProbeResult.UNREACHABLE
+    pair.far.start(Asker("far", 2))
+    await asyncio.sleep(3)
+    world.network.cut("far", "near", both_ways=False)
+    assert await probe(near, "far", PORT, 200) is ProbeResult.UNREACHABLE
+    world.network.heal()
+
+
+@pytest.mark.parametrize("story", [lives_and_deaths, probes])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_nodes_see_of_each_other(story: Any, seed: int) -> None:
+    digests = []
+    for _ in range(2):
+        with World(seed) as world:
+            world.run(story(world), time_limit_s=300)
+            digests.append(world.trace.digest)
+    assert digests[0] == digests[1], "one seed, one history"

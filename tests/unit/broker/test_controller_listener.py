@@ -1,0 +1,134 @@
+"""The listener for controllers: what it says that it serves, and what it makes of peers that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator
+from struct import pack
+from typing import Any
+
+import pytest
+
+from barnabas.broker.node import Node
+from barnabas.broker.router import Router
+from barnabas.broker.server import Server
+from barnabas.protocol.messages.header import RequestHeader
+from barnabas.protocol.messages.metadata import (
+    ApiVersionsRequest,
+    DescribeClusterRequest,
+    MetadataRequest,
+)
+from barnabas.protocol.messages.quorum import VoteRequest
+from barnabas.protocol.registry import API, request_header_version
+from barnabas.protocol.schema import encode
+from tests.unit.broker.conftest import Peer
+
+VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+
+@pytest.fixture
+async def server(node: Node) -> AsyncIterator[Server]:
+    """A listener for controllers, beside the one for clients."""
+    server = Server(node, Router(node, "controller"))
+    server.serve()
+    yield server
+    server.abort()
+
+
+@pytest.fixture
+async def address(server: Server) -> tuple[str, int]:
+    return await server.listen("127.0.0.1", 0)
+
+
+@pytest.fixture
+async def peer(address: tuple[str, int]) -> AsyncIterator[Peer]:
+    """A connection to it."""
+    peer = Peer(*await asyncio.open_connection(*address))
+    yield peer
+    peer.writer.close()
+
+
+def framed(data: bytes) -> bytes:
+    return pack(">i", len(data)) + data
+
+
+def request(body: bytes, key: int, version: int) -> bytes:
+    header = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=7, client_id="peer")
+    return framed(encode(header, request_header_version(key, version)) + body)
+
+
+async def test_it_says_what_it_serves(peer: Peer) -> None:
+    answer = await peer.call(VERSIONS, 4)
+    served = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+    assert served == {key: api.advertised for key, api in API.items() if "controller" in api.listeners}
+    assert {1, 18, 52, 53, 54, 55, 56, 59, 62, 63, 67} <= served.keys()
+    assert not {0, 3, 22, 26} & served.keys()
+
+
+NONSENSE = {
+    "http": b"GET / HTTP/1.1\r\nHost: there\r\n\r\n",
+    "tls": bytes.fromhex("16030100c8010000c40303") + bytes(190),
+    "zeros": bytes(64),
+    "ones": b"\xff" * 64,
+    "no header": framed(b"\0\0\0\0"),
+    "unknown key": framed(pack(">hhih", 9_999, 0, 1, -1)),
+    "unknown version": framed(pack(">hhih", 52, 99, 1, -1)),
+    "for clients": request(encode(MetadataRequest(), 1), 3, 1),
+    "too long": pack(">i", 2**31 - 1) + b"\0\x34\0\0",
+    "too long for its kind": pack(">i", 9 * 1024 * 1024) + pack(">hhih", 52, 0, 1, -1),
+    "negative": pack(">i", -1) + bytes(20),
+    "cut short": request(encode(VoteRequest(cluster_id="c"), 2)[:-1], 52, 2),
+    "count": request(b"\0\xff\xff\xff\xff\x07", 52, 0),
+    "no text": request(b"\x03\xff\xfe\x01\0", 52, 0),
+}
+
+
+@pytest.mark.parametrize("data", NONSENSE.values(), ids=NONSENSE.keys())
+async def test_nonsense_costs_its_connection_and_one_line(
+    data: bytes, peer: Peer, address: tuple[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    peer.writer.write(data)
+    assert await peer.is_closed()
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(lines) == 1, caplog.text
+    assert lines[0].levelno == logging.WARNING
+    assert "closing the connection of 127.0.0.1:" in caplog.text
+    assert lines[0].exc_info is None
+    other = Peer(*await asyncio.open_connection(*address))
+    assert (await other.call(VERSIONS, 4)).error_code == 0
+    other.writer.close()
+
+
+async def test_random_bodies_behind_proper_headers(address: tuple[str, int], caplog: pytest.LogCaptureFixture) -> None:
+    """Some decode; then they are refused as requests, or answered. None is a bug of ours."""
+    rng = random.Random(1)
+    apis = [api for api in API.values() if "controller" in api.listeners and api.family != "admin"]
+    for _ in range(200):
+        api = rng.choice(apis)
+        peer = Peer(*await asyncio.open_connection(*address))
+        peer.writer.write(request(rng.randbytes(rng.randrange(200)), api.key, rng.randint(*api.versions)))
+        peer.writer.write_eof()
+        assert await peer.is_closed(), api.name
+        peer.writer.close()
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], caplog.text
+
+
+async def test_every_request_cut_short(address: tuple[str, int], caplog: pytest.LogCaptureFixture) -> None:
+    for api in API.values():
+        if "controller" not in api.listeners:
+            continue
+        body = encode(api.request(), api.versions[1])
+        for size in sorted({0, 1, len(body) // 2, len(body) - 1} & set(range(len(body)))):
+            peer = Peer(*await asyncio.open_connection(*address))
+            peer.writer.write(request(body[:size], api.key, api.versions[1]))
+            assert await peer.is_closed(), (api.name, size)
+            peer.writer.close()
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], caplog.text
+
+
+@pytest.mark.parametrize("field", ["endpoint_type"])
+async def test_describe_cluster_tells_of_controllers(peer: Peer, field: str) -> None:
+    answer: Any = await peer.call(DescribeClusterRequest(), 2)
+    assert answer
