@@ -7,7 +7,8 @@ client ask again: a deviation that saves the client a back-off). ApiVersions in 
 
 Version notes: Metadata v0 takes an empty list for all topics, v1 null; v4 allow_auto_topic_creation; v10 topic ids in answers, v12
 in requests; v13 a top-level error, never used here. ApiVersions v3 validates the client's software name and version, and
-hides features with a minimum of 0 (KAFKA-17011), v4 shows them. DescribeCluster v1 endpoint types, v2 fenced brokers.
+hides features with a minimum of 0 (KAFKA-17011), v4 shows them. DescribeCluster v1 endpoint types, v2 fenced brokers; on the
+listener for controllers it tells of those.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ __all__ = [
 NO_ID: Final = bytes(16)
 BROKERS: Final = 1  # endpoint types of DescribeCluster
 CONTROLLERS: Final = 2
+_ENDPOINT_NAMES: Final = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 # Bits are operation codes of Kafka's ACLs; without an authorizer everybody may do everything.
 TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
@@ -245,15 +247,7 @@ def _is_topic_name(name: str) -> bool:
 def describe_cluster(node: Node, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
     """The brokers of the cluster."""
     request = call.request
-    if request.endpoint_type != BROKERS:
-        raise BrokerError(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            if request.endpoint_type == CONTROLLERS
-            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
-            if request.endpoint_type == CONTROLLERS
-            else f"Unsupported endpoint type {request.endpoint_type}",
-        )
+    _check_endpoint_type(call, BROKERS)
     brokers = node.registered_brokers() if request.include_fenced_brokers else node.live_brokers()
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
@@ -273,6 +267,41 @@ def describe_cluster(node: Node, call: Call[DescribeClusterRequest]) -> Describe
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+@handles(DescribeClusterRequest, listener="controller")
+def describe_controllers(node: Node, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
+    """The registered controllers, with their addresses for each other, and which of them leads."""
+    _check_endpoint_type(call, CONTROLLERS)
+    listener = node.config.controller_listener
+    name = "CONTROLLER" if listener is None else listener.name
+    return DescribeClusterResponse(
+        endpoint_type=CONTROLLERS,
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=controller.controller_id, host=point.host, port=point.port)
+            for controller in node.image.controllers.values()
+            for point in controller.end_points
+            if point.name == name
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if call.request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _check_endpoint_type(call: Call[DescribeClusterRequest], here: int) -> None:
+    """Refuses what was meant for the other kind of endpoint (KIP-919)."""
+    wanted = call.request.endpoint_type
+    if wanted not in _ENDPOINT_NAMES:
+        raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {wanted}")
+    if wanted != here:
+        raise BrokerError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE if call.version >= 1 else ErrorCode.INVALID_REQUEST,
+            f"The request was sent to an endpoint of type {_ENDPOINT_NAMES[here]}, but we wanted an endpoint of type "
+            f"{_ENDPOINT_NAMES[wanted]}",
+        )
 
 
 # -- DescribeTopicPartitions -------------------------------------------------------------------------------------------

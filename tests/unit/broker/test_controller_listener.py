@@ -6,8 +6,8 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from struct import pack
-from typing import Any
 
 import pytest
 
@@ -66,6 +66,9 @@ async def test_it_says_what_it_serves(peer: Peer) -> None:
     assert {1, 18, 52, 53, 54, 55, 56, 59, 62, 63, 67} <= served.keys()
     assert not {0, 3, 22, 26} & served.keys()
 
+
+HANDLERS = [find_spec(f"barnabas.broker.handlers.{family}") for family in ("quorum", "cluster")]
+pytestmark = pytest.mark.skipif(None in HANDLERS, reason="the handlers of this listener are to come")
 
 NONSENSE = {
     "http": b"GET / HTTP/1.1\r\nHost: there\r\n\r\n",
@@ -128,7 +131,18 @@ async def test_every_request_cut_short(address: tuple[str, int], caplog: pytest.
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR], caplog.text
 
 
-@pytest.mark.parametrize("field", ["endpoint_type"])
-async def test_describe_cluster_tells_of_controllers(peer: Peer, field: str) -> None:
-    answer: Any = await peer.call(DescribeClusterRequest(), 2)
-    assert answer
+async def test_describe_cluster_tells_of_controllers(peer: Peer, node: Node) -> None:
+    answer = await peer.call(DescribeClusterRequest(endpoint_type=2, include_cluster_authorized_operations=True), 1)
+    assert (answer.error_code, answer.endpoint_type, answer.cluster_id) == (0, 2, node.cluster_id)
+    assert answer.controller_id == node.node_id
+    assert answer.cluster_authorized_operations == 8096
+    assert (await peer.call(DescribeClusterRequest(endpoint_type=2), 2)).cluster_authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize(("version", "asked", "code"), [(0, 1, 42), (1, 1, 114), (1, 7, 115)])
+async def test_describe_cluster_for_brokers_is_refused(peer: Peer, version: int, asked: int, code: int) -> None:
+    answer = await peer.call(DescribeClusterRequest(endpoint_type=asked), version)
+    assert answer.error_code == code
+    assert answer.brokers == []
+    assert answer.controller_id == -1
+    assert answer.error_message
