@@ -1,0 +1,54 @@
+"""A broker whose files may grow no more: the same end as a full disk, which needs no file system of its own to try."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from barnabas.protocol.records import decode_records, iter_batches
+from tests.oracle.wire import Wire
+from tests.process.served import ServedBroker
+
+FILE_BYTES_MAX = 256 * 1024
+BATCH_BYTES = 10_000
+
+
+def fill(address: str, topic: str) -> list[bytes]:
+    """Produces until the broker gives up; what was acknowledged, in order."""
+    acknowledged: list[bytes] = []
+    with Wire(address) as wire:
+        wire.create_topic(topic)
+        for number in range(100):
+            value = number.to_bytes(4, "big") * (BATCH_BYTES // 4)
+            try:
+                answer = wire.produce(9, topic, 0, [value])
+            except ConnectionError:
+                break
+            if answer.error_code:
+                assert answer.error_code == 56, "KAFKA_STORAGE_ERROR"
+                break
+            acknowledged.append(value)
+    return acknowledged
+
+
+@pytest.mark.parametrize("settings", [(), ("flush.messages=1",)], ids=["page cache", "flushed"])
+def test_a_broker_that_cannot_write_ends_and_names_the_directory(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    broker = ServedBroker(tmp_path / "data", *settings).start()
+    try:
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
+        acknowledged = fill(broker.address, "full")
+        assert 10 < len(acknowledged) < 100
+        assert broker.process is not None
+        assert broker.process.wait(10) == 1
+        assert f"[Errno 27] File too large: '{tmp_path / 'data'}'" in broker.log()
+        assert "Traceback" not in broker.log()
+        broker.start()
+        with Wire(broker.address) as wire:
+            data = wire.fetch("full", 0, 0).records
+            found = [record.value for position, _ in iter_batches(data) for record in decode_records(data, position)]
+        assert found == acknowledged
+        assert broker.stop() == 0
+    finally:
+        broker.kill()

@@ -1,0 +1,160 @@
+"""Where replicas lie among several log directories, and what an I/O error in one of them does."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from barnabas.broker.replica.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, LogDirectories
+from barnabas.broker.replica.directory import LogDirectory
+from barnabas.storage import checkpoints
+from barnabas.storage.disk import MemoryDisk
+
+A, B, C = (bytes([at]) * 16 for at in (1, 2, 3))
+
+
+class Bench:
+    """Three directories without a node."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.failed: list[LogDirectory] = []
+        self.disks = [MemoryDisk(f"/{name}") for name in "abc"]
+        self.dirs = [self._directory(disk) for disk in self.disks]
+        for directory, directory_id in zip(self.dirs, (A, B, C), strict=True):
+            directory.directory_id = directory_id
+        self.all = LogDirectories(self.dirs)
+        self.aside: list[tuple[str, str]] = []
+
+    def _directory(self, disk: MemoryDisk) -> LogDirectory:
+        def start(coroutine: object, name: str) -> None:
+            raise AssertionError("no task is needed here")
+
+        return LogDirectory(disk, soon=self.soon.append, start=start, on_failure=self.failed.append)
+
+    def folder(self, at: int, name: str) -> None:
+        self.disks[at].mkdir(name)
+        self.disks[at].replace(f"{name}/partition.metadata", b"")
+
+    def find(self, assigned: dict[tuple[str, int], bytes]) -> None:
+        self.all.find(assigned.get, lambda directory, folder: self.aside.append((directory.disk.root, folder)))
+
+    def end_of_wake_up(self) -> None:
+        callbacks, self.soon[:] = self.soon[:], []
+        for callback in callbacks:
+            callback()
+
+    def home(self, name: str, number: int, assigned: bytes = UNASSIGNED_DIRECTORY) -> str | None:
+        found = self.all.home_of((name, number), assigned)
+        return None if found is None else found.disk.root
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_replica_lies_where_its_folder_is(bench: Bench) -> None:
+    bench.folder(1, "t-0")
+    bench.folder(2, "t-1")
+    bench.find({("t", 0): C, ("t", 1): UNASSIGNED_DIRECTORY})
+    assert (bench.home("t", 0, C), bench.home("t", 1)) == ("/b", "/c")
+    assert bench.aside == []
+
+
+def test_a_new_one_goes_where_the_metadata_says_else_where_the_fewest_are(bench: Bench) -> None:
+    bench.find({})
+    assert bench.home("t", 0, B) == "/b"
+    for directory, count in zip(bench.dirs, (2, 1, 1), strict=True):
+        directory.replicas = dict.fromkeys(range(count))  # type: ignore[arg-type]  # only their number counts
+    assert bench.home("t", 1) == "/b", "the first of those with the fewest"
+    bench.dirs[1].replicas.clear()
+    assert bench.home("t", 2) == "/b"
+    assert bench.home("t", 1) == "/b", "once chosen it stays"
+    bench.all.forget(("t", 1))
+    assert bench.home("t", 1, A) == "/a"
+
+
+def test_folders_of_no_partition_are_set_aside(bench: Bench) -> None:
+    bench.folder(0, "gone-0")
+    bench.folder(1, "t-0")
+    bench.disks[1].mkdir("not.ours-0")
+    bench.disks[1].mkdir("t-1.abc-delete")
+    bench.find({("t", 0): B})
+    assert bench.aside == [("/a", "gone-0")]
+    assert bench.disks[1].listdir("") == ["not.ours-0", "t-0"]
+
+
+@pytest.mark.parametrize(("assigned", "kept", "aside"), [(C, "/c", "/b"), (B, "/b", "/c"), (A, "/b", "/c")])
+def test_of_two_folders_the_assigned_one_counts(bench: Bench, assigned: bytes, kept: str, aside: str) -> None:
+    bench.folder(1, "t-0")
+    bench.folder(2, "t-0")
+    bench.find({("t", 0): assigned})
+    assert bench.home("t", 0, assigned) == kept
+    assert bench.aside == [(aside, "t-0")]
+
+
+def test_a_failed_directory_is_told_once_at_the_end_of_the_wake_up(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.CRITICAL):
+        bench.dirs[1].fail(OSError(errno.ENOSPC, "No space left on device"))
+        bench.dirs[1].fail(OSError(errno.EIO, "Input/output error"))
+    assert bench.failed == []
+    bench.end_of_wake_up()
+    assert bench.failed == [bench.dirs[1]]
+    assert str(bench.dirs[1].failure) == "[Errno 28] No space left on device: '/b'"
+    assert len(caplog.records) == 1
+    assert (bench.all.online_ids(), bench.all.offline_ids()) == ([A, C], [B])
+
+
+def test_what_lies_in_a_failed_directory_is_not_made_anew_elsewhere(bench: Bench) -> None:
+    bench.folder(1, "t-0")
+    bench.find({("t", 0): B})
+    bench.dirs[1].fail(OSError(errno.EIO, "Input/output error"))
+    assert bench.home("t", 0, B) is None
+    assert bench.home("t", 1, B) is None
+    assert bench.home("t", 2, LOST_DIRECTORY) is None, "it may be the one that failed"
+    assert bench.home("t", 3, bytes(range(16))) is None
+    assert bench.home("t", 4) == "/a", "a new one may go elsewhere"
+
+
+def test_with_every_directory_there_what_is_lost_is_made_anew(bench: Bench) -> None:
+    bench.find({})
+    assert bench.home("t", 0, LOST_DIRECTORY) == "/a"
+    assert bench.home("t", 1, bytes(range(16))) == "/a"
+
+
+def test_a_directory_that_cannot_be_read_at_the_start_is_offline(bench: Bench) -> None:
+    bench.disks[2].fail(["listdir"], times=None)
+    bench.folder(1, "t-0")
+    bench.find({("t", 0): B})
+    assert not bench.dirs[2].online
+    assert bench.home("t", 0, B) == "/b"
+    bench.disks[0].fail(["listdir"], times=None)
+    with pytest.raises(OSError, match="Input"):
+        bench.find({})
+
+
+def test_offsets_are_those_of_the_directory(bench: Bench) -> None:
+    for disk, offset in zip(bench.disks, (1, 2, 3), strict=True):
+        checkpoints.write_offsets(disk, checkpoints.REPLICATION_OFFSET_CHECKPOINT, {("t", offset): 10 * offset})
+        checkpoints.write_offsets(disk, checkpoints.RECOVERY_POINT_CHECKPOINT, {("t", offset): offset})
+    bench.find({})
+    assert bench.dirs[1].take_offsets(("t", 2)) == (2, 0, 20)
+    assert bench.dirs[1].take_offsets(("t", 2)) == (0, 0, 0), "a topic of the same name must not inherit them"
+    assert bench.dirs[1].take_offsets(("t", 1)) == (0, 0, 0)
+
+
+def test_checkpoints_keep_what_could_not_be_opened(bench: Bench) -> None:
+    directory = bench.dirs[0]
+    checkpoints.write_offsets(directory.disk, checkpoints.REPLICATION_OFFSET_CHECKPOINT, {("t", 0): 7})
+    bench.find({})
+    directory.unopened["t", 0] = directory.take_offsets(("t", 0))
+    files = directory.checkpoints()
+    assert files[checkpoints.REPLICATION_OFFSET_CHECKPOINT] == b"0\n1\nt 0 7\n"
+    assert directory.checkpoints(only_high_watermarks=True) == {}, "nothing moved"
+    assert directory.close() is False
