@@ -28,6 +28,7 @@ from barnabas.broker.peers import Peers
 from barnabas.broker.replica.assignments import DirectoryAssignments
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.replicas import Election, Replicas
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
@@ -105,9 +106,10 @@ class Node:
         self.peers = Peers(self)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.directory_assignments = DirectoryAssignments(self)
+        self.quorum = Quorum(self)
         self.replicas = Replicas(self)
         self.upkeep = Upkeep(self)
-        self.controller = Controller(self)
+        self.controller: Controller = Controller(self)
         self.lifecycle = Lifecycle(self)
         self.transactions = TransactionCoordinator(self)
         self.groups = GroupCoordinator(self)

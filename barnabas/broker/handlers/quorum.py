@@ -1,0 +1,175 @@
+"""The metadata quorum, on the listener for controllers.
+
+Vote (52) 0 to 2, BeginQuorumEpoch (53) and EndQuorumEpoch (54) 0 to 1, Fetch (1) of `__cluster_metadata` 12 to 18, FetchSnapshot
+(59) 0 to 1, DescribeQuorum (55) 0 to 2.
+
+Behaviour: a member's request goes to this node's part in the quorum (`broker/quorum`), which answers at once; a fetch that has nothing
+to get waits up to max.wait.ms. Another cluster's request is refused by INCONSISTENT_CLUSTER_ID, one meant for another voter by
+INVALID_VOTER_KEY, one about anything but the metadata partition by INVALID_REQUEST; the first two are logged once each.
+
+DescribeQuorum is answered by the leader alone, from others NOT_LEADER_OR_FOLLOWER; a broker forwards it there.
+
+Version notes: DescribeQuorum v1 times of fetches (KIP-836), v2 directory ids and the voters' addresses (KIP-853).
+Deviation: FETCH of the metadata log below version 12 is refused, for it could not tell of divergence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.broker.quorum import wire
+from barnabas.broker.quorum.leadership import Progress
+from barnabas.broker.quorum.messages import Reply
+from barnabas.broker.quorum.raft_log import METADATA_TOPIC
+from barnabas.broker.router import Call, Pending, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.messages.quorum import (
+    BeginQuorumEpochRequest,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartition,
+    DescribeQuorumResponseTopic,
+    EndQuorumEpochRequest,
+    FetchSnapshotRequest,
+    QuorumListener,
+    QuorumNode,
+    QuorumReplica,
+    VoteRequest,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["describe_quorum", "member_request", "refuse"]
+
+FIRST_FETCH: Final = 12
+UNKNOWN: Final = -1
+
+
+@handles(FetchRequest, listener="controller")
+def fetch(node: Node, call: Call[FetchRequest]) -> Any:
+    """Records of the metadata log, for members of the quorum and brokers."""
+    if call.version < FIRST_FETCH:
+        raise BrokerError(
+            ErrorCode.UNSUPPORTED_VERSION, f"{METADATA_TOPIC} is fetched by version {FIRST_FETCH} or above"
+        )
+    return member_request(node, call)
+
+
+@handles(VoteRequest, listener="controller")
+def vote(node: Node, call: Call[VoteRequest]) -> Any:
+    """A candidate's request for a vote or a pre-vote."""
+    return member_request(node, call)
+
+
+@handles(BeginQuorumEpochRequest, listener="controller")
+def begin_epoch(node: Node, call: Call[BeginQuorumEpochRequest]) -> Any:
+    """A new leader makes itself known."""
+    return member_request(node, call)
+
+
+@handles(EndQuorumEpochRequest, listener="controller")
+def end_epoch(node: Node, call: Call[EndQuorumEpochRequest]) -> Any:
+    """A leader goes."""
+    return member_request(node, call)
+
+
+@handles(FetchSnapshotRequest, listener="controller")
+def fetch_snapshot(node: Node, call: Call[FetchSnapshotRequest]) -> Any:
+    """Bytes of a snapshot."""
+    return member_request(node, call)
+
+
+def member_request(node: Node, call: Call[Any]) -> Any:
+    """What every request of a member has in common."""
+    quorum = node.quorum
+    message = call.request
+    try:
+        request = wire.read_request(message, call.version, cluster_id=node.cluster_id, node_id=node.node_id)
+    except BrokerError as error:
+        if error.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
+            quorum.complaints.say(f"a request of {call.client_host} to the metadata quorum is refused: {error}")
+        raise
+    pending = Pending(on_closed=lambda: quorum.forget(request))
+
+    def done(reply: Reply) -> None:
+        pending.resolve(wire.reply_message(request, reply, node.config.voter_endpoints))
+
+    key = "snapshot.max.bytes" if isinstance(message, FetchSnapshotRequest) else "max.bytes"
+    max_bytes = node.config.get_int(f"controller.quorum.fetch.{key}")
+    if isinstance(message, FetchRequest | FetchSnapshotRequest):
+        max_bytes = max(1, min(max_bytes, message.max_bytes))
+    quorum.answer(request, max_bytes, done)
+    return pending.response if pending.resolved else pending
+
+
+def describe_quorum(node: Node, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse:
+    """The quorum as its leader sees it.
+
+    Raises:
+        BrokerError: INVALID_REQUEST: something else than the metadata partition alone is asked for.
+    """
+    topics = call.request.topics
+    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"only {METADATA_TOPIC}-0 can be described")
+    quorum = node.quorum
+    found = DescribeQuorumResponsePartition(
+        partition_index=topics[0].partitions[0].partition_index,
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.leader_epoch,
+        high_watermark=UNKNOWN,
+    )
+    nodes = []
+    leadership = quorum.leadership
+    if found.partition_index != 0:
+        found.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif leadership is None:
+        found.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    else:
+        now_ms = node.clock.now_ms()
+        wall_ms = now_ms - node.clock.monotonic_ms()  # of the monotonic clock's zero
+        own = QuorumReplica(
+            replica_id=node.node_id,
+            replica_directory_id=node.directory_id,
+            log_end_offset=quorum.log_end_offset,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+        others = [_replica(voter, progress, wall_ms) for voter, progress in leadership.voters.items()]
+        found.high_watermark = quorum.high_watermark
+        found.current_voters = sorted([own, *others], key=lambda replica: replica.replica_id)
+        found.observers = [_replica(each, progress, wall_ms) for each, progress in sorted(leadership.observers.items())]
+        nodes = [
+            QuorumNode(
+                node_id=voter,
+                listeners=[QuorumListener(name=endpoint.name, host=endpoint.host, port=endpoint.port)],
+            )
+            for voter, endpoint in node.config.voter_endpoints.items()
+        ]
+    return DescribeQuorumResponse(
+        topics=[DescribeQuorumResponseTopic(topic_name=METADATA_TOPIC, partitions=[found])], nodes=nodes
+    )
+
+
+def _replica(replica_id: int, progress: Progress, wall_ms: int) -> QuorumReplica:
+    return QuorumReplica(
+        replica_id=replica_id,
+        replica_directory_id=progress.directory_id,
+        log_end_offset=progress.end_offset,
+        last_fetch_timestamp=UNKNOWN if progress.last_fetch_ms is None else wall_ms + progress.last_fetch_ms,
+        last_caught_up_timestamp=UNKNOWN if progress.caught_up_ms is None else wall_ms + progress.caught_up_ms,
+    )
+
+
+@handles(DescribeQuorumRequest, listener="controller")
+def describe_own_quorum(node: Node, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse:
+    """Asked of a controller: answered by itself."""
+    return describe_quorum(node, call)
+
+
+def refuse(call: Call[Any], error: BrokerError) -> Any:
+    """The answer that carries one error for the whole request."""
+    if isinstance(call.request, DescribeQuorumRequest):
+        return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
+    return wire.refusal(call.request, error.code)

@@ -1,0 +1,562 @@
+"""Quorum: this node's part in the metadata quorum. The shell around `RaftMachine`.
+
+Driven by: the node (`open`, `start`, `stop`), the active controller (`append`, `when_committed`), handlers (`answer`), answers of
+peers, one timer, syncs.
+Emits: requests to voters; to its listener the snapshot, every committed batch once and in order, and who leads; the calls that
+wait for a commit.
+
+Every input goes to the machine and is followed by `_advance`: what the machine wants sent leaves, what is committed is given out,
+who waits is answered, the timer is set. Appends of one wake-up advance together at its end. A sync runs off the loop; whatever was
+appended while it ran goes with the next.
+
+Invariants: nothing is given out that is not committed; `on_leading` comes after everything before the own epoch was given out,
+`on_not_leading` before anything of a later epoch is. After a failure of the disk nothing is answered any more: a failed sync is
+never retried. Follows KIP-595, KIP-630, KIP-996.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.records import MetadataRecord, encode_record
+from barnabas.broker.metadata.snapshot import snapshot_records
+from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
+from barnabas.broker.quorum import wire
+from barnabas.broker.quorum.complaints import Complaints
+from barnabas.broker.quorum.leadership import Leadership
+from barnabas.broker.quorum.machine import RaftMachine
+from barnabas.broker.quorum.messages import (
+    BeginEpoch,
+    EndEpoch,
+    Failure,
+    Fetch,
+    Outgoing,
+    Reply,
+    Request,
+    SnapshotFetch,
+    Vote,
+)
+from barnabas.broker.quorum.quorum_state import NO_NODE, read_quorum_state, write_quorum_state
+from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY, RaftLog
+from barnabas.broker.quorum.roles import Timing
+from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
+from barnabas.broker.quorum.voters import VotersDisagree
+from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
+from barnabas.broker.waiting import Timer
+from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.ports import Buffer, Clock, Disk, Rng
+from barnabas.runtime.scope import Scope
+
+__all__ = ["Quorum", "QuorumListener", "QuorumNode"]
+
+log = logging.getLogger(__name__)
+
+# Purposes of connections to voters: answers come in request order, and a vote must not wait behind a fetch that waits.
+FETCHES: Final = "quorum"
+VOTES: Final = "election"
+GIVEN_OUT_BYTES: Final = 1024 * 1024  # of committed batches in one call of the listener
+STOP_MS: Final = 1_000  # how long a leader that stops waits until the others know
+FAILURES: Final = {PeerErrorKind.REFUSED: Failure.REFUSED, PeerErrorKind.LOST: Failure.LOST}
+
+
+class QuorumListener(Protocol):
+    """Who replays the metadata log of this node."""
+
+    def on_snapshot(self, snapshot: SnapshotId, values: list[bytes]) -> None:
+        """Everything below the snapshot's end offset is replaced by these encoded records. Also at `open`."""
+        ...
+
+    def on_committed(self, batches: Buffer) -> None:
+        """Whole committed batches, control batches among them, each once and in order. A view, valid during the call."""
+        ...
+
+    def on_leading(self, epoch: int) -> None:
+        """This node leads, its LeaderChange is committed, and everything before was given out."""
+        ...
+
+    def on_not_leading(self) -> None:
+        """What `on_leading` said is over."""
+        ...
+
+    def on_leader(self, leader_id: int, epoch: int) -> None:
+        """Leader or epoch changed; −1 where the leader is not known."""
+        ...
+
+
+class Directory(Protocol):
+    """What is known of the data directory."""
+
+    clean: bool  # whether the last stop was
+
+
+class QuorumNode(Protocol):
+    """What the quorum needs of its node."""
+
+    config: BrokerConfig
+    clock: Clock
+    rng: Rng
+    disk: Disk
+    node_id: int
+    cluster_id: str
+    directory_id: bytes
+    scope: Scope
+
+    @property
+    def lifecycle(self) -> Directory:
+        """Who opened the data directory."""
+        ...
+
+    @property
+    def peers(self) -> Peers:
+        """Connections to other nodes."""
+        ...
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Runs it at the end of the present wake-up."""
+        ...
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Runs it after `delay_ms`."""
+        ...
+
+    def fatal(self, error: BaseException) -> None:
+        """The node cannot go on."""
+        ...
+
+
+class Quorum:
+    """See the module.
+
+    Attributes:
+        listener: to be set before `open`.
+        voters: ids of the voters, ascending.
+    """
+
+    def __init__(self, node: QuorumNode) -> None:
+        """Touches neither disk nor network."""
+        self.node = node
+        self.listener: QuorumListener
+        self.voters: tuple[int, ...] = tuple(node.config.voter_endpoints) or (node.node_id,)
+        self.complaints = Complaints(node.node_id)
+        self._timing = Timing.from_config(node.config)
+        self._log: RaftLog
+        self._machine: RaftMachine
+        self._running = False
+        self._given_out = 0  # everything below went to the listener
+        self._leading_epoch = NO_NODE  # `on_leading` was called with
+        self._told_leader = (NO_NODE, 0)
+        self._commits = WaitingCommits()
+        self._fetches = WaitingFetches()
+        self._snapshot_at_ms = 0
+        self._advancing = self._advance_again = self._advance_due = False
+        self._syncing = False
+        self._timer: Timer | None = None
+        self._quiet: asyncio.Future[None] | None = None  # what `stop` waits for
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Opens the log and gives its snapshot to the listener. Sends nothing, and writes no record. Blocks; start-up only.
+
+        Raises:
+            NotTheSoleVoter: the directory holds a set of voters that is not this node alone.
+            VotersDisagree: quorum-state names other voters than the configuration.
+            InvariantViolated: the log is damaged.
+            MalformedQuorumState: quorum-state is damaged.
+            OSError: the disk failed.
+        """
+        node = self.node
+        self._log = RaftLog(node.disk, node.config, node.clock, clean=node.lifecycle.clean)
+        state = read_quorum_state(node.disk, METADATA_DIRECTORY)
+        self._log.voter_set.check(node.node_id, state, self.voters)
+        self._machine = RaftMachine(
+            node.node_id,
+            self.voters,
+            self._log,
+            replace(state, version=1 if self._log.voter_set.kraft_version else 0),
+            store=lambda standing: write_quorum_state(node.disk, METADATA_DIRECTORY, standing),
+            random=node.rng.random,
+            timing=self._timing,
+            complaints=self.complaints,
+            directory_id=node.directory_id,
+        )
+        self._snapshot_at_ms = node.clock.now_ms()
+        self._give_snapshot()
+
+    async def start(self) -> None:
+        """Begins to vote, to follow or to look for a leader. A sole voter leads when this returns.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        self._running = True
+        now_ms = self.node.clock.monotonic_ms()
+        self._machine.start(now_ms)
+        if self.voters == (self.node.node_id,):
+            self._log.sync_now()
+            self._machine.on_synced(now_ms)
+        self._advance()
+
+    async def stop(self) -> None:
+        """A clean stop: a leader tells the others to elect another, for at most a second; then everything is synced and closed.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        if not self._running:
+            return
+        machine = self._machine
+        if machine.is_leader and len(self.voters) > 1:
+            machine.resign(self.node.clock.monotonic_ms())
+            self._quiet = asyncio.get_running_loop().create_future()
+            limit = self.node.call_later(STOP_MS, self._be_quiet)
+            self._advance()
+            await self._quiet
+            limit.cancel()
+        self.close()
+
+    def close(self) -> None:
+        """Syncs and closes the log at once. Calls that wait are dropped. Raises OSError."""
+        if self._running:
+            self.kill()
+            self._log.close()
+
+    def kill(self) -> None:
+        """Ends at once, as a crash does: nothing is written, nobody is told."""
+        self._running = False
+        self._commits.clear()
+        self._fetches.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _be_quiet(self) -> None:
+        if self._quiet is not None and not self._quiet.done():
+            self._quiet.set_result(None)
+
+    # --- standing -------------------------------------------------------------------------------------------------
+
+    @property
+    def leader_id(self) -> int:
+        """Who leads the quorum; -1 where that is not known."""
+        return self._machine.leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the quorum."""
+        return self._machine.epoch
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads; `on_leading` comes later, once that is committed."""
+        return self._running and self._machine.is_leader
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node votes."""
+        return self.node.node_id in self.voters
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is committed."""
+        return self._machine.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be written."""
+        return self._log.end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that the log still has."""
+        return self._log.start_offset
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """What the leader knows of the replicas; None where this node does not lead."""
+        return self._machine.leadership if self._running else None
+
+    def leader_endpoint(self) -> tuple[int, str, int] | None:
+        """Node id, host and port of the leader; None where it is not known, or is a sole voter without a listener."""
+        leader_id = self.leader_id
+        endpoint = self.node.config.voter_endpoints.get(leader_id)
+        return None if endpoint is None else (leader_id, endpoint.host, endpoint.port)
+
+    # --- the active controller ------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[MetadataRecord]) -> int:
+        """Writes one batch; `when_committed` tells when it holds. Returns the last offset.
+
+        Raises:
+            BrokerError: NOT_CONTROLLER: this node does not lead, or its disk failed.
+        """
+        if not self.is_leader:
+            raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {self.node.node_id} does not lead the metadata quorum")
+        try:
+            last_offset = self._machine.append([encode_record(record) for record in records])
+        except OSError as error:
+            self._fail(error)
+            raise BrokerError(ErrorCode.NOT_CONTROLLER, f"the metadata log cannot be written: {error}") from error
+        self._advance_soon()
+        return last_offset
+
+    def when_committed(self, next_offset: int, done: Callable[[BrokerError | None], None]) -> None:
+        """Calls `done(None)` once everything below `next_offset` is committed and given out, in the order of offsets.
+
+        `done` gets NOT_CONTROLLER where leadership is lost first: the records may yet be committed, or not. Never called from
+        inside this call.
+        """
+        self._commits.add(next_offset, self._machine, done)
+        self._advance_soon()
+
+    def resign(self) -> None:
+        """Gives up leadership; the other voters are told. No effect where this node does not lead."""
+        if self.is_leader:
+            self._machine.resign(self.node.clock.monotonic_ms())
+            self._advance_soon()
+
+    def snapshot_due(self) -> bool:
+        """Whether enough was appended, or enough time went by, since the last snapshot."""
+        config = self.node.config
+        if self._log.appended_bytes >= config.get_int("metadata.log.max.record.bytes.between.snapshots"):
+            return True
+        interval_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
+        return 0 < interval_ms <= self.node.clock.now_ms() - self._snapshot_at_ms and self._log.appended_bytes > 0
+
+    def take_snapshot(self, image: MetadataImage) -> SnapshotId:
+        """Writes a snapshot of a committed image, durably, then drops what metadata.max.retention.bytes no longer allows.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        snapshot = SnapshotId(image.offset + 1, image.epoch)
+        now_ms = self.node.clock.now_ms()
+        data = encode_snapshot(
+            (encode_record(record) for record in snapshot_records(image)),
+            epoch=image.epoch,
+            last_timestamp_ms=image.timestamp_ms,
+            now_ms=now_ms,
+            control=self._log.voter_set.control_records(),
+        )
+        self._log.store_snapshot(snapshot, data)
+        self._snapshot_at_ms = now_ms
+        limit_bytes = self.node.config.get_int("metadata.max.retention.bytes")
+        self._log.apply_retention(limit_bytes, self.high_watermark)
+        return snapshot
+
+    # --- requests of others ---------------------------------------------------------------------------------------
+
+    def answer(self, request: Request, max_bytes: int, done: Callable[[Reply], None]) -> None:
+        """Answers a member of the quorum: now, or, a fetch that has nothing to get, later. Views live during `done`.
+
+        Args:
+            max_bytes: of records or snapshot in the answer.
+
+        Raises:
+            BrokerError: BROKER_NOT_AVAILABLE: the node starts or stops, or its disk failed.
+        """
+        if not self._running:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the quorum of this node is not running")
+        now_ms = self.node.clock.monotonic_ms()
+        try:
+            reply = self._reply(request, max_bytes, now_ms)
+            if reply is None and isinstance(request, Fetch):
+                if self._fetches.full:
+                    reply = self._machine.fetch_reply(request, max_bytes, waited=True)
+                else:
+                    wait_ms = min(request.max_wait_ms, self._timing.fetch_timeout_ms)
+                    self._fetches.add(request, max_bytes, now_ms + wait_ms, done)
+        except (OSError, InvariantViolated) as error:
+            self._fail(error)
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, str(error)) from error
+        if reply is not None:
+            done(reply)
+        self._advance_soon()
+
+    def _reply(self, request: Request, max_bytes: int, now_ms: int) -> Reply | None:
+        machine = self._machine
+        if isinstance(request, Vote):
+            return machine.on_vote(request, now_ms)
+        if isinstance(request, BeginEpoch):
+            return machine.on_begin_epoch(request, now_ms)
+        if isinstance(request, EndEpoch):
+            return machine.on_end_epoch(request, now_ms)
+        if isinstance(request, SnapshotFetch):
+            return machine.on_snapshot_fetch(replace(request, max_bytes=min(request.max_bytes, max_bytes)), now_ms)
+        return machine.on_fetch(request, max_bytes, now_ms)
+
+    def forget(self, request: Request) -> None:
+        """Whoever asked has gone: the fetch need not be answered."""
+        self._fetches.forget(request)
+
+    # --- own requests ---------------------------------------------------------------------------------------------
+
+    def _transmit(self, outgoing: Outgoing) -> None:
+        node = self.node
+        endpoint = node.config.voter_endpoints[outgoing.to]
+        message = wire.request_message(
+            outgoing.request,
+            cluster_id=node.cluster_id,
+            to=outgoing.to,
+            directory_id=node.directory_id,
+            endpoint=node.config.voter_endpoints.get(node.node_id),
+            max_bytes=self._max_bytes(outgoing.request),
+        )
+        purpose = FETCHES if isinstance(outgoing.request, Fetch | SnapshotFetch) else VOTES
+        peer = node.peers.to(endpoint.host, endpoint.port, purpose, node_id=outgoing.to)
+        peer.send(message, lambda answer: self._on_answer(outgoing, answer), timeout_ms=outgoing.timeout_ms)
+
+    def _max_bytes(self, request: Request) -> int:
+        if isinstance(request, SnapshotFetch):
+            return self.node.config.get_int("controller.quorum.fetch.snapshot.max.bytes")
+        return self.node.config.get_int("controller.quorum.fetch.max.bytes")
+
+    def _on_answer(self, outgoing: Outgoing, answer: Any) -> None:
+        if not self._running:
+            return
+        now_ms = self.node.clock.monotonic_ms()
+        to, request, _ = outgoing
+        try:
+            if isinstance(answer, PeerError):
+                self._machine.on_failure(to, request, FAILURES.get(answer.kind, Failure.SILENT), now_ms)
+            else:
+                self._machine.on_reply(to, request, wire.read_reply(answer), now_ms)
+        except RemoteProtocolError as error:
+            log.error("node %d answers what the quorum does not understand: %s", to, error)
+            self._machine.on_failure(to, request, Failure.SILENT, now_ms)
+        except (OSError, InvariantViolated, VotersDisagree) as error:
+            self._fail(error)
+            return
+        self._advance_soon()
+
+    # --- after every input ----------------------------------------------------------------------------------------
+
+    def _advance_soon(self) -> None:
+        if not self._advance_due:
+            self._advance_due = True
+            self.node.soon(self._advance)
+
+    def _advance(self) -> None:
+        """Carries out what the machine came to; a listener that appends meanwhile is served by another round."""
+        self._advance_due = False
+        if not self._running:
+            return
+        if self._advancing:
+            self._advance_again = True
+            return
+        self._advancing = True
+        try:
+            self._advance_again = True
+            while self._advance_again and self._running:
+                self._advance_again = False
+                self._round()
+        except (OSError, InvariantViolated) as error:
+            self._fail(error)
+        finally:
+            self._advancing = False
+        if self._running:
+            self._start_sync()
+            self._arm()
+
+    def _round(self) -> None:
+        machine = self._machine
+        for outgoing in machine.take_outgoing():
+            self._transmit(outgoing)
+        if self._leading_epoch != NO_NODE and not (machine.is_leader and machine.epoch == self._leading_epoch):
+            self._leading_epoch = NO_NODE
+            self.listener.on_not_leading()
+        if (machine.leader_id, machine.epoch) != self._told_leader:
+            self._told_leader = (machine.leader_id, machine.epoch)
+            self.listener.on_leader(*self._told_leader)
+        self._give_out()
+        if machine.epoch_committed and self._leading_epoch != machine.epoch:
+            self._leading_epoch = machine.epoch
+            self.listener.on_leading(machine.epoch)
+        self._commits.release(self._given_out, machine)
+        self._fetches.release(machine, self.node.clock.monotonic_ms())
+        if self._quiet is not None and machine.ended_quietly:
+            self._be_quiet()
+
+    def _give_snapshot(self) -> None:
+        snapshot = self._log.latest_snapshot
+        if snapshot is not None and snapshot.end_offset > self._given_out:
+            self._given_out = snapshot.end_offset
+            self.listener.on_snapshot(snapshot, self._log.snapshot_values())
+
+    def _give_out(self) -> None:
+        if self._given_out < self._log.start_offset:
+            self._give_snapshot()
+        while self._running and self._given_out < self._machine.high_watermark:
+            end_offset = self._machine.high_watermark
+            batches, next_offset = self._log.read_until(self._given_out, GIVEN_OUT_BYTES, end_offset)
+            self._given_out = next_offset
+            self.listener.on_committed(batches)
+
+    def _arm(self) -> None:
+        times = (self._machine.wake_at_ms(), self._fetches.next_deadline_ms())
+        at_ms = min((at_ms for at_ms in times if at_ms is not None), default=None)
+        if self._timer is not None:
+            if self._timer.callback is not None and (at_ms is None or self._timer.deadline_ms <= at_ms):
+                return  # it comes early, and that is harmless
+            self._timer.cancel()
+            self._timer = None
+        if at_ms is not None:
+            self._timer = self.node.call_later(at_ms - self.node.clock.monotonic_ms(), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._running:
+            return
+        try:
+            self._machine.on_timer(self.node.clock.monotonic_ms())
+        except (OSError, InvariantViolated) as error:
+            self._fail(error)
+            return
+        self._advance()
+
+    # --- durability -----------------------------------------------------------------------------------------------
+
+    def _start_sync(self) -> None:
+        if self._machine.wants_sync and not self._syncing:
+            self._syncing = True
+            self.node.scope.start(self._sync(), name="quorum sync")
+
+    async def _sync(self) -> None:
+        raft_log = self._log
+        try:
+            while self._running and self._machine.wants_sync:
+                generation, end_offset = raft_log.generation, raft_log.end_offset
+                await self.node.disk.sync(raft_log.unsynced_files())
+                self._on_synced(generation, end_offset)
+        except OSError as error:
+            self._fail(error)
+        finally:
+            self._syncing = False
+
+    def _on_synced(self, generation: int, end_offset: int) -> None:
+        if not self._running:
+            return
+        if generation == self._log.generation:  # else what was synced is no longer in the log
+            self._log.mark_synced(end_offset)
+            self._machine.on_synced(self.node.clock.monotonic_ms())
+        self._advance()
+
+    def _fail(self, error: BarnabasError | OSError) -> None:
+        """The node ends. A leader tells the others first, so that they need not find out."""
+        if not self._running:
+            return
+        log.error("the metadata quorum of node %d ends: %s", self.node.node_id, error)
+        try:
+            self._machine.resign(self.node.clock.monotonic_ms())
+            for outgoing in self._machine.take_outgoing():
+                self._transmit(outgoing)
+        except (OSError, BarnabasError):
+            log.exception("leadership could not be given up")
+        self.kill()
+        self.node.soon(lambda: self.node.fatal(error))  # after what was just sent

@@ -1,0 +1,105 @@
+"""Calls that wait on the metadata log: for a commit, or for something to fetch.
+
+Driven by: `Quorum`, which asks after every input what can be answered. Emits: the answers, in order.
+
+A call that was answered is forgotten first: an answer may make new calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from barnabas.broker.quorum.machine import RaftMachine
+from barnabas.broker.quorum.messages import Fetch, Reply, Request
+from barnabas.broker.quorum.quorum_state import NO_NODE
+from barnabas.errors import BrokerError, ErrorCode
+
+__all__ = ["WaitingCommits", "WaitingFetches"]
+
+FETCHES_MAX: Final = 10_000  # far above the nodes of a cluster; one beyond is answered at once, with nothing
+NOT_LEADING: Final = NO_NODE - 1  # an epoch that no call waits in
+
+
+class _WaitingCommit(NamedTuple):
+    next_offset: int
+    epoch: int
+    done: Callable[[BrokerError | None], None]
+
+
+class WaitingCommits:
+    """Calls of the active controller that wait until its records are committed."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[_WaitingCommit] = deque()  # ascending by offset
+
+    def add(self, next_offset: int, machine: RaftMachine, done: Callable[[BrokerError | None], None]) -> None:
+        """Everything below `next_offset` is waited for, in the epoch of now."""
+        self._waiting.append(_WaitingCommit(next_offset, machine.epoch if machine.is_leader else NO_NODE, done))
+
+    def release(self, given_out: int, machine: RaftMachine) -> None:
+        """Answers what lies below `given_out`, and NOT_CONTROLLER to what waits in an epoch that is over."""
+        epoch = machine.epoch if machine.is_leader else NOT_LEADING
+        waiting = self._waiting
+        while waiting and (waiting[0].next_offset <= given_out or waiting[0].epoch != epoch):
+            commit = waiting.popleft()
+            if commit.next_offset <= given_out:
+                commit.done(None)
+            else:
+                commit.done(BrokerError(ErrorCode.NOT_CONTROLLER, "leadership of the metadata quorum was lost"))
+
+    def clear(self) -> None:
+        """Forgets them all."""
+        self._waiting.clear()
+
+
+class _WaitingFetch(NamedTuple):
+    request: Fetch
+    max_bytes: int
+    deadline_ms: int
+    done: Callable[[Reply], None]
+
+
+class WaitingFetches:
+    """Fetches of replicas that have everything."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[_WaitingFetch] = []  # in the order of arrival
+
+    @property
+    def full(self) -> bool:
+        """Whether no more may wait."""
+        return len(self._waiting) >= FETCHES_MAX
+
+    def add(self, request: Fetch, max_bytes: int, deadline_ms: int, done: Callable[[Reply], None]) -> None:
+        """Waits until there is something to tell, or the deadline has come."""
+        self._waiting.append(_WaitingFetch(request, max_bytes, deadline_ms, done))
+
+    def release(self, machine: RaftMachine, now_ms: int) -> None:
+        """Answers those that have something to get, those whose time has come, and all where this node leads no more."""
+        waiting, self._waiting = self._waiting, []
+        kept = []
+        for fetch in waiting:
+            reply = machine.fetch_reply(fetch.request, fetch.max_bytes, waited=now_ms >= fetch.deadline_ms)
+            if reply is None:
+                kept.append(fetch)
+            else:
+                fetch.done(reply)
+        self._waiting = kept + self._waiting
+
+    def forget(self, request: Request) -> None:
+        """Whoever asked has gone."""
+        self._waiting = [waiting for waiting in self._waiting if waiting.request is not request]
+
+    def next_deadline_ms(self) -> int | None:
+        """When the first one is answered whatever there is."""
+        return min((waiting.deadline_ms for waiting in self._waiting), default=None)
+
+    def clear(self) -> None:
+        """Forgets them all."""
+        self._waiting.clear()
