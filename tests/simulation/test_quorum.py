@@ -1,0 +1,234 @@
+"""Voters of a metadata quorum on the simulated loop: their own shell, peers, handlers and logs, and nothing else of a node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.records import MetadataRecord, TopicRecord, decode_record
+from barnabas.broker.node import Node
+from barnabas.broker.quorum.snapshots import SnapshotId
+from barnabas.broker.router import Router
+from barnabas.broker.server import Server
+from barnabas.errors import BrokerError
+from barnabas.ports import Buffer
+from barnabas.protocol.records import decode_records, iter_batches
+from barnabas.testing.simulation.world import Ports, World
+
+VOTERS = (1, 2, 3)
+QUORUM = ",".join(f"{voter}@n{voter}:9093" for voter in VOTERS)
+START_MS = 1_000  # from the first process to a leader that may write
+FAILOVER_MS = 1_000  # from a kill to the next one
+
+
+class Voter:
+    """A process of one voter: it plays the part of the node and of the loader."""
+
+    def __init__(self, node_id: int, *, quorum: str = QUORUM, observer: bool = False) -> None:
+        self.node_id = node_id
+        self.settings = {
+            "node.id": str(node_id),
+            "controller.quorum.voters": quorum,
+            "process.roles": "broker" if observer else "broker,controller",
+            "listeners": f"PLAINTEXT://n{node_id}:9092" + ("" if observer else f",CONTROLLER://n{node_id}:9093"),
+            "controller.listener.names": "CONTROLLER",
+            "metadata.max.retention.bytes": "1000",
+        }
+        self.node: Node | None = None
+        self.events: list[str] = []
+        self.names: list[str] = []
+        self.stop = asyncio.Event()
+
+    async def run(self, ports: Ports) -> None:
+        self.stop = asyncio.Event()
+        config = BrokerConfig(self.settings)
+        node = Node(
+            config,
+            clock=ports.clock,
+            rng=ports.rng,
+            disk=ports.disk,
+            network=ports.network,
+            on_fatal=lambda error: self.events.append(f"fatal {type(error).__name__}"),
+        )
+        node._loop = asyncio.get_running_loop()
+        node.cluster_id = "the-cluster"
+        node.directory_id = bytes([self.node_id]) * 16
+        node._alive = True
+        node.quorum.listener = self
+        self.node = node
+        self.names = []
+        node.quorum.open()
+        if config.controller_listener is not None:
+            server = Server(node, Router(node, "controller"))
+            await server.listen(f"n{self.node_id}", 9093)
+            server.serve()
+        await node.quorum.start()
+        await self.stop.wait()
+        await node.quorum.stop()
+
+    @property
+    def leads(self) -> bool:
+        return "leads" in self.events[-1:]
+
+    # --- the listener
+
+    def on_snapshot(self, snapshot: SnapshotId, values: list[bytes]) -> None:
+        self.names = [record.name for value in values if isinstance(record := decode_record(value), TopicRecord)]
+
+    def on_committed(self, batches: Buffer) -> None:
+        for position, header in iter_batches(batches):
+            if not header.is_control:
+                for each in decode_records(batches, position, header):
+                    record: MetadataRecord = decode_record(each.value or b"")
+                    assert isinstance(record, TopicRecord)
+                    self.names.append(record.name)
+
+    def on_leading(self, epoch: int) -> None:
+        self.events.append("leads")
+
+    def on_not_leading(self) -> None:
+        self.events.append("leads no more")
+
+    def on_leader(self, leader_id: int, epoch: int) -> None:
+        pass
+
+
+class Quorums:
+    """Three voters in a world, and what a test asks of them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.voters = {voter: Voter(voter) for voter in VOTERS}
+        self.number = 0
+
+    def start(self, *voters: int) -> None:
+        for voter in voters or VOTERS:
+            self.world.machine(f"n{voter}").start(self.voters[voter].run)
+
+    def kill(self, voter: int) -> None:
+        self.world.machine(f"n{voter}").kill()
+        self.voters[voter].node = None
+        self.voters[voter].events.append("killed")
+
+    def leader(self) -> Voter | None:
+        leading = [voter for voter in self.voters.values() if voter.leads]
+        return max(leading, key=lambda voter: voter.node.quorum.leader_epoch, default=None)  # type: ignore[union-attr]  # it leads
+
+    async def until(self, condition: Callable[[], object], limit_ms: int) -> float:
+        """Milliseconds until it holds."""
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        while not condition():
+            assert loop.time() - start < limit_ms / 1000, f"not within {limit_ms} ms"
+            await asyncio.sleep(0.001)
+        return (loop.time() - start) * 1000
+
+    async def create(self) -> str:
+        """A record, committed by whoever leads, also through failovers."""
+        self.number += 1
+        name = f"t{self.number}"
+        while True:
+            await self.until(self.leader, 5_000)
+            leader = self.leader()
+            assert leader is not None
+            assert leader.node is not None
+            committed: asyncio.Future[BrokerError | None] = asyncio.get_running_loop().create_future()
+            try:
+                last_offset = leader.node.quorum.append([TopicRecord(name=name, topic_id=bytes(15) + b"\x09")])
+            except BrokerError:
+                continue
+            leader.node.quorum.when_committed(last_offset + 1, committed.set_result)
+            if await asyncio.wait_for(committed, 5) is None:
+                return name
+
+
+def in_world(program: Callable[[Quorums], object], seed: int = 1) -> None:
+    with World(seed) as world:
+
+        async def main() -> None:
+            await program(Quorums(world))  # type: ignore[misc]  # a coroutine function
+
+        world.run(main())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_three_voters_elect_a_leader_and_replicate(seed: int) -> None:
+    async def program(quorums: Quorums) -> None:
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        names = [await quorums.create() for _ in range(20)]
+        await quorums.until(lambda: all(voter.names == names for voter in quorums.voters.values()), 1_000)
+
+    in_world(program, seed)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_the_leaders_end_another_leads_within_a_second(seed: int) -> None:
+    async def program(quorums: Quorums) -> None:
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        names = []
+        for _ in range(4):
+            names.append(await quorums.create())
+            leader = quorums.leader()
+            assert leader is not None
+            quorums.kill(leader.node_id)
+            await quorums.until(quorums.leader, FAILOVER_MS)
+            names.append(await quorums.create())
+            quorums.start(leader.node_id)
+            await quorums.until(lambda: all(voter.names == names for voter in quorums.voters.values()), 2_000)
+
+    in_world(program, seed)
+
+
+def test_a_leader_that_stops_hands_over_at_once() -> None:
+    async def program(quorums: Quorums) -> None:
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        leader = quorums.leader()
+        assert leader is not None
+        leader.stop.set()
+        assert await quorums.until(lambda: quorums.leader() not in (None, leader), 200) < 200
+        assert "leads no more" in leader.events
+
+    in_world(program)
+
+
+def test_a_leader_without_a_majority_gives_up_and_its_records_are_replaced() -> None:
+    async def program(quorums: Quorums) -> None:
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        await quorums.create()
+        old = quorums.leader()
+        assert old is not None
+        assert old.node is not None
+        quorums.world.network.isolate(f"n{old.node_id}")
+        answers: list[BrokerError | None] = []
+        last_offset = old.node.quorum.append([TopicRecord(name="lost", topic_id=bytes(15) + b"\x09")])
+        old.node.quorum.when_committed(last_offset + 1, answers.append)
+        await quorums.until(lambda: not old.leads, 6_000)
+        assert [str(answer) for answer in answers] == ["NOT_CONTROLLER: leadership of the metadata quorum was lost"]
+        await quorums.until(lambda: quorums.leader() is not None, 3_000)
+        name = await quorums.create()
+        quorums.world.network.heal()
+        await quorums.until(lambda: old.names == ["t1", name], 5_000)
+
+    in_world(program)
+
+
+def test_all_at_once_killed_all_come_back() -> None:
+    async def program(quorums: Quorums) -> None:
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        names = [await quorums.create() for _ in range(5)]
+        for voter in VOTERS:
+            quorums.kill(voter)
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        names.append(await quorums.create())
+        await quorums.until(lambda: all(voter.names == names for voter in quorums.voters.values()), 1_000)
+
+    in_world(program)
