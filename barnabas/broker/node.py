@@ -25,10 +25,10 @@ from barnabas.broker.lifecycle import Lifecycle
 from barnabas.broker.metadata.controller import Controller
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.peers import Peers
+from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.assignments import DirectoryAssignments
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
-from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.replicas import Election, Replicas
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
