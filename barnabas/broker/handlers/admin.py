@@ -1,9 +1,8 @@
-"""CreateTopics (19, versions 2 to 7), DeleteTopics (20, 1 to 6), CreatePartitions (37, 0 to 3), DeleteRecords (21, 0 to 2),
-of the same family are `configs` and `log_dirs`.
+"""CreateTopics (19, versions 2 to 7), DeleteTopics (20, 1 to 6), CreatePartitions (37, 0 to 3); of the same
+family are `configs`, `delete_records` and `log_dirs`.
 
 Behaviour: changes of metadata go to the controller and are answered once this node's own image has them. The requests hold the
-later ones of their connection until then, as topic creation by Metadata does. DeleteRecords moves the log start of partitions
-led here.
+later ones of their connection until then, as topic creation by Metadata does.
 
 Version notes: CreateTopics v4 takes −1 for the broker's defaults, v5 returns the configs, v7 the id; DeleteTopics v6 deletes by
 id.
@@ -21,6 +20,7 @@ from barnabas.broker.handlers.configs import (
     refuse_describe_configs,
     replace_configs,
 )
+from barnabas.broker.handlers.delete_records import delete_records, refuse_delete_records
 from barnabas.broker.handlers.log_dirs import describe_log_dirs, refuse_describe_log_dirs
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
@@ -33,10 +33,7 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
-    DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
@@ -59,8 +56,6 @@ __all__ = [
     "refuse",
     "replace_configs",
 ]
-
-NO_LOW_WATERMARK: Final = -1
 
 
 def _answered_later(call: Call[Any], ask: Callable[[Callable[[Any], None]], None]) -> Pending:
@@ -99,28 +94,6 @@ def create_partitions(node: Node, call: Call[CreatePartitionsRequest]) -> Pendin
     return _answered_later(call, lambda done: node.controller.create_partitions(call.request, done))
 
 
-@handles(DeleteRecordsRequest)
-def delete_records(node: Node, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
-    """Moves the log start of partitions led here (KIP-107)."""
-    topics = []
-    for topic in call.request.topics:
-        partitions = []
-        for wanted in topic.partitions:
-            result = DeleteRecordsPartitionResult(
-                partition_index=wanted.partition_index, low_watermark=NO_LOW_WATERMARK
-            )
-            try:
-                replica = node.replicas.leader(topic.name, wanted.partition_index)
-                if not replica.log.config.deletes:
-                    raise BrokerError(ErrorCode.POLICY_VIOLATION, f"{topic.name} has no cleanup.policy delete")
-                result.low_watermark = replica.delete_records_before(wanted.offset)
-            except BrokerError as error:
-                result.error_code = error.code
-            partitions.append(result)
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
-    return DeleteRecordsResponse(topics=topics)
-
-
 def refuse(call: Call[Any], error: BrokerError) -> Any:
     """The answer of this family that carries one error for everything that was asked."""
     return _REFUSALS[call.api_key](call, error)
@@ -154,29 +127,10 @@ def _refuse_create_partitions(call: Call[CreatePartitionsRequest], error: Broker
     )
 
 
-def _refuse_delete_records(call: Call[DeleteRecordsRequest], error: BrokerError) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    DeleteRecordsPartitionResult(
-                        partition_index=partition.partition_index,
-                        low_watermark=NO_LOW_WATERMARK,
-                        error_code=error.code,
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in call.request.topics
-        ]
-    )
-
-
 _REFUSALS: Final[dict[int, Callable[[Call[Any], BrokerError], Any]]] = {
     CreateTopicsRequest.API_KEY: _refuse_create_topics,
     DeleteTopicsRequest.API_KEY: _refuse_delete_topics,
-    DeleteRecordsRequest.API_KEY: _refuse_delete_records,
+    DeleteRecordsRequest.API_KEY: refuse_delete_records,
     DescribeConfigsRequest.API_KEY: refuse_describe_configs,
     AlterConfigsRequest.API_KEY: refuse_alter_configs,
     DescribeLogDirsRequest.API_KEY: refuse_describe_log_dirs,

@@ -329,9 +329,12 @@ class Replica:
                 f"broker {broker_id} of epoch {broker_epoch} holds no replica of {self.topic}-{self.partition}",
             )
         moved = offset != follower.log_end_offset
+        deleted = log_start_offset != follower.log_start_offset
         follower.on_fetch(offset, log_start_offset, broker_epoch, self.clock.monotonic_ms(), self.log.log_end_offset)
         if moved:
             self._advance()
+        elif deleted:
+            self._progressed()
         if broker_id not in self.in_sync.committed:
             self.consider_isr()
 
