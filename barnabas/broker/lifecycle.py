@@ -17,10 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config import Endpoint
 from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.features import supported_features
 from barnabas.broker.metadata.registration import (
     fence_broker,
     register_broker,
@@ -30,6 +32,11 @@ from barnabas.broker.metadata.registration import (
 )
 from barnabas.broker.quorum.metadata_log import METADATA_DIRECTORY
 from barnabas.errors import BarnabasError, BrokerError
+from barnabas.protocol.messages.cluster import (
+    BrokerRegistrationRequest,
+    ControllerRegistrationRequest,
+    RegistrationListener,
+)
 from barnabas.storage.checkpoints import (
     META_PROPERTIES,
     MalformedCheckpoint,
@@ -140,22 +147,30 @@ class Lifecycle:
         node = self.node
         self.incarnation_id = node.rng.uuid()
         endpoints = self._endpoints(address)
-        rack = node.config.get_str("broker.rack")
+        features = supported_features()
+        controller = ControllerRegistrationRequest(
+            controller_id=node.node_id, incarnation_id=self.incarnation_id, features=features
+        )
+        broker = BrokerRegistrationRequest(
+            broker_id=node.node_id,
+            cluster_id=node.cluster_id,
+            incarnation_id=self.incarnation_id,
+            listeners=[
+                RegistrationListener(
+                    name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol_id
+                )
+                for each in endpoints
+            ],
+            features=features,
+            rack=node.config.get_str("broker.rack"),
+            log_dirs=[node.directory_id],
+            previous_broker_epoch=previous_broker_epoch,
+        )
 
         def decide(view: ClusterView) -> MetadataDecision[int]:
-            controller = register_controller(node.node_id, self.incarnation_id, ())
-            broker_epoch = view.next_offset + len(controller)
-            records = register_broker(
-                view.image,
-                broker_id=node.node_id,
-                incarnation_id=self.incarnation_id,
-                endpoints=endpoints,
-                rack=rack,
-                directories=[node.directory_id],
-                previous_broker_epoch=previous_broker_epoch,
-                broker_epoch=broker_epoch,
-            )
-            return MetadataDecision(broker_epoch, [*controller, *records])
+            first = register_controller(controller).records
+            then = register_broker(replace(view, next_offset=view.next_offset + len(first)), broker)
+            return MetadataDecision(then.answer.broker_epoch, [*first, *then.records])
 
         self.broker_epoch = await self._submit(decide)
 
@@ -174,7 +189,7 @@ class Lifecycle:
 
     async def unfence(self) -> None:
         """Everything is ready to serve: the broker may lead from here on."""
-        await self._submit(lambda view: MetadataDecision(None, unfence_broker(view.image, self.node.node_id)))
+        await self._submit(lambda view: MetadataDecision(None, unfence_broker(view, self.node.node_id)))
 
     # --- going ----------------------------------------------------------------------------------------------------
 
@@ -182,10 +197,10 @@ class Lifecycle:
         """Controlled shutdown: gives up every leadership and is fenced. Returns the broker epoch that then was."""
 
         def leave(view: ClusterView) -> MetadataDecision[None]:
-            return MetadataDecision(None, shut_down_broker(view.image, self.node.node_id))
+            return MetadataDecision(None, shut_down_broker(view, self.node.node_id))
 
         def fence(view: ClusterView) -> MetadataDecision[None]:
-            return MetadataDecision(None, fence_broker(view.image, self.node.node_id))
+            return MetadataDecision(None, fence_broker(view, self.node.node_id))
 
         await self._submit(leave)
         await self._submit(fence)

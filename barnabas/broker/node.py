@@ -22,8 +22,8 @@ from barnabas.broker.coordinator.groups import GroupCoordinator
 from barnabas.broker.coordinator.transactions import TransactionCoordinator
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.lifecycle import Lifecycle
-from barnabas.broker.metadata.controller import Controller
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
+from barnabas.broker.metadata.standalone import Controller
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.assignments import DirectoryAssignments
@@ -40,6 +40,8 @@ from barnabas.runtime.scope import Scope
 from barnabas.storage import checkpoints
 
 if TYPE_CHECKING:
+    from barnabas.broker.metadata.controller import QuorumController
+    from barnabas.broker.metadata.loader import MetadataLoader
     from barnabas.broker.metadata.records import RegisteredEndpoint
 
 __all__ = ["Node"]
@@ -59,6 +61,11 @@ class Node:
         image: the metadata as this node has replayed it.
         failure: what made the node stop by itself, else None.
     """
+
+    # Of a node in a quorum; until it is put together from these, `controller` leads alone.
+    quorum: Any
+    loader: MetadataLoader
+    quorum_controller: QuorumController | None
 
     def __init__(
         self,

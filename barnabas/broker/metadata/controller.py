@@ -1,54 +1,46 @@
-"""Controller: the shell around the metadata decisions. Queue, append, replay, publish, answer.
+"""QuorumController: the active controller, while this node leads the metadata quorum. Queue, decide, append; answer when it holds.
 
-Driven by: requests of handlers and coordinators, registration by the lifecycle, commits of the metadata log.
-Emits: batches to the metadata log, images with their deltas to `node.on_image`, then the answers.
+Driven by: requests (`handle`, `submit`), the quorum's leadership (`on_leading`, `on_not_leading`), published images (`on_image`).
+Emits: batches of records to the quorum; answers.
 
-What arrives in one wake-up, or while a sync runs, is decided together: each decision sees the image with everything decided
-before it, all of their records go into one batch each and one sync. The new image is published when the batch is committed, and
-answers leave after it, so that whoever is answered finds the change in `node.image`.
+It decides on an image of its own that holds everything appended, committed or not. What arrives in one wake-up is decided one
+after another, a batch each, and synced together. The answer leaves once its records are committed *and* in `node.image`, so that
+whoever is answered finds the change there; an answer without records waits for what it was decided upon. The next wake-up
+decides without waiting for the last one's commit.
 
-Invariants: decisions are made one after another, never on an image that lacks a record already appended; an image is published
-only once it is committed; answers leave in the order of the requests. A failed append stops the node (nothing is undone: what
-is on disk is unknown).
-Follows KIP-631; the shape is that of Kafka's QuorumController.
+A new leader starts from `node.image`, which then holds everything that ever was committed; it aborts a metadata transaction that
+its predecessor left open, and writes the first records of a new cluster.
+
+Invariants: decisions see every record appended before them; answers leave in the order of the requests; when leadership is lost,
+all that waits is answered NOT_CONTROLLER, whether its records will be committed by a successor or not.
+Follows KIP-631 and KIP-868; the shape is that of Kafka's QuorumController.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from barnabas.broker.metadata import configs, topics
 from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
-from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
-from barnabas.broker.metadata.records import AbortTransactionRecord, MetadataRecord, ProducerIdsRecord, decode_record
-from barnabas.broker.metadata.registration import bootstrap_records, unsupported_features
+from barnabas.broker.metadata.elections import UNCLEAN_KEY
+from barnabas.broker.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
+from barnabas.broker.metadata.isr import elect_unclean_leaders
+from barnabas.broker.metadata.liveness import Liveness
+from barnabas.broker.metadata.records import AbortTransactionRecord, MetadataRecord, decode_record
+from barnabas.broker.metadata.registration import bootstrap_records
 from barnabas.broker.metadata.replay import ImageBuilder
-from barnabas.broker.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from barnabas.broker.quorum.metadata_log import MetadataLog
+from barnabas.broker.metadata.requests import DECISIONS
 from barnabas.broker.quorum.snapshots import read_bootstrap
-from barnabas.broker.quorum.voters import NotTheSoleVoter
-from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
-from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
-from barnabas.protocol.messages.admin import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.connection import Connection
     from barnabas.broker.node import Node
 
-__all__ = ["Controller", "UnsupportedFeatures"]
+__all__ = ["QuorumController"]
 
 log = logging.getLogger(__name__)
 
@@ -56,272 +48,202 @@ A = TypeVar("A")
 Decide = Callable[[ClusterView], MetadataDecision[Any]]
 Done = Callable[[Any], None]
 
-
-class UnsupportedFeatures(LocalProtocolError):
-    """The directory was written by a newer Kafka, or holds a feature that is not served here."""
+NOT_ACTIVE: Final = -1  # instead of an epoch
 
 
-class Controller:
-    """The metadata controller of this node.
+class _Queued(NamedTuple):
+    decide: Decide
+    done: Done
+
+
+class _Answers(NamedTuple):
+    """Answers that leave once everything below `next_offset` is published."""
+
+    next_offset: int
+    answers: list[tuple[Done, Any]]
+
+
+class QuorumController:
+    """See the module. There is one on every node with the role controller.
 
     Attributes:
-        image: the newest committed image.
+        epoch: in which this node is the active controller, NOT_ACTIVE where it is not.
+        image: the cluster with everything that was appended; of use while active only.
     """
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.image = EMPTY_IMAGE
-        self._log: MetadataLog | None = None
-        self._queue: list[tuple[Decide, Done]] = []
+        self.epoch = NOT_ACTIVE
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.liveness = Liveness(node, self)
+        self._queue: list[_Queued] = []
         self._flush_due = False
-        self._in_flight = False
-        self._closed = False
+        self._waiting: deque[_Answers] = deque()  # ascending by offset
 
-    # --- life -----------------------------------------------------------------------------------------------------
+    @property
+    def active(self) -> bool:
+        """Whether this node decides."""
+        return self.epoch != NOT_ACTIVE
 
-    def load(self) -> MetadataImage:
-        """Opens the metadata log and replays it, begins this node's epoch in it, and makes a new cluster's first records.
+    # --- leadership -----------------------------------------------------------------------------------------------
 
-        Blocks on the disk; start-up only.
+    def on_leading(self, epoch: int) -> None:
+        """This node leads, and `node.image` holds everything that was committed before.
 
         Raises:
-            UnsupportedFeatures: a finalized feature is above what this broker can do; nothing was written.
-            NotTheSoleVoter: the quorum has other voters; nothing was written.
-            InvariantViolated: the log is damaged.
-            OSError: the disk failed.
+            InvariantViolated: the log holds more than the image.
         """
         node = self.node
-        metadata_log = MetadataLog(
-            node.disk,
-            node.config,
-            node.clock,
-            start=node.scope.start,
-            on_failure=node.fatal,
-            clean=node.lifecycle.clean,
-        )
-        try:
-            builder = metadata_log.load()
-            self._check_features(builder.image())
-        except (UnsupportedFeatures, NotTheSoleVoter):
-            node.lifecycle.give_back()
-            raise
-        self._log = metadata_log
-        metadata_log.begin_epoch()
-        if builder.in_transaction:
-            # KIP-868: whoever begins an epoch aborts the transaction that its predecessor left open.
-            self._write_now(builder, [AbortTransactionRecord(reason="the controller was restarted")])
-        if not builder.image().features:
-            formatted = [decode_record(value) for value in read_bootstrap(node.disk)]
-            self._write_now(builder, bootstrap_records(node.config, formatted))
-        self.image = builder.image()
-        node.config.reconfigure(self.image.cluster_config, self.image.broker_config(node.node_id))
-        return self.image
-
-    @staticmethod
-    def _check_features(image: MetadataImage) -> None:
-        unsupported = unsupported_features(image)
-        if unsupported:
-            raise UnsupportedFeatures(
-                f"this data directory needs features that this broker does not have: {'; '.join(unsupported)}. "
-                f"Open it with the Apache Kafka that wrote it"
+        self.epoch = epoch
+        self.image = node.image
+        if node.image.offset + 1 != node.quorum.log_end_offset:
+            raise InvariantViolated(
+                f"controller of epoch {epoch} begins at offset {node.image.offset + 1}, the log ends at "
+                f"{node.quorum.log_end_offset}"
             )
+        log.info("node %d is the controller in epoch %d", node.node_id, epoch)
+        if node.loader.in_transaction:
+            # KIP-868: whoever begins an epoch aborts the transaction that its predecessor left open.
+            self._append(
+                ImageBuilder(self.image, node.loader.open_transaction),
+                [AbortTransactionRecord(reason="the controller changed")],
+            )
+        if not self.image.features:
+            formatted = [decode_record(value) for value in read_bootstrap(node.disk)]
+            self._append(ImageBuilder(self.image), bootstrap_records(node.config, formatted))
+        self.liveness.begin()
+        self.submit(elect_unclean_leaders, _ignore)
 
-    def _write_now(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> None:
-        self._append(builder, records)
-        self.metadata_log.sync_now()
+    def on_not_leading(self) -> None:
+        """Another node leads, or none: whoever waits must ask there."""
+        if not self.active:
+            return
+        log.info("node %d is the controller no more", self.node.node_id)
+        self.epoch = NOT_ACTIVE
+        self.image = EMPTY_IMAGE
+        self.liveness.end()
+        waiting = [done for answers in self._waiting for done, _ in answers.answers]
+        waiting += [queued.done for queued in self._queue]
+        self._waiting.clear()
+        self._queue.clear()
+        for done in waiting:
+            _deliver(done, _not_controller(self.node.node_id))
 
     def close(self) -> None:
-        """Clean stop: everything is synced and the log closed. Requests that wait are dropped."""
-        self._closed = True
+        """The node ends: nothing is decided or answered any more."""
+        self.epoch = NOT_ACTIVE
+        self.liveness.end()
+        self._waiting.clear()
         self._queue.clear()
-        if self._log is not None:
-            self._log.close()
-
-    @property
-    def metadata_log(self) -> MetadataLog:
-        """The metadata log; InvariantViolated before `load`."""
-        if self._log is None:
-            raise InvariantViolated("the metadata log is not open")
-        return self._log
-
-    @property
-    def leader_epoch(self) -> int:
-        """The Raft epoch in which this node leads the quorum."""
-        return self.metadata_log.leader_epoch
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def create_topics(
-        self, request: CreateTopicsRequest, done: Callable[[CreateTopicsResponse | BrokerError], None]
-    ) -> None:
-        """Creates topics; `done` gets the response once the topics are in `node.image`."""
-        self.submit(lambda view: topics.create_topics(view, request), done)
+    def handle(self, request: Any, done: Done, *, source: Connection | None = None) -> None:
+        """Serves a request of the controller listener, or of this node's own parts.
 
-    def delete_topics(
-        self, states: Sequence[DeleteTopicState], done: Callable[[DeleteTopicsResponse | BrokerError], None]
-    ) -> None:
-        """Deletes topics by name or id."""
-        self.submit(lambda view: topics.delete_topics(view, states), done)
+        Args:
+            done: gets the response once it holds, or the BrokerError that refuses all of it; NOT_CONTROLLER where this node
+                is not the active controller, or has ceased to be before the answer.
+            source: the connection that the request came over; None: from this process.
 
-    def create_partitions(
-        self, request: CreatePartitionsRequest, done: Callable[[CreatePartitionsResponse | BrokerError], None]
-    ) -> None:
-        """Adds partitions to topics."""
-        self.submit(lambda view: topics.create_partitions(view, request), done)
-
-    def alter_configs(
-        self,
-        request: IncrementalAlterConfigsRequest,
-        done: Callable[[IncrementalAlterConfigsResponse | BrokerError], None],
-    ) -> None:
-        """Changes settings of topics, of this broker, or of all brokers."""
-        self.submit(lambda view: configs.alter_configs(view, request), done)
-
-    def request(self, request: Any, done: Done, *, timeout_ms: int = 0) -> None:
-        """Whatever a controller is asked: `done` gets the response once its changes are in `node.image`."""
-        self.submit(lambda view: configs.replace_configs(view, request), done)
-
-    def allocate_producer_ids(self, done: Callable[[int | BrokerError], None]) -> None:
-        """Takes a block of producer ids for this broker; `done` gets the first of PRODUCER_ID_BLOCK_SIZE ids (KIP-730)."""
-        self.submit(self._decide_producer_ids, done)
-
-    def _decide_producer_ids(self, view: ClusterView) -> MetadataDecision[int]:
-        broker = view.image.brokers.get(self.node.node_id)
-        if broker is None:
-            raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {self.node.node_id} is not registered")
-        first = view.image.next_producer_id
-        record = ProducerIdsRecord(
-            broker_id=broker.broker_id, broker_epoch=broker.epoch, next_producer_id=first + PRODUCER_ID_BLOCK_SIZE
-        )
-        return MetadataDecision(first, [record])
-
-    def ensure_topic(self, name: str, done: Callable[[BrokerError | None], None]) -> None:
-        """Makes sure that a topic exists: an internal one with its own settings, another with the broker's defaults.
-
-        `done` gets None once it is in `node.image`, else why it cannot be created (INVALID_TOPIC_EXCEPTION,
-        INVALID_REPLICATION_FACTOR).
+        Raises:
+            BrokerError: UNSUPPORTED_VERSION for a class of request that no controller serves.
         """
-
-        def decide(view: ClusterView) -> MetadataDecision[BrokerError | None]:
-            if view.image.topic(name) is not None:
-                return MetadataDecision(None)
-            request = CreateTopicsRequest(topics=[_topic_to_ensure(name, view.config)])
-            decision = topics.create_topics(view, request)
-            result = decision.answer.topics[0]
-            if result.error_code:
-                return MetadataDecision(BrokerError(ErrorCode(result.error_code), result.error_message))
-            return MetadataDecision(None, decision.records)
-
-        self.submit(decide, done)
-
-    # --- decide, append, replay, publish, answer ------------------------------------------------------------------
+        if not self.active:
+            done(_not_controller(self.node.node_id))
+        elif isinstance(request, BrokerHeartbeatRequest):
+            self.liveness.on_heartbeat(request, source, done)
+        elif isinstance(request, BrokerRegistrationRequest):
+            self.liveness.on_registration(request, done)
+        else:
+            decide = DECISIONS.get(type(request))
+            if decide is None:
+                raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not for the controller")
+            self.submit(lambda view: decide(view, request), done)
 
     def submit(
         self, decide: Callable[[ClusterView], MetadataDecision[A]], done: Callable[[A | BrokerError], None]
     ) -> None:
         """Queues a decision. `done` gets its answer once its records are committed and published; a BrokerError that
         `decide` raises goes to `done`, too."""
-        if self._closed:
-            done(BrokerError(ErrorCode.NOT_CONTROLLER, "the controller is closed"))
+        if not self.active:
+            done(_not_controller(self.node.node_id))
             return
-        self._queue.append((decide, done))
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if self._queue and not self._in_flight and not self._flush_due:
+        self._queue.append(_Queued(decide, done))
+        if not self._flush_due:
             self._flush_due = True
             self.node.soon(self._flush)
+
+    # --- decide, append, answer -----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         """Decides everything that is queued and appends it."""
         self._flush_due = False
-        if self._closed or self._in_flight:
+        if not self.active:
             return
         queue, self._queue = self._queue, []
+        answers: list[tuple[Done, Any]] = []
         builder = ImageBuilder(self.image)
-        answers: list[Callable[[], None]] = []
-        image = self.image
-        appended = stale = False
         for decide, done in queue:
-            if stale:
-                image, stale = builder.image(), False
-            view = ClusterView(image, self.node.config, self.node.rng.uuid, self.metadata_log.log_end_offset)
+            view = ClusterView(self.image, self.node.config, self.node.rng.uuid, self.node.quorum.log_end_offset)
             answer: Any
             try:
                 decision = decide(view)
+                if decision.records:
+                    self._append(builder, decision.records)
                 answer = decision.answer
             except BrokerError as error:
-                decision, answer = MetadataDecision(None), error
-            if decision.records:
-                try:
-                    self._append(builder, decision.records)
-                except OSError as error:
-                    self.node.fatal(error)
-                    return
-                appended = stale = True
-            answers.append(_answer(done, answer))
-        if not appended:
-            self._answer_all(answers)
-            return
-        self._in_flight = True
-        self.metadata_log.when_committed(
-            self.metadata_log.log_end_offset, lambda: self._on_committed(builder.image(), builder.delta, answers)
-        )
-
-    def _append(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> None:
-        last_offset = self.metadata_log.append(records)
-        for record in records:
-            builder.replay(record)
-        builder.advance(last_offset, self.metadata_log.leader_epoch, self.node.clock.now_ms())
-
-    def _on_committed(self, image: MetadataImage, delta: MetadataDelta, answers: list[Callable[[], None]]) -> None:
-        self._in_flight = False
-        self.image = image
-        self.node.on_image(image, delta)
-        self._answer_all(answers)
-        if self.metadata_log.snapshot_due():
-            self.metadata_log.take_snapshot(image)
-        self._schedule()
-
-    @staticmethod
-    def _answer_all(answers: list[Callable[[], None]]) -> None:
-        for answer in answers:
-            try:
-                answer()
+                answer = error
             except InvariantViolated:
                 raise
             except Exception:
-                log.exception("an answer of the controller could not be delivered")
+                log.exception("a decision of the controller failed")
+                answer = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            answers.append((done, answer))
+        self._waiting.append(_Answers(self.node.quorum.log_end_offset, answers))
+        self._answer(self.node.image)
+
+    def _append(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> None:
+        last_offset = self.node.quorum.append(records)
+        for record in records:
+            builder.replay(record)
+        builder.advance(last_offset, self.epoch, self.node.clock.now_ms())
+        self.image = builder.image()
+
+    # --- what is published ----------------------------------------------------------------------------------------
+
+    def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """`node.image` is now this one: everything it holds is committed."""
+        if not self.active:
+            return
+        if not self._queue and image.offset == self.image.offset:
+            self.image = image  # the same content: let the copy go
+        self._answer(image)
+        if any(self._concerns_unclean_elections(image, kind, name) for kind, name in delta.configs):
+            self.submit(elect_unclean_leaders, _ignore)
+
+    @staticmethod
+    def _concerns_unclean_elections(image: MetadataImage, kind: int, name: str) -> bool:
+        return kind in (TOPIC_RESOURCE, BROKER_RESOURCE) and UNCLEAN_KEY in image.config(kind, name)
+
+    def _answer(self, image: MetadataImage) -> None:
+        while self._waiting and self._waiting[0].next_offset <= image.offset + 1:
+            for done, answer in self._waiting.popleft().answers:
+                _deliver(done, answer)
 
 
-def _answer(done: Done, answer: Any) -> Callable[[], None]:
-    return lambda: done(answer)
+def _not_controller(node_id: int) -> BrokerError:
+    return BrokerError(ErrorCode.NOT_CONTROLLER, f"node {node_id} is not the active controller")
 
 
-def _topic_to_ensure(name: str, config: BrokerConfig) -> CreatableTopic:
-    settings: dict[str, str] = {}
-    partitions, replication_factor = -1, -1
-    if name == GROUP_METADATA_TOPIC:
-        partitions = config.get_int("offsets.topic.num.partitions")
-        replication_factor = config.get_int("offsets.topic.replication.factor")
-        settings = {
-            "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
-            "compression.type": "producer",
-            "cleanup.policy": "compact",
-        }
-    elif name == TRANSACTION_STATE_TOPIC:
-        partitions = config.get_int("transaction.state.log.num.partitions")
-        replication_factor = config.get_int("transaction.state.log.replication.factor")
-        settings = {
-            "unclean.leader.election.enable": "false",
-            "compression.type": "uncompressed",
-            "cleanup.policy": "compact",
-            "min.insync.replicas": str(config.get_int("transaction.state.log.min.isr")),
-            "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
-        }
-    return CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replication_factor,
-        configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
-    )
+def _deliver(done: Done, answer: Any) -> None:
+    try:
+        done(answer)
+    except InvariantViolated:
+        raise
+    except Exception:
+        log.exception("an answer of the controller could not be delivered")
+
+
+def _ignore(_answer: Any) -> None:
+    pass

@@ -1,130 +1,230 @@
-"""Who leads a partition when brokers come and go: pure functions from a partition to its PartitionChangeRecord, or to None.
+"""Elections: what becomes of a partition when brokers come, go, lose data, or ask for another ISR.
 
-Driven by: registration, fencing, unfencing and controlled shutdown of brokers.
+Pure: `Elections` looks at one image and a configuration, `change` gives the PartitionChangeRecord of one partition, or None.
+Driven by: registration, fencing, unfencing, controlled shutdown, lost directories, AlterPartition, ElectLeaders, leader balance.
 
-Rules: a leader comes from the ISR, else from the eligible leaders (KIP-966: they hold everything that was acknowledged below min
-ISR), else, where both are empty, the last known leader leads again, marked as recovering. A broker that leaves takes itself out
-of the ISR; while the ISR is smaller than min ISR it goes to the eligible leaders. One that lost unsynced data (unclean
-shutdown) belongs to neither.
+Rules, in this order: the present leader stays where it may; else the first replica, in the order of the assignment, that is in
+the ISR and may lead; where the ISR is empty, one of the eligible leaders (KIP-966: they hold everything that was acknowledged,
+because below min ISR no high watermark moves); where those are empty too, the last known leader, marked as recovering; at last,
+with unclean.leader.election.enable, whoever is there. A broker that leaves takes itself out of the ISR and, while the ISR is
+smaller than min ISR, into the eligible leaders. One that lost unsynced data belongs to neither.
 
-Invariants: leader is NO_LEADER or a member of the new ISR; ISR and eligible leaders have no member in common.
+Without the feature eligible.leader.replicas.version the last member stays in the ISR, leading or not.
+
+Invariants: the leader is NO_LEADER or a member of the new ISR; ISR and eligible leaders have no member in common; a new leader
+means a new leader epoch, every change a new partition epoch (`replay.changed_partition`).
+Follows KIP-966, KIP-704 (recovery state), KIP-858 (directories) and Kafka's PartitionChangeBuilder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, NamedTuple
 
-from barnabas.broker.metadata.image import NO_LEADER, PartitionImage
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.metadata.records import NO_LEADER_CHANGE, PartitionChangeRecord
 
-__all__ = ["RECOVERED", "RECOVERING", "after_arrival", "after_departure"]
+__all__ = [
+    "ELIGIBLE_LEADERS",
+    "RECOVERED",
+    "RECOVERING",
+    "UNCLEAN_KEY",
+    "ElectionKind",
+    "Elections",
+    "unclean_elections_enabled",
+]
 
+ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
 RECOVERED, RECOVERING = 0, 1  # leader recovery states
+UNCLEAN_KEY: Final = "unclean.leader.election.enable"
+
+# Directory ids with a meaning of their own (KIP-858).
+LOST_DIRECTORY: Final = (1).to_bytes(16, "big")
+DIRECTORIES_WITHOUT_PLACE: Final = (bytes(16), (2).to_bytes(16, "big"))  # unassigned, migrating
 
 
-def after_departure(
-    topic_id: bytes,
-    number: int,
-    partition: PartitionImage,
-    broker_id: int,
-    *,
-    alive: Container[int],
-    min_isr: int,
-    clean: bool,
-) -> PartitionChangeRecord | None:
-    """What changes when a broker is fenced, shuts down, or registers anew.
+class ElectionKind(Enum):
+    """Which election is held."""
+
+    PREFERRED = "preferred"  # the first replica, where it is in the ISR
+    ONLINE = "online"  # whoever holds everything
+    UNCLEAN = "unclean"  # whoever is there, rather than nobody
+
+
+class _Rules(NamedTuple):
+    """What a topic says about the elections of its partitions."""
+
+    min_isr: int
+    kind: ElectionKind
+
+
+def unclean_elections_enabled(image: MetadataImage, config: BrokerConfig, topic: str) -> bool:
+    """unclean.leader.election.enable of a topic: its own, else the cluster's and the controller's."""
+    own = image.topic_config(topic).get(UNCLEAN_KEY)
+    return config.get_bool(UNCLEAN_KEY) if own is None else own.strip().lower() == "true"
+
+
+class Elections:
+    """Elections over one image.
 
     Args:
-        alive: brokers that may lead, without the one that leaves.
-        min_isr: effective min.insync.replicas of the partition.
-        clean: whether it still holds all that it acknowledged.
+        arriving: a broker that is about to be unfenced, and may lead already.
+        departing: one that is about to be fenced or shut down; it leaves every ISR that is looked at.
+        lost: one that came back without what it had not synced; it leaves ISR and eligible leaders.
     """
-    if broker_id not in partition.replicas:
-        return None
-    isr = tuple(member for member in partition.isr if member != broker_id)
-    eligible = _eligible(partition, isr, min_isr)
-    if not clean:
-        eligible = tuple(member for member in eligible if member != broker_id)
-    leader = partition.leader
-    if leader == broker_id:
-        leader = next((replica for replica in partition.replicas if replica in isr and replica in alive), NO_LEADER)
-    last_known = () if isr else partition.last_known_elr
-    if not isr and partition.leader != NO_LEADER:
-        last_known = (partition.leader,)
-    return _change(topic_id, number, partition, leader=leader, isr=isr, eligible=eligible, last_known=last_known)
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        config: BrokerConfig,
+        *,
+        arriving: int | None = None,
+        departing: int | None = None,
+        lost: int | None = None,
+    ) -> None:
+        self.image = image
+        self.config = config
+        self._leaving = (departing, lost)
+        self._lost = lost
+        self._active = {broker.broker_id for broker in image.alive_brokers()}
+        if arriving is not None:
+            self._active.add(arriving)
+        self._active.difference_update(broker for broker in self._leaving if broker is not None)
+        self._with_eligible = image.feature(ELIGIBLE_LEADERS) > 0
+        self._rules: dict[bytes, _Rules] = {}
+
+    def may_lead(self, partition: PartitionImage, broker_id: int) -> bool:
+        """Whether the broker is active, and the directory of its replica online."""
+        if broker_id not in self._active:
+            return False
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker_id not in partition.replicas:
+            return False
+        index = partition.replicas.index(broker_id)
+        if not broker.directories or index >= len(partition.directories):
+            return True
+        directory = partition.directories[index]
+        return directory in broker.directories or directory in DIRECTORIES_WITHOUT_PLACE
+
+    def change(
+        self,
+        topic: TopicImage,
+        number: int,
+        *,
+        isr: Sequence[int] | None = None,
+        kind: ElectionKind | None = None,
+        recovery: int | None = None,
+        directories: Sequence[bytes] | None = None,
+    ) -> PartitionChangeRecord | None:
+        """What changes in a partition; None where nothing does.
+
+        Args:
+            isr: the ISR that its leader asks for; by default the present one, without who leaves.
+            kind: by default as the topic is configured.
+            recovery: the leader recovery state that its leader reports.
+            directories: of the replicas, where they change.
+        """
+        partition = topic.partitions[number]
+        rules = self._rules_of(topic)
+        wanted = partition.isr if isr is None else isr
+        new_isr = tuple(member for member in wanted if member not in self._leaving)
+        eligible = self._eligible(partition, new_isr, rules.min_isr)
+        leader, unclean = self._elect(partition, new_isr, eligible, kind or rules.kind)
+        if leader != partition.leader and unclean:
+            new_isr, eligible, recovery = (leader,), (), RECOVERING
+        elif leader in eligible:
+            new_isr, eligible = (leader,), tuple(member for member in eligible if member != leader)
+        elif not new_isr and not self._with_eligible:
+            new_isr = partition.isr
+        change = PartitionChangeRecord(partition_id=number, topic_id=topic.topic_id)
+        if new_isr != partition.isr:
+            change.isr = list(new_isr)
+        if leader != partition.leader:
+            change.leader = leader
+        if eligible != partition.eligible_leader_replicas:
+            change.eligible_leader_replicas = list(eligible)
+        last_known = self._last_known(partition, new_isr, leader)
+        if last_known != partition.last_known_elr:
+            change.last_known_elr = list(last_known)
+        if recovery is not None and recovery != partition.leader_recovery_state:
+            change.leader_recovery_state = recovery
+        if directories is not None and tuple(directories) != partition.directories:
+            change.directories = list(directories)
+        return None if _says_nothing(change) else change
+
+    def departures(self) -> list[PartitionChangeRecord]:
+        """The changes of every partition that is touched by the broker that leaves."""
+        changes = []
+        for topic in self.image.topics_by_name.values():
+            for number, partition in enumerate(topic.partitions):
+                for broker_id in self._leaving:
+                    if broker_id is None or broker_id not in partition.replicas:
+                        continue
+                    if broker_id in partition.isr or broker_id == partition.leader or broker_id == self._lost:
+                        change = self.change(topic, number)
+                        if change is not None:
+                            changes.append(change)
+        return changes
+
+    def arrivals(self) -> list[PartitionChangeRecord]:
+        """The changes of every partition without a leader that gets one now."""
+        return [
+            change
+            for topic in self.image.topics_by_name.values()
+            for number, partition in enumerate(topic.partitions)
+            if partition.leader == NO_LEADER and (change := self.change(topic, number)) is not None
+        ]
+
+    def _rules_of(self, topic: TopicImage) -> _Rules:
+        rules = self._rules.get(topic.topic_id)
+        if rules is None:
+            unclean = unclean_elections_enabled(self.image, self.config, topic.name)
+            kind = ElectionKind.UNCLEAN if unclean else ElectionKind.ONLINE
+            rules = self._rules[topic.topic_id] = _Rules(self.image.min_insync_replicas(topic.name), kind)
+        return rules
+
+    def _eligible(self, partition: PartitionImage, isr: tuple[int, ...], min_isr: int) -> tuple[int, ...]:
+        if not self._with_eligible or len(isr) >= min_isr:
+            return ()
+        members = dict.fromkeys((*partition.eligible_leader_replicas, *partition.isr))
+        return tuple(member for member in members if member not in isr and member != self._lost)
+
+    def _elect(
+        self, partition: PartitionImage, isr: tuple[int, ...], eligible: tuple[int, ...], kind: ElectionKind
+    ) -> tuple[int, bool]:
+        """The leader, and whether it may lack what was acknowledged."""
+        complete = isr or eligible
+        candidates = [partition.leader, *partition.replicas]
+        if kind is ElectionKind.PREFERRED:
+            candidates = [partition.replicas[0], *candidates]
+        for replica in candidates:
+            if replica in complete and self.may_lead(partition, replica):
+                return replica, False
+        last_known = partition.last_known_elr
+        if self._with_eligible and not complete and len(last_known) == 1 and self.may_lead(partition, last_known[0]):
+            return last_known[0], True
+        if kind is ElectionKind.UNCLEAN:
+            for replica in partition.replicas:
+                if self.may_lead(partition, replica):
+                    return replica, True
+        return NO_LEADER, False
+
+    def _last_known(self, partition: PartitionImage, isr: tuple[int, ...], leader: int) -> tuple[int, ...]:
+        if not self._with_eligible or leader != NO_LEADER:
+            return ()
+        if not isr and partition.leader != NO_LEADER:
+            return (partition.leader,)
+        return partition.last_known_elr
 
 
-def after_arrival(
-    topic_id: bytes, number: int, partition: PartitionImage, *, alive: Container[int], min_isr: int
-) -> PartitionChangeRecord | None:
-    """What changes when a broker was unfenced: a partition without a leader may get one."""
-    if partition.leader != NO_LEADER:
-        return None
-    candidates = (partition.isr, partition.eligible_leader_replicas)
-    for members in candidates:
-        leader = next((replica for replica in partition.replicas if replica in members and replica in alive), NO_LEADER)
-        if leader != NO_LEADER:
-            isr = partition.isr if leader in partition.isr else (*partition.isr, leader)
-            return _change(
-                topic_id,
-                number,
-                partition,
-                leader=leader,
-                isr=isr,
-                eligible=_eligible(partition, isr, min_isr),
-                last_known=(),
-                recovery=RECOVERED,
-            )
-    if not any(candidates) and len(partition.last_known_elr) == 1 and partition.last_known_elr[0] in alive:
-        leader = partition.last_known_elr[0]
-        return _change(
-            topic_id,
-            number,
-            partition,
-            leader=leader,
-            isr=(leader,),
-            eligible=(),
-            last_known=(),
-            recovery=RECOVERING,
-        )
-    return None
-
-
-def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int) -> tuple[int, ...]:
-    if len(isr) >= min_isr:
-        return ()
-    members = (*partition.eligible_leader_replicas, *partition.isr)
-    return tuple(dict.fromkeys(member for member in members if member not in isr))
-
-
-def _change(
-    topic_id: bytes,
-    number: int,
-    partition: PartitionImage,
-    *,
-    leader: int,
-    isr: tuple[int, ...],
-    eligible: tuple[int, ...],
-    last_known: tuple[int, ...],
-    recovery: int | None = None,
-) -> PartitionChangeRecord | None:
-    """The record that says only what is new; None where nothing is."""
-    change = PartitionChangeRecord(partition_id=number, topic_id=topic_id)
-    if isr != partition.isr:
-        change.isr = list(isr)
-    if leader != partition.leader:
-        change.leader = leader
-    if eligible != partition.eligible_leader_replicas:
-        change.eligible_leader_replicas = list(eligible)
-    if last_known != partition.last_known_elr:
-        change.last_known_elr = list(last_known)
-    if recovery is not None and recovery != partition.leader_recovery_state:
-        change.leader_recovery_state = recovery
-    unchanged = (
+def _says_nothing(change: PartitionChangeRecord) -> bool:
+    return (
         change.isr is None
         and change.leader == NO_LEADER_CHANGE
         and change.eligible_leader_replicas is None
         and change.last_known_elr is None
+        and change.directories is None
         and change.leader_recovery_state < 0
     )
-    return None if unchanged else change

@@ -28,6 +28,7 @@ __all__ = [
     "MetadataImage",
     "PartitionImage",
     "TopicImage",
+    "difference",
 ]
 
 NO_LEADER = -1
@@ -219,3 +220,30 @@ class MetadataDelta:
     def empty(self) -> bool:
         """Whether nothing changed that a listener could want to know."""
         return not (self.created or self.deleted or self.partitions or self.configs or self.brokers or self.features)
+
+
+def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
+    """What changed between any two images: what a snapshot brings to a node that knew less, or something else."""
+    delta = MetadataDelta(features=old.features != new.features)
+    for topic_id, topic in old.topics_by_id.items():
+        if topic_id not in new.topics_by_id:
+            delta.deleted[topic_id] = topic
+    for topic_id, topic in new.topics_by_id.items():
+        former = old.topics_by_id.get(topic_id)
+        if former is None:
+            delta.created[topic_id] = None
+        before = () if former is None else former.partitions
+        changed = {
+            number: None
+            for number, partition in enumerate(topic.partitions)
+            if number >= len(before) or before[number] != partition
+        }
+        if changed:
+            delta.partitions[topic_id] = changed
+    for resource in dict.fromkeys((*old.configs, *new.configs)):
+        if old.configs.get(resource) != new.configs.get(resource):
+            delta.configs[resource] = None
+    for broker_id in dict.fromkeys((*old.brokers, *new.brokers)):
+        if old.brokers.get(broker_id) != new.brokers.get(broker_id):
+            delta.brokers[broker_id] = None
+    return delta

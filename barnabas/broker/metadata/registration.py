@@ -1,24 +1,28 @@
-"""Decisions about nodes: the first records of a new cluster, registration of controllers and brokers, fencing and shutdown.
+"""Decisions about brokers' and controllers' lives: first records of a cluster, registration, fencing, unfencing, shutdown.
 
-Pure functions of an image: they return records, the controller appends them.
+Pure functions of a ClusterView: they return records, the controller appends them. `heartbeats.py` says when.
 
 Every start of a broker registers anew: a fresh incarnation id, the broker epoch that is the offset of its registration, fenced
 until it serves. Its former leaderships end with the registration, so that every partition it leads again has a new leader epoch.
-Follows KIP-631 (registration), KIP-584 (features), KIP-858 (directories), KIP-966 (unclean shutdown).
+The same incarnation may register again (its answer was lost): it keeps its epoch.
+Whether a broker that seems alive may be replaced is not decided here but by `liveness.py`.
+Follows KIP-631 (registration), KIP-584 (features), KIP-858 (directories), KIP-903 and KIP-966 (broker epochs, unclean stops),
+KIP-919 (controllers).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
-from barnabas.broker.config import BrokerConfig, Endpoint
-from barnabas.broker.metadata.elections import after_arrival, after_departure
-from barnabas.broker.metadata.image import BROKER_RESOURCE, MetadataImage
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.elections import ELIGIBLE_LEADERS, Elections
+from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION, min_isr_record
+from barnabas.broker.metadata.image import BrokerImage, MetadataImage
 from barnabas.broker.metadata.records import (
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
-    ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -26,41 +30,33 @@ from barnabas.broker.metadata.records import (
     RegisterControllerRecord,
     RegisteredEndpoint,
     RegisteredFeature,
+    UnregisterBrokerRecord,
 )
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.cluster import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+    RegistrationFeature,
+    RegistrationListener,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 
 __all__ = [
-    "FEATURES",
-    "FeatureRange",
     "bootstrap_records",
+    "check_broker_epoch",
     "fence_broker",
     "register_broker",
     "register_controller",
+    "registered_broker",
     "shut_down_broker",
     "unfence_broker",
-    "unsupported_features",
+    "unregister_broker",
 ]
 
-
-class FeatureRange(NamedTuple):
-    """Levels of a feature: what this broker can do, and what a new cluster is finalized at."""
-
-    low: int
-    high: int
-    initial: int
-
-
-ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
-
-# In the order in which Kafka's formatter writes them. metadata.version 30 is 4.3-IV0.
-FEATURES: Final[dict[str, FeatureRange]] = {
-    "metadata.version": FeatureRange(7, 30, 30),
-    ELIGIBLE_LEADERS: FeatureRange(0, 1, 1),
-    "group.version": FeatureRange(0, 1, 1),
-    "share.version": FeatureRange(0, 1, 1),
-    "streams.version": FeatureRange(0, 1, 1),
-    "transaction.version": FeatureRange(0, 2, 2),
-}
+RESERVED_DIRECTORIES: Final = 100  # ids below this number have a meaning of their own
 
 
 def bootstrap_records(config: BrokerConfig, formatted: Sequence[MetadataRecord] = ()) -> list[MetadataRecord]:
@@ -74,90 +70,155 @@ def bootstrap_records(config: BrokerConfig, formatted: Sequence[MetadataRecord] 
     ]
     records = [BeginTransactionRecord(name="Bootstrap records"), *features]
     if any(isinstance(record, FeatureLevelRecord) and record.name == ELIGIBLE_LEADERS for record in features):
-        min_isr = str(config.get_int("min.insync.replicas"))
-        records.append(ConfigRecord(resource_type=BROKER_RESOURCE, name="min.insync.replicas", value=min_isr))
+        records.append(min_isr_record(config.get_int("min.insync.replicas")))
     return [*records, EndTransactionRecord()]
 
 
-def unsupported_features(image: MetadataImage) -> list[str]:
-    """Finalized features that this broker does not know or only at lower levels, in words."""
-    found = []
-    for name, level in image.features.items():
-        known = FEATURES.get(name)
-        if known is None:
-            found.append(f"{name} is finalized at {level} and unknown here")
-        elif not known.low <= level <= known.high:
-            found.append(f"{name} is finalized at {level}, supported here are {known.low} to {known.high}")
-    return found
-
-
-def _features() -> list[RegisteredFeature]:
-    return [
-        RegisteredFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
-        for name, levels in FEATURES.items()
-    ]
-
-
-def _end_points(endpoints: Sequence[Endpoint]) -> list[RegisteredEndpoint]:
-    return [
-        RegisteredEndpoint(
-            name=endpoint.name,
-            host=endpoint.host,
-            port=endpoint.port,
-            security_protocol=endpoint.security_protocol_id,
-        )
-        for endpoint in endpoints
-    ]
+# --- registration ---------------------------------------------------------------------------------------------------------
 
 
 def register_controller(
-    controller_id: int, incarnation_id: bytes, endpoints: Sequence[Endpoint]
-) -> list[MetadataRecord]:
+    request: ControllerRegistrationRequest,
+) -> MetadataDecision[ControllerRegistrationResponse]:
     """A controller process has started."""
-    return [
-        RegisterControllerRecord(
-            controller_id=controller_id,
-            incarnation_id=incarnation_id,
-            end_points=_end_points(endpoints),
-            features=_features(),
-        )
-    ]
+    record = RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        end_points=_end_points(request.listeners),
+        features=_features(request.features),
+    )
+    return MetadataDecision(ControllerRegistrationResponse(error_message=None), [record])
 
 
 def register_broker(
-    image: MetadataImage,
-    *,
-    broker_id: int,
-    incarnation_id: bytes,
-    endpoints: Sequence[Endpoint],
-    rack: str | None,
-    directories: Sequence[bytes],
-    previous_broker_epoch: int,
-    broker_epoch: int,
-) -> list[MetadataRecord]:
+    view: ClusterView, request: BrokerRegistrationRequest
+) -> MetadataDecision[BrokerRegistrationResponse]:
     """A broker process has started: its registration, fenced, and the end of what its former self led.
 
-    Args:
-        previous_broker_epoch: from the clean-shutdown file, −1 where there is none. If it is not the epoch registered last,
-            the broker may have lost what it had not synced, and counts as in sync nowhere.
-        broker_epoch: the offset at which the first of these records will be written.
+    If the epoch that it names from its clean stop is not the one registered last, it may have lost what it had not synced, and
+    counts as in sync nowhere.
+
+    Raises:
+        BrokerError: INVALID_REGISTRATION for directories that cannot be its own, UNSUPPORTED_VERSION for a finalized feature
+            that it does not support.
     """
-    registered = image.brokers.get(broker_id)
-    clean = registered is None or registered.epoch == previous_broker_epoch
-    registration = RegisterBrokerRecord(
-        broker_id=broker_id,
-        incarnation_id=incarnation_id,
-        broker_epoch=broker_epoch,
-        end_points=_end_points(endpoints),
-        features=_features(),
-        rack=rack,
+    registered = view.image.brokers.get(request.broker_id)
+    _check_directories(view.image, request)
+    features = _checked_features(view.image, request)
+    again = registered is not None and registered.incarnation_id == request.incarnation_id
+    record = RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=view.next_offset,
+        end_points=_end_points(request.listeners),
+        features=features,
+        rack=request.rack,
         fenced=True,
-        log_dirs=list(directories),
+        log_dirs=list(request.log_dirs),
     )
-    return [registration, *_departures(image, broker_id, clean=clean)]
+    changes: Sequence[MetadataRecord] = ()
+    if registered is not None and again:
+        record.broker_epoch = registered.epoch
+        record.fenced = registered.fenced
+        record.in_controlled_shutdown = registered.in_controlled_shutdown
+    elif registered is not None:
+        clean = registered.epoch == request.previous_broker_epoch
+        who = {"departing": request.broker_id} if clean else {"lost": request.broker_id}
+        changes = Elections(view.image, view.config, **who).departures()
+    return MetadataDecision(BrokerRegistrationResponse(broker_epoch=record.broker_epoch), [record, *changes])
 
 
-def unfence_broker(image: MetadataImage, broker_id: int) -> list[MetadataRecord]:
+def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
+    directories = request.log_dirs
+    wrong = None
+    if not directories:
+        wrong = "No directories specified in request"
+    elif any(int.from_bytes(directory, "big") < RESERVED_DIRECTORIES for directory in directories):
+        wrong = "Reserved directory ID in request"
+    elif len(set(directories)) < len(directories):
+        wrong = "Duplicate directory ID in request"
+    else:
+        for broker in image.brokers.values():
+            taken = next((each for each in directories if each in broker.directories), None)
+            if broker.broker_id != request.broker_id and taken is not None:
+                wrong = f"Broker {broker.broker_id} is already registered with directory {taken.hex()}"
+    if wrong is not None:
+        raise BrokerError(ErrorCode.INVALID_REGISTRATION, wrong)
+
+
+def _checked_features(image: MetadataImage, request: BrokerRegistrationRequest) -> list[RegisteredFeature]:
+    features = _features(request.features)
+    ranges = {each.name: (each.min_supported_version, each.max_supported_version) for each in features}
+    for name, level in image.features.items():
+        low, high = ranges.get(name, (0, 0))
+        if name != METADATA_VERSION and name not in ranges and level == 0:
+            continue
+        if not low <= level <= high:
+            raise BrokerError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                f"The broker wants a version between {low} and {high}, inclusive.",
+            )
+    return features
+
+
+def _end_points(listeners: Sequence[RegistrationListener]) -> list[RegisteredEndpoint]:
+    return [
+        RegisteredEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+        for each in listeners
+    ]
+
+
+def _features(features: Sequence[RegistrationFeature]) -> list[RegisteredFeature]:
+    return [
+        RegisteredFeature(
+            name=each.name,
+            min_supported_version=each.min_supported_version,
+            max_supported_version=each.max_supported_version,
+        )
+        for each in features
+    ]
+
+
+def unregister_broker(
+    view: ClusterView, request: UnregisterBrokerRequest
+) -> MetadataDecision[UnregisterBrokerResponse]:
+    """An administrator removes a broker for good: it leaves every ISR and every set of eligible leaders.
+
+    Raises:
+        BrokerError: BROKER_ID_NOT_REGISTERED.
+    """
+    broker = registered_broker(view.image, request.broker_id)
+    changes = Elections(view.image, view.config, lost=broker.broker_id).departures()
+    record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
+    return MetadataDecision(UnregisterBrokerResponse(error_message=None), [*changes, record])
+
+
+# --- what a registered broker may do --------------------------------------------------------------------------------------
+
+
+def registered_broker(image: MetadataImage, broker_id: int) -> BrokerImage:
+    """The registration of a broker. Raises BrokerError(BROKER_ID_NOT_REGISTERED)."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+    return broker
+
+
+def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """The registration of a broker that speaks for this epoch. Raises BrokerError(STALE_BROKER_EPOCH) otherwise, as Kafka."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
+    if broker.epoch != broker_epoch:
+        raise BrokerError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"Expected broker epoch {broker.epoch} of broker {broker_id}, but got broker epoch {broker_epoch}",
+        )
+    return broker
+
+
+def unfence_broker(view: ClusterView, broker_id: int) -> list[MetadataRecord]:
     """The broker serves: it is unfenced, and leads what waits for it.
 
     No records where it is unfenced already, or is shutting down: only a new registration brings that one back.
@@ -165,48 +226,33 @@ def unfence_broker(image: MetadataImage, broker_id: int) -> list[MetadataRecord]
     Raises:
         BrokerError: BROKER_ID_NOT_REGISTERED.
     """
-    broker = image.brokers.get(broker_id)
-    if broker is None:
-        raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+    broker = registered_broker(view.image, broker_id)
     if not broker.fenced or broker.in_controlled_shutdown:
         return []
     change = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=-1)
-    alive = {each.broker_id for each in image.alive_brokers()} | {broker_id}
-    records: list[MetadataRecord] = [change]
-    for topic in image.topics_by_name.values():
-        min_isr = image.min_insync_replicas(topic.name)
-        for number, partition in enumerate(topic.partitions):
-            elected = after_arrival(topic.topic_id, number, partition, alive=alive, min_isr=min_isr)
-            if elected is not None:
-                records.append(elected)
-    return records
+    return [change, *Elections(view.image, view.config, arriving=broker_id).arrivals()]
 
 
-def shut_down_broker(image: MetadataImage, broker_id: int) -> list[MetadataRecord]:
+def shut_down_broker(view: ClusterView, broker_id: int) -> list[MetadataRecord]:
     """Controlled shutdown: the broker gives up every leadership. No records where it is fenced or unknown."""
-    broker = image.brokers.get(broker_id)
+    broker = view.image.brokers.get(broker_id)
     if broker is None or broker.fenced:
         return []
-    change = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1)
-    return [change, *_departures(image, broker_id, clean=True)]
+    records: list[MetadataRecord] = []
+    if not broker.in_controlled_shutdown:
+        records.append(
+            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1)
+        )
+    return [*records, *Elections(view.image, view.config, departing=broker_id).departures()]
 
 
-def fence_broker(image: MetadataImage, broker_id: int) -> list[MetadataRecord]:
-    """The broker may lead no more: its session ended, or it has shut down. No records where it is fenced or unknown."""
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker.fenced:
+def fence_broker(view: ClusterView, broker_id: int, broker_epoch: int | None = None) -> list[MetadataRecord]:
+    """The broker may lead no more: its session ended, or it has shut down.
+
+    No records where it is fenced or unknown, or has registered anew since `broker_epoch`.
+    """
+    broker = view.image.brokers.get(broker_id)
+    if broker is None or broker.fenced or broker_epoch not in (None, broker.epoch):
         return []
     change = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=1)
-    return [*_departures(image, broker_id, clean=True), change]
-
-
-def _departures(image: MetadataImage, broker_id: int, *, clean: bool) -> Iterator[MetadataRecord]:
-    alive = {broker.broker_id for broker in image.alive_brokers()} - {broker_id}
-    for topic in image.topics_by_name.values():
-        min_isr = image.min_insync_replicas(topic.name)
-        for number, partition in enumerate(topic.partitions):
-            change = after_departure(
-                topic.topic_id, number, partition, broker_id, alive=alive, min_isr=min_isr, clean=clean
-            )
-            if change is not None:
-                yield change
+    return [*Elections(view.image, view.config, departing=broker_id).departures(), change]

@@ -73,9 +73,13 @@ def changed_partition(partition: PartitionImage, change: PartitionChangeRecord) 
 
 
 class ImageBuilder:
-    """Builds the image that follows `base`. Maps are copied when they are first changed."""
+    """Builds the image that follows `base`. Maps are copied when they are first changed.
 
-    def __init__(self, base: MetadataImage) -> None:
+    Args:
+        transaction: the records of a metadata transaction that is open at `base`, None where none is.
+    """
+
+    def __init__(self, base: MetadataImage, transaction: list[MetadataRecord] | None = None) -> None:
         self._base = base
         self._features: dict[str, int] | None = None
         self._topics: dict[str, TopicImage] | None = None  # with the partitions as of the last `image()`
@@ -86,7 +90,7 @@ class ImageBuilder:
         self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
         self._next_producer_id = base.next_producer_id
         self._foreign: list[bytes] | None = None
-        self._transaction: list[MetadataRecord] | None = None
+        self._transaction = transaction
         self._offset, self._epoch, self._timestamp_ms = base.offset, base.epoch, base.timestamp_ms
         self.delta = MetadataDelta()
 
@@ -94,6 +98,11 @@ class ImageBuilder:
     def in_transaction(self) -> bool:
         """Whether a metadata transaction is open, so that `image` does not hold its records yet."""
         return self._transaction is not None
+
+    @property
+    def transaction(self) -> list[MetadataRecord] | None:
+        """The records of the open metadata transaction: for the builder of the next image."""
+        return self._transaction
 
     def replay(self, record: MetadataRecord) -> None:
         """Takes in one record. Raises InvariantViolated for one that contradicts what came before it."""

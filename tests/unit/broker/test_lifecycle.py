@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.lifecycle import WrongDirectory
-from barnabas.broker.metadata.controller import UnsupportedFeatures
 from barnabas.broker.metadata.decision import MetadataDecision
+from barnabas.broker.metadata.features import UnsupportedFeatures
 from barnabas.broker.metadata.image import PartitionImage
 from barnabas.broker.metadata.records import FeatureLevelRecord
 from barnabas.broker.node import Node

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
+from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.decision import ClusterView
+from barnabas.broker.metadata.features import supported_features
 from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.broker.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
 from barnabas.broker.metadata.registration import bootstrap_records, register_broker, unfence_broker
 from barnabas.broker.metadata.replay import ImageBuilder
+from barnabas.protocol.messages.cluster import BrokerRegistrationRequest
+
+_incarnations = count(1)
 
 
 def directory_of(broker_id: int) -> bytes:
@@ -28,19 +33,23 @@ def replayed(image: MetadataImage, records: Iterable[MetadataRecord]) -> Metadat
     return builder.image()
 
 
-def register(image: MetadataImage, broker_id: int, *, previous: int = -1, unfence: bool = True) -> MetadataImage:
-    records = register_broker(
-        image,
+def registration(broker_id: int, *, previous: int = -1, **fields: Any) -> BrokerRegistrationRequest:
+    """What a broker asks for when it starts; every start is another incarnation."""
+    request = BrokerRegistrationRequest(
         broker_id=broker_id,
-        incarnation_id=bytes(15) + bytes([broker_id]),
-        endpoints=(),
-        rack=None,
-        directories=[directory_of(broker_id)],
+        incarnation_id=next(_incarnations).to_bytes(16, "big"),
+        features=supported_features(),
+        log_dirs=[directory_of(broker_id)],
         previous_broker_epoch=previous,
-        broker_epoch=image.offset + 1,
     )
-    image = replayed(image, records)
-    return replayed(image, unfence_broker(image, broker_id)) if unfence else image
+    for name, value in fields.items():
+        setattr(request, name, value)
+    return request
+
+
+def register(image: MetadataImage, broker_id: int, *, previous: int = -1, unfence: bool = True) -> MetadataImage:
+    image = replayed(image, register_broker(view(image), registration(broker_id, previous=previous)).records)
+    return replayed(image, unfence_broker(view(image), broker_id)) if unfence else image
 
 
 def cluster(brokers: Sequence[int] = (1,), config: BrokerConfig | None = None) -> MetadataImage:

@@ -85,11 +85,11 @@ def test_random_lives(steps: list[tuple]) -> None:  # type: ignore[type-arg]  # 
             resource = AlterConfigsResource(resource_type=2, resource_name=rest[0], configs=[config])
             records = alter_configs(now, IncrementalAlterConfigsRequest(resources=[resource])).records
         elif kind == "fence":
-            records = fence_broker(image, rest[0])
+            records = fence_broker(now, rest[0])
         elif kind == "unfence":
-            records = unfence_broker(image, rest[0])
+            records = unfence_broker(now, rest[0])
         elif kind == "shut down":
-            records = shut_down_broker(image, rest[0])
+            records = shut_down_broker(now, rest[0])
         else:
             previous = image.brokers[rest[0]].epoch if rest[1] else -1
             image = register(image, rest[0], previous=previous, unfence=False)

@@ -1,0 +1,345 @@
+"""ControllerChannel: the way of every other part of a node to the active controller, here or elsewhere.
+
+Driven by: `request` and its named forms, the quorum's leader (`on_leader`, `on_active`), answers of peers, deadlines, images.
+Emits: requests to this node's controller or over the peer connection to another's; each `done` exactly once.
+
+A request waits while no controller is known, and goes to the next one when a controller answers NOT_CONTROLLER, its connection
+ends, or the quorum says that another leads, until its time is over. It may so take effect twice, as it may in Kafka's own
+forwarding: everything that is asked for here is harmless when repeated, though an administrator may then be told
+TOPIC_ALREADY_EXISTS of his own topic.
+
+What administrators ask for is answered once this node's own image has it (at most SPREAD_MS later): the client that asked this
+broker must find its change here.
+
+`done` gets the response where nothing was refused as a whole, else BrokerError with the code that a response carried;
+REQUEST_TIMED_OUT where no controller was found in time. Follows KIP-590 (forwarding) in shape; there is no Envelope.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.internal_topics import topic_to_ensure
+from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
+from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
+from barnabas.broker.peers import PeerError
+from barnabas.broker.waiting import Timer
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.protocol.messages.admin import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from barnabas.protocol.messages.cluster import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from barnabas.protocol.messages.quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["TIMEOUT_MS", "ControllerChannel"]
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 30_000  # of a request that names none
+RETRY_MS: Final = 50  # after an attempt that nothing came of
+SPREAD_MS: Final = 1_000  # how long an answer waits for this node's own image
+PURPOSE: Final = "controller"  # of the peer connection
+HERE: Final = -1  # instead of a node id: this process
+
+Done = Callable[[Any], None]
+
+
+class _Request:
+    """A request on its way."""
+
+    __slots__ = ("attempt", "deadline_ms", "done", "request", "sent_to", "timer")
+
+    def __init__(self, request: Any, done: Done, deadline_ms: int) -> None:
+        self.request = request
+        self.done: Done | None = done  # None once answered
+        self.deadline_ms = deadline_ms
+        self.attempt = 0  # an answer to an earlier one is passed over
+        self.sent_to: int | None = None  # None while it waits for a controller
+        self.timer: Timer | None = None
+
+
+class _WaitingImage(NamedTuple):
+    """Who waits until an offset is published here."""
+
+    offset: int
+    timer: Timer
+    done: Callable[[BrokerError | None], None]
+
+
+class ControllerChannel:
+    """See the module. There is one on every node, as `node.controller`."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._requests: dict[_Request, None] = {}  # in the order of arrival
+        self._images: list[_WaitingImage] = []
+        self._retry: Timer | None = None
+        self._closed = False
+
+    # --- what is asked for by name --------------------------------------------------------------------------------
+
+    def create_topics(
+        self, request: CreateTopicsRequest, done: Callable[[CreateTopicsResponse | BrokerError], None]
+    ) -> None:
+        """Creates topics; `done` gets the response once the topics are in `node.image`."""
+        self.request(request, done)
+
+    def delete_topics(
+        self, states: Sequence[DeleteTopicState], done: Callable[[DeleteTopicsResponse | BrokerError], None]
+    ) -> None:
+        """Deletes topics by name or id."""
+        self.request(DeleteTopicsRequest(topics=list(states)), done)
+
+    def create_partitions(
+        self, request: CreatePartitionsRequest, done: Callable[[CreatePartitionsResponse | BrokerError], None]
+    ) -> None:
+        """Adds partitions to topics."""
+        self.request(request, done)
+
+    def alter_configs(
+        self,
+        request: IncrementalAlterConfigsRequest,
+        done: Callable[[IncrementalAlterConfigsResponse | BrokerError], None],
+    ) -> None:
+        """Changes settings of topics, of one broker, or of all brokers."""
+        self.request(request, done)
+
+    def allocate_producer_ids(self, done: Callable[[int | BrokerError], None]) -> None:
+        """Takes a block of producer ids for this broker; `done` gets the first of PRODUCER_ID_BLOCK_SIZE ids (KIP-730)."""
+
+        def allocated(answer: AllocateProducerIdsResponse | BrokerError) -> None:
+            done(answer if isinstance(answer, BrokerError) else answer.producer_id_start)
+
+        request = AllocateProducerIdsRequest(broker_id=self.node.node_id, broker_epoch=self.node.lifecycle.broker_epoch)
+        self.request(request, allocated)
+
+    def ensure_topic(self, name: str, done: Callable[[BrokerError | None], None]) -> None:
+        """Makes sure that a topic exists: an internal one with its own settings, another with the cluster's defaults.
+
+        `done` gets None once it is in `node.image`, else why it cannot be created: INVALID_TOPIC_EXCEPTION,
+        INVALID_REPLICATION_FACTOR, or COORDINATOR_NOT_AVAILABLE for an internal topic while fewer brokers are unfenced than
+        it is to have replicas: it must not begin its life with fewer.
+        """
+        image = self.node.image
+        if image.topic(name) is not None:
+            done(None)
+            return
+        topic = topic_to_ensure(name, self.node.config)
+        if name in INTERNAL_TOPICS and len(image.alive_brokers()) < topic.replication_factor:
+            there = len(image.alive_brokers())
+            text = f"topic {name} needs {topic.replication_factor} brokers, of which {there} are there"
+            done(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
+            return
+
+        def created(answer: CreateTopicsResponse | BrokerError) -> None:
+            if isinstance(answer, BrokerError):
+                done(answer)
+                return
+            result = answer.topics[0]
+            if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                done(None)
+            else:
+                done(BrokerError(ErrorCode(result.error_code), result.error_message))
+
+        self.request(CreateTopicsRequest(topics=[topic]), created)
+
+    # --- any request ----------------------------------------------------------------------------------------------
+
+    def request(self, request: Any, done: Done, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Asks the active controller, whoever that is until `timeout_ms` are over. See the module for what `done` gets."""
+        if self._closed:
+            done(BrokerError(ErrorCode.NOT_CONTROLLER, "the node is closed"))
+            return
+        entry = _Request(request, done, self._now_ms() + timeout_ms)
+        entry.timer = self.node.call_later(timeout_ms, partial(self._on_timeout, entry))
+        self._requests[entry] = None
+        self._try(entry)
+
+    def _try(self, entry: _Request) -> None:
+        """Sends a request that waits for a controller, where one is known."""
+        node = self.node
+        entry.attempt += 1
+        answered = partial(self._on_answer, entry, entry.attempt)
+        if node.quorum_controller is not None and node.quorum_controller.active:
+            entry.sent_to = HERE
+            node.quorum_controller.handle(entry.request, answered)
+            return
+        leader = node.quorum.leader_endpoint()
+        if leader is None or leader[0] == node.node_id:  # nobody, or this node before its first record is committed
+            entry.sent_to = None
+            return
+        leader_id, host, port = leader
+        entry.sent_to = leader_id
+        peer = node.peers.to(host, port, PURPOSE, node_id=leader_id)
+        peer.send(entry.request, answered, timeout_ms=max(entry.deadline_ms - self._now_ms(), 1))
+
+    def _on_answer(self, entry: _Request, attempt: int, answer: Any) -> None:
+        if entry.done is None or entry.attempt != attempt:
+            return
+        if isinstance(answer, PeerError):
+            self._again(entry)
+            return
+        error: BrokerError | None = answer if isinstance(answer, BrokerError) else None
+        if error is None:
+            code = refused_as_a_whole(answer)
+            if code != ErrorCode.NONE and (code == ErrorCode.NOT_CONTROLLER or hasattr(answer, "error_code")):
+                error = BrokerError(code, getattr(answer, "error_message", None))
+        if error is not None and error.code == ErrorCode.NOT_CONTROLLER:
+            self._again(entry)
+        elif error is None and entry.sent_to != HERE and type(entry.request) in ADMINISTRATION:
+            self._await_own_image(entry, answer)
+        else:
+            self._finish(entry, answer if error is None else error)
+
+    def _again(self, entry: _Request) -> None:
+        entry.sent_to = None
+        if self._retry is None:
+            self._retry = self.node.call_later(RETRY_MS, self._on_retry)
+
+    def _on_retry(self) -> None:
+        self._retry = None
+        self._try_waiting()
+
+    def _try_waiting(self) -> None:
+        for entry in list(self._requests):
+            if entry.sent_to is None and entry.done is not None:
+                self._try(entry)
+
+    def _on_timeout(self, entry: _Request) -> None:
+        what = type(entry.request).__name__.removesuffix("Request")
+        self._finish(entry, BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"no controller has answered {what} in time"))
+
+    def _finish(self, entry: _Request, answer: Any) -> None:
+        done, entry.done = entry.done, None
+        self._requests.pop(entry, None)
+        if entry.timer is not None:
+            entry.timer.cancel()
+        if done is None:
+            return
+        try:
+            done(answer)
+        except InvariantViolated:
+            raise
+        except Exception:
+            log.exception("an answer of the controller could not be delivered")
+
+    # --- who leads ------------------------------------------------------------------------------------------------
+
+    def on_active(self) -> None:
+        """This node's controller decides from now on."""
+        self._leave_all_but(HERE)
+
+    def on_leader(self, leader_id: int, epoch: int) -> None:
+        """The quorum has another leader, or none that is known: who waits for the former one asks anew."""
+        if leader_id >= 0 and leader_id != self.node.node_id:
+            self._leave_all_but(leader_id)
+
+    def _leave_all_but(self, node_id: int) -> None:
+        for entry in self._requests:
+            if entry.sent_to not in (None, node_id):
+                entry.attempt += 1  # what the former controller still answers is passed over
+                entry.sent_to = None
+        self.node.soon(self._try_waiting)
+
+    def close(self) -> None:
+        """The node ends; what waits is dropped."""
+        self._closed = True
+        self._requests.clear()
+        self._images.clear()
+
+    # --- this node's own image ------------------------------------------------------------------------------------
+
+    def when_caught_up(self, done: Callable[[BrokerError | None], None], *, timeout_ms: int = SPREAD_MS) -> None:
+        """Calls back once this node's own image holds everything that was committed when this was called.
+
+        `done` gets None then, else the BrokerError that says why that is not known.
+        """
+        if self.node.quorum_controller is not None and self.node.quorum_controller.active:
+            done(None)
+            return
+
+        def described(answer: Any) -> None:
+            partition = None if isinstance(answer, BrokerError) else answer.topics[0].partitions[0]
+            if partition is None or partition.error_code:
+                done(answer if partition is None else BrokerError(ErrorCode(partition.error_code)))
+            else:
+                self._await_offset(partition.high_watermark - 1, done)
+
+        self._ask_leader(described, timeout_ms)
+
+    def _await_own_image(self, entry: _Request, answer: Any) -> None:
+        """Answers once everything that the controller had committed when it answered is published here."""
+        entry.attempt += 1  # it is answered: another controller need not be asked
+        entry.sent_to = HERE
+        self.when_caught_up(lambda _: self._finish(entry, answer))
+
+    def _ask_leader(self, described: Done, timeout_ms: int) -> None:
+        leader = self.node.quorum.leader_endpoint()
+        if leader is None or leader[0] == self.node.node_id:
+            described(BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "the quorum has no leader that is known"))
+            return
+
+        def answered(response: Any) -> None:
+            if isinstance(response, PeerError):
+                described(BrokerError(ErrorCode.NETWORK_EXCEPTION, str(response)))
+            elif response.error_code or not response.topics or not response.topics[0].partitions:
+                described(BrokerError(ErrorCode(response.error_code or ErrorCode.NOT_CONTROLLER)))
+            else:
+                described(response)
+
+        leader_id, host, port = leader
+        peer = self.node.peers.to(host, port, PURPOSE, node_id=leader_id)
+        peer.send(_DESCRIBE_QUORUM, answered, timeout_ms=timeout_ms)
+
+    def _await_offset(self, offset: int, done: Callable[[BrokerError | None], None]) -> None:
+        if self.node.image.offset >= offset:
+            done(None)
+            return
+
+        def give_up() -> None:
+            self._images.remove(waiting)
+            done(BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"this node's metadata has not reached offset {offset} yet"))
+
+        waiting = _WaitingImage(offset, self.node.call_later(SPREAD_MS, give_up), done)
+        self._images.append(waiting)
+
+    def on_image(self, image: MetadataImage) -> None:
+        """`node.image` is now this one."""
+        if not self._images:
+            return
+        ready = [waiting for waiting in self._images if waiting.offset <= image.offset]
+        self._images = [waiting for waiting in self._images if waiting.offset > image.offset]
+        for waiting in ready:
+            waiting.timer.cancel()
+            waiting.done(None)
+
+    def _now_ms(self) -> int:
+        return self.node.clock.monotonic_ms()
+
+
+_DESCRIBE_QUORUM: Final = DescribeQuorumRequest(
+    topics=[
+        DescribeQuorumRequestTopic(
+            topic_name=METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition(partition_index=0)]
+        )
+    ]
+)

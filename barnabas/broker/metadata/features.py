@@ -1,0 +1,206 @@
+"""Features: what this release can do, what a cluster is finalized at, and decisions about changing that (UpdateFeatures).
+
+Pure. A feature is finalized for the whole cluster only at a level that every registered node supports, and a node starts only on
+a cluster whose finalized levels it supports.
+
+UpdateFeatures changes all of its features or none (versions 0 and 1 say so per feature, version 2 once). Turning
+eligible.leader.replicas.version on writes the cluster's min.insync.replicas down, as KIP-966 asks, so that every broker means
+the same by it; turning it off forgets the eligible leaders.
+
+Deviation: metadata.version goes neither up nor down beyond what Kafka 4.3 wrote last: a downgrade is refused as Kafka refuses
+those that lose metadata. Follows KIP-584, KIP-778, KIP-1022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.elections import ELIGIBLE_LEADERS
+from barnabas.broker.metadata.image import BROKER_RESOURCE, MetadataImage
+from barnabas.broker.metadata.records import (
+    ClearElrRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    RegisteredFeature,
+)
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.protocol.messages.admin import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from barnabas.protocol.messages.cluster import RegistrationFeature
+
+__all__ = [
+    "FEATURES",
+    "METADATA_VERSION",
+    "FeatureRange",
+    "UnsupportedFeatures",
+    "UpgradeType",
+    "check_features",
+    "min_isr_record",
+    "supported_features",
+    "unsupported_by",
+    "update_features",
+]
+
+METADATA_VERSION: Final = "metadata.version"
+MIN_ISR_KEY: Final = "min.insync.replicas"
+
+
+class FeatureRange(NamedTuple):
+    """Levels of a feature: what this broker can do, and what a new cluster is finalized at."""
+
+    low: int
+    high: int
+    initial: int
+
+
+# In the order in which Kafka's formatter writes them. metadata.version 30 is 4.3-IV0.
+FEATURES: Final[dict[str, FeatureRange]] = {
+    METADATA_VERSION: FeatureRange(7, 30, 30),
+    ELIGIBLE_LEADERS: FeatureRange(0, 1, 1),
+    "group.version": FeatureRange(0, 1, 1),
+    "share.version": FeatureRange(0, 1, 1),
+    "streams.version": FeatureRange(0, 1, 1),
+    "transaction.version": FeatureRange(0, 2, 2),
+}
+
+
+class UnsupportedFeatures(InvariantViolated):
+    """The cluster or directory holds a feature that is not served here: the node stops, with its directory as it is."""
+
+
+class UpgradeType(IntEnum):
+    """What an update may do to a feature."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+def supported_features() -> list[RegistrationFeature]:
+    """What a node of this release registers with."""
+    return [
+        RegistrationFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
+        for name, levels in FEATURES.items()
+    ]
+
+
+def check_features(image: MetadataImage) -> None:
+    """Raises UnsupportedFeatures where a finalized feature is unknown to this node or at a level it does not have."""
+    found = []
+    for name, level in image.features.items():
+        known = FEATURES.get(name)
+        if known is None:
+            found.append(f"{name} is finalized at {level} and unknown here")
+        elif not known.low <= level <= known.high:
+            found.append(f"{name} is finalized at {level}, supported here are {known.low} to {known.high}")
+    if found:
+        raise UnsupportedFeatures(
+            f"this data directory needs features that this broker does not have: {'; '.join(found)}. "
+            f"Open it with the Apache Kafka that wrote it"
+        )
+
+
+def min_isr_record(config_value: int) -> ConfigRecord:
+    """The cluster's min.insync.replicas, written down where eligible leaders count (KIP-966)."""
+    return ConfigRecord(resource_type=BROKER_RESOURCE, name=MIN_ISR_KEY, value=str(config_value))
+
+
+def unsupported_by(image: MetadataImage, feature: str, level: int) -> str | None:
+    """Which node keeps the feature from that level, in Kafka's words; None where none does."""
+    own = FEATURES.get(feature)
+    if own is None:
+        return "The controller does not support the given feature."
+    refusal = _refusal("Local controller", own.low, own.high, feature, level)
+    if refusal is not None:
+        return refusal
+    for who, features in _registered(image):
+        supported = next((each for each in features if each.name == feature), None)
+        if supported is None:
+            if level == 0:
+                continue
+            return f"{who} does not support this feature."
+        refusal = _refusal(who, supported.min_supported_version, supported.max_supported_version, feature, level)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _registered(image: MetadataImage) -> Iterator[tuple[str, tuple[RegisteredFeature, ...]]]:
+    for broker in image.brokers.values():
+        yield f"Broker {broker.broker_id}", broker.features
+    for controller in image.controllers.values():
+        yield f"Controller {controller.controller_id}", controller.features
+
+
+def _refusal(who: str, low: int, high: int, feature: str, level: int) -> str | None:
+    if low <= level <= high or (level == 0 and feature != METADATA_VERSION):
+        return None
+    return f"{who} only supports versions {low}-{high}"
+
+
+def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> MetadataDecision[UpdateFeaturesResponse]:
+    """Decides an UpdateFeatures request: all of its updates or none. With `validate_only` no records.
+
+    Raises:
+        BrokerError: INVALID_REQUEST for a feature named twice; INVALID_UPDATE_VERSION, naming feature and level, for a level
+            that a node does not support, or a way down that was not asked for.
+    """
+    updates = request.feature_updates
+    names = [update.feature for update in updates]
+    for name in names:
+        if names.count(name) > 1:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Feature {name} is updated more than once.")
+    records: list[MetadataRecord] = []
+    for update in updates:
+        _check(view.image, update)
+        records += _records(view, update)
+    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in names]
+    answer = UpdateFeaturesResponse(error_message=None, results=results)
+    return MetadataDecision(answer, [] if request.validate_only else records)
+
+
+def _check(image: MetadataImage, update: FeatureUpdateKey) -> None:
+    name, level = update.feature, update.max_version_level
+    kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
+    current = image.feature(name)
+    wrong = None
+    if kind not in tuple(UpgradeType):
+        wrong = "The controller does not support the given upgrade type."
+    elif level < 0:
+        wrong = "A feature version cannot be less than 0."
+    else:
+        wrong = unsupported_by(image, name, level)
+    if wrong is None and level < current:
+        if kind == UpgradeType.UPGRADE:
+            wrong = (
+                "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+                "downgrade."
+            )
+        elif name == METADATA_VERSION:
+            wrong = "Refusing to perform the requested downgrade because it might delete metadata information."
+    elif wrong is None and level > current and kind != UpgradeType.UPGRADE and not update.allow_downgrade:
+        wrong = "Can't downgrade to a newer version."
+    if wrong is not None:
+        raise BrokerError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {wrong}"
+        )
+
+
+def _records(view: ClusterView, update: FeatureUpdateKey) -> Iterator[MetadataRecord]:
+    name, level = update.feature, update.max_version_level
+    if level == view.image.feature(name):
+        return
+    if name == ELIGIBLE_LEADERS:
+        if level == 0:
+            yield ClearElrRecord(topic_name="")
+        elif MIN_ISR_KEY not in view.image.cluster_config:
+            yield min_isr_record(view.config.get_int(MIN_ISR_KEY))
+    yield FeatureLevelRecord(name=name, feature_level=level)

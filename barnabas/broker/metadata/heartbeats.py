@@ -1,0 +1,109 @@
+"""Heartbeats: what a broker wants to be, and what it becomes.
+
+    FENCED ──caught up, wants neither──► UNFENCED ──wants to shut down, leads something──► CONTROLLED_SHUTDOWN
+      ▲                                     │                                                    │
+      └───────── session over, wants fence ─┴── leads nothing ──► SHUTDOWN_NOW ◄── leads nothing, the others know it
+
+Pure: a decision of a ClusterView and the sessions, which it only reads; `liveness.py` notes the heartbeat itself. A broker in
+controlled shutdown is told to stop once it leads nothing and every active broker has seen so, or has had half a second for it.
+
+Offline directories take the replicas in them out of ISRs and leaderships (KIP-858).
+Follows KIP-631, KIP-841 (controlled shutdown) and Kafka's BrokerHeartbeatManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.directories import directories_offline
+from barnabas.broker.metadata.image import BrokerImage, MetadataImage
+from barnabas.broker.metadata.records import BrokerRegistrationChangeRecord, MetadataRecord
+from barnabas.broker.metadata.registration import check_broker_epoch, fence_broker, shut_down_broker, unfence_broker
+from barnabas.broker.metadata.sessions import BrokerSessions
+from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+__all__ = ["BrokerState", "heartbeat"]
+
+
+class BrokerState(Enum):
+    """What the controller holds of a broker."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    SHUTDOWN_NOW = "shutdown now"
+
+
+def heartbeat(
+    view: ClusterView, sessions: BrokerSessions, request: BrokerHeartbeatRequest, now_ms: int
+) -> MetadataDecision[BrokerHeartbeatResponse]:
+    """Decides a heartbeat.
+
+    Raises:
+        BrokerError: STALE_BROKER_EPOCH: the broker has registered anew since, or was removed: it must register.
+    """
+    broker = check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
+    present = _present(broker)
+    wanted = _next(view.image, broker, request, lambda others: sessions.may_stop(broker.broker_id, others, now_ms))
+    records = directories_offline(view, broker, request.offline_log_dirs)
+    if records and wanted is BrokerState.UNFENCED:
+        wanted = present  # it must not be elected by what it has just lost: its next heartbeat unfences it
+    if present is not wanted:
+        records += _becomes(view, broker.broker_id, wanted)
+    cordoned = request.cordoned_log_dirs
+    if cordoned is not None and tuple(cordoned) != (broker.cordoned_directories or ()):
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
+            )
+        )
+    answer = BrokerHeartbeatResponse(
+        is_caught_up=request.current_metadata_offset >= broker.epoch,
+        is_fenced=wanted in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
+        should_shut_down=wanted is BrokerState.SHUTDOWN_NOW,
+    )
+    return MetadataDecision(answer, records)
+
+
+def _becomes(view: ClusterView, broker_id: int, state: BrokerState) -> list[MetadataRecord]:
+    if state is BrokerState.UNFENCED:
+        return unfence_broker(view, broker_id)
+    if state is BrokerState.CONTROLLED_SHUTDOWN:
+        return shut_down_broker(view, broker_id)
+    return fence_broker(view, broker_id)
+
+
+def _present(broker: BrokerImage) -> BrokerState:
+    if broker.fenced:
+        return BrokerState.FENCED
+    return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
+
+
+def _next(
+    image: MetadataImage,
+    broker: BrokerImage,
+    request: BrokerHeartbeatRequest,
+    may_stop: Callable[[Sequence[BrokerImage]], bool],
+) -> BrokerState:
+    match _present(broker):
+        case BrokerState.FENCED if request.want_shut_down:
+            return BrokerState.SHUTDOWN_NOW
+        case BrokerState.FENCED:
+            caught_up = request.current_metadata_offset >= broker.epoch
+            stays = request.want_fence or not caught_up or broker.in_controlled_shutdown
+            return BrokerState.FENCED if stays else BrokerState.UNFENCED
+        case BrokerState.UNFENCED if request.want_fence:
+            return BrokerState.SHUTDOWN_NOW if request.want_shut_down else BrokerState.FENCED
+        case BrokerState.UNFENCED if not request.want_shut_down:
+            return BrokerState.UNFENCED
+        case BrokerState.UNFENCED:
+            return BrokerState.CONTROLLED_SHUTDOWN if _leads(image, broker.broker_id) else BrokerState.SHUTDOWN_NOW
+    if _leads(image, broker.broker_id) or not may_stop(image.alive_brokers()):
+        return BrokerState.CONTROLLED_SHUTDOWN
+    return BrokerState.SHUTDOWN_NOW
+
+
+def _leads(image: MetadataImage, broker_id: int) -> bool:
+    return any(partition.leader == broker_id for _, _, partition in image.partitions())

@@ -1,0 +1,43 @@
+"""Topics that a broker creates for itself: the coordinators' own, with their settings, and what automatic creation makes.
+
+Pure functions of a name and a configuration. The internal topics are created with as many replicas as they are configured for,
+never with fewer: what they hold must survive whatever the cluster is meant to survive.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfig
+
+__all__ = ["topic_to_ensure"]
+
+
+def topic_to_ensure(name: str, config: BrokerConfig) -> CreatableTopic:
+    """What to create under this name: an internal topic with its own settings, another with the cluster's defaults."""
+    settings: dict[str, str] = {}
+    partitions, replication_factor = -1, -1
+    if name == GROUP_METADATA_TOPIC:
+        partitions = config.get_int("offsets.topic.num.partitions")
+        replication_factor = config.get_int("offsets.topic.replication.factor")
+        settings = {
+            "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+            "compression.type": "producer",
+            "cleanup.policy": "compact",
+        }
+    elif name == TRANSACTION_STATE_TOPIC:
+        partitions = config.get_int("transaction.state.log.num.partitions")
+        replication_factor = config.get_int("transaction.state.log.replication.factor")
+        settings = {
+            "unclean.leader.election.enable": "false",
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(config.get_int("transaction.state.log.min.isr")),
+            "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
+        }
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
+    )

@@ -1,0 +1,275 @@
+"""Liveness: the lives of brokers as the active controller sees them. The shell around BrokerSessions: timers and probes.
+
+Driven by: heartbeats and registrations, closed heartbeat connections, timers, the controller's beginning and end.
+Emits: decisions to the controller (fencing, unfencing, registration, leader balance), probes of registered listeners.
+
+A closed heartbeat connection, and every unfenced broker when a controller begins, is probed: the registered listener refuses twice
+within PROBE_MS → the broker is fenced under the epoch that was suspected; all else waits for the session. A process that was
+killed, or never closed its connections because it was this controller's predecessor, is thus fenced in a fraction of a second.
+
+A broker that registers while a former incarnation's session runs replaces it where the former one is provably gone: its
+listener refuses connections, or is the very address that the new process has bound while no heartbeat connection of the former
+one is left. Otherwise DUPLICATE_BROKER_REGISTRATION, until the session is over.
+
+Time in which this process stood still counts for nobody's silence. Follows KIP-631; the probes are ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.heartbeats import heartbeat
+from barnabas.broker.metadata.image import BrokerImage
+from barnabas.broker.metadata.isr import balance_leaders, elect_unclean_leaders
+from barnabas.broker.metadata.records import RegisteredEndpoint
+from barnabas.broker.metadata.registration import fence_broker, register_broker
+from barnabas.broker.metadata.sessions import BrokerSessions
+from barnabas.broker.peers import ProbeResult, probe
+from barnabas.broker.waiting import Timer
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.cluster import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.connection import Connection
+    from barnabas.broker.metadata.controller import QuorumController
+    from barnabas.broker.node import Node
+
+__all__ = ["Liveness"]
+
+log = logging.getLogger(__name__)
+
+PROBE_MS: Final = 200  # within which a listener must refuse twice
+PROBE_PAUSE_MS: Final = 50  # between the two
+STALL_MS: Final = 500  # a timer later than this means that the process stood still
+BALANCE_AGAIN_MS: Final = 100  # where one decision was not enough
+
+
+class Liveness:
+    """See the module."""
+
+    def __init__(self, node: Node, controller: QuorumController) -> None:
+        self.node = node
+        self.controller = controller
+        self.sessions = BrokerSessions(node.config.get_int("broker.session.timeout.ms"))
+        self._probing: dict[int, int] = {}  # epoch under suspicion by broker
+        self._watched: dict[Connection, None] = {}  # connections that heartbeats came over
+        self._check_timer: Timer | None = None
+        self._check_at_ms = 0
+        self._balance_timer: Timer | None = None
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """This node is the active controller from here on."""
+        brokers = self.controller.image.brokers.values()
+        self.sessions.begin(brokers, self._now_ms())
+        self._arm_check()
+        self._arm_balance(self._balance_interval_ms())
+        for broker in brokers:
+            self.suspect(broker.broker_id, broker.epoch)
+
+    def end(self) -> None:
+        """This node is the active controller no more."""
+        self.sessions.end()
+        for timer in (self._check_timer, self._balance_timer):
+            if timer is not None:
+                timer.cancel()
+        self._check_timer = self._balance_timer = None
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def on_heartbeat(
+        self,
+        request: BrokerHeartbeatRequest,
+        source: Connection | None,
+        done: Callable[[BrokerHeartbeatResponse | BrokerError], None],
+    ) -> None:
+        """A broker lives, and wants to be something. The connection is watched from then on."""
+        if source is not None and source not in self._watched:
+            self._watched[source] = None
+            source.on_close(lambda: self._on_closed(request.broker_id, source))
+
+        def decide(view: ClusterView) -> MetadataDecision[BrokerHeartbeatResponse]:
+            broker_id, now_ms = request.broker_id, self._now_ms()
+            decision = heartbeat(view, self.sessions, request, now_ms)
+            self.sessions.on_heartbeat(broker_id, request.broker_epoch, request.current_metadata_offset, source, now_ms)
+            if request.want_shut_down and decision.records and not decision.answer.should_shut_down:
+                self.sessions.on_shutting_down(broker_id, view.next_offset + len(decision.records) - 1, now_ms)
+            return decision
+
+        self.controller.submit(decide, done)
+        if self._check_timer is None:
+            self._arm_check()
+
+    def on_registration(
+        self, request: BrokerRegistrationRequest, done: Callable[[BrokerRegistrationResponse | BrokerError], None]
+    ) -> None:
+        """A broker process has started."""
+        if request.cluster_id != self.node.cluster_id:
+            text = f"Expected cluster ID {self.node.cluster_id}, but got cluster ID {request.cluster_id}"
+            done(BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, text))
+            return
+        former = self.controller.image.brokers.get(request.broker_id)
+        if former is None or self._is_over(former, request):
+            self._register(request, done)
+        elif self._same_address(former, request):
+            self._refuse_duplicate(request, done)
+        else:
+            self.node.scope.start(self._register_if_gone(former, request, done))
+
+    def _is_over(self, former: BrokerImage, request: BrokerRegistrationRequest) -> bool:
+        """Whether nothing speaks for a former life of the broker that registers."""
+        if former.fenced or former.incarnation_id == request.incarnation_id:
+            return True
+        if not self.sessions.alive(former.broker_id, self._now_ms()):
+            return True
+        return self._same_address(former, request) and not self.sessions.connected(former.broker_id)
+
+    def _same_address(self, former: BrokerImage, request: BrokerRegistrationRequest) -> bool:
+        address = self._address(former)
+        return address is not None and any(
+            (each.host, each.port) == (address.host, address.port) for each in request.listeners
+        )
+
+    async def _register_if_gone(
+        self, former: BrokerImage, request: BrokerRegistrationRequest, done: Callable[[Any], None]
+    ) -> None:
+        if await self._refuses(former):
+            self._register(request, done)
+        else:
+            self._refuse_duplicate(request, done)
+
+    def _register(self, request: BrokerRegistrationRequest, done: Callable[[Any], None]) -> None:
+        def decide(view: ClusterView) -> MetadataDecision[BrokerRegistrationResponse]:
+            decision = register_broker(view, request)
+            self.sessions.on_registered(request.broker_id, decision.answer.broker_epoch, self._now_ms())
+            return decision
+
+        self.controller.submit(decide, done)
+
+    def _refuse_duplicate(self, request: BrokerRegistrationRequest, done: Callable[[Any], None]) -> None:
+        text = f"Another broker is registered with that broker id: {request.broker_id}."
+        done(BrokerError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, text))
+
+    # --- suspicion ------------------------------------------------------------------------------------------------
+
+    def _on_closed(self, broker_id: int, source: Connection) -> None:
+        """A connection that heartbeats of this broker came over has ended."""
+        self._watched.pop(source, None)
+        broker_epoch = self.sessions.on_closed(broker_id, source)
+        if broker_epoch is not None:
+            self.suspect(broker_id, broker_epoch)
+
+    def suspect(self, broker_id: int, broker_epoch: int) -> None:
+        """Probes a broker, and fences it where its listener refuses; no effect where it is fenced or registered anew."""
+        broker = self.controller.image.brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.epoch != broker_epoch or broker_id == self.node.node_id:
+            return
+        if broker_id not in self._probing and self.sessions.may_probe_fence(broker_id, self._now_ms()):
+            self._probing[broker_id] = broker_epoch
+            self.node.scope.start(self._probe(broker))
+
+    async def _probe(self, broker: BrokerImage) -> None:
+        epoch = self.controller.epoch
+        try:
+            refuses = await self._refuses(broker)
+        finally:
+            self._probing.pop(broker.broker_id, None)
+        if not refuses or self.controller.epoch != epoch:
+            return
+        log.warning("fencing broker %d: its listener refuses connections", broker.broker_id)
+        self.sessions.on_probe_fenced(broker.broker_id, self._now_ms())
+        self._fence(broker.broker_id, broker.epoch)
+
+    async def _refuses(self, broker: BrokerImage) -> bool:
+        """Whether nothing listens where the broker is registered."""
+        address = self._address(broker)
+        if address is None:
+            return False
+        deadline_ms = self._now_ms() + PROBE_MS
+        for pause_ms in (0, PROBE_PAUSE_MS):
+            if pause_ms:
+                await asyncio.sleep(pause_ms / 1000)
+            left_ms = deadline_ms - self._now_ms()
+            if left_ms <= 0:
+                return False
+            if await probe(self.node.network, address.host, address.port, left_ms) is not ProbeResult.REFUSED:
+                return False
+        return True
+
+    def _address(self, broker: BrokerImage) -> RegisteredEndpoint | None:
+        """The listener by which brokers reach each other, else the broker's first."""
+        name = self.node.config.inter_broker_listener
+        return broker.endpoint(name) or next(iter(broker.end_points), None)
+
+    def _fence(self, broker_id: int, broker_epoch: int) -> None:
+        def decide(view: ClusterView) -> MetadataDecision[None]:
+            return MetadataDecision(None, fence_broker(view, broker_id, broker_epoch))
+
+        self.controller.submit(decide, _ignore)
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def _unfenced(self) -> list[BrokerImage]:
+        return [broker for broker in self.controller.image.brokers.values() if not broker.fenced]
+
+    def _arm_check(self) -> None:
+        at_ms = self.sessions.next_check_ms(self._unfenced())
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        self._check_timer = None
+        if at_ms is not None:
+            self._check_at_ms = at_ms
+            self._check_timer = self.node.call_later(at_ms - self._now_ms(), self._check)
+
+    def _check(self) -> None:
+        """A session may be over."""
+        self._check_timer = None
+        now_ms = self._now_ms()
+        late_ms = now_ms - self._check_at_ms
+        if late_ms > STALL_MS:
+            self.sessions.forgive(late_ms)
+        unfenced = {broker.broker_id: broker for broker in self._unfenced()}
+        for broker_id in self.sessions.expired(unfenced.values(), now_ms):
+            log.warning("fencing broker %d: its session has timed out", broker_id)
+            self._fence(broker_id, unfenced[broker_id].epoch)
+            self.sessions.on_expired(broker_id, now_ms)
+        self._arm_check()
+
+    def _balance_interval_ms(self) -> int:
+        return self.node.config.get_int("leader.imbalance.check.interval.seconds") * 1000
+
+    def _arm_balance(self, delay_ms: int) -> None:
+        self._balance_timer = self.node.call_later(delay_ms, self._balance)
+
+    def _balance(self) -> None:
+        """Leaderships go back to preferred replicas, and to anybody where a topic allows it and nobody else is left."""
+
+        def done(more: Any) -> None:
+            if self.controller.active and self._balance_timer is None:
+                self._arm_balance(BALANCE_AGAIN_MS if more is True else self._balance_interval_ms())
+
+        self._balance_timer = None
+        self.controller.submit(elect_unclean_leaders, _ignore)
+        balances = self.node.config.get_bool("auto.leader.rebalance.enable")
+        self.controller.submit(balance_leaders if balances else _no_balance, done)
+
+    def _now_ms(self) -> int:
+        return self.node.clock.monotonic_ms()
+
+
+def _no_balance(_view: ClusterView) -> MetadataDecision[bool]:
+    return MetadataDecision(False)
+
+
+def _ignore(_answer: Any) -> None:
+    pass

@@ -1,0 +1,30 @@
+"""The decision about AllocateProducerIds: blocks of producer ids, each given out once (KIP-730)."""
+
+from __future__ import annotations
+
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.records import ProducerIdsRecord
+from barnabas.broker.metadata.registration import check_broker_epoch
+from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
+from barnabas.protocol.messages.cluster import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+__all__ = ["allocate_producer_ids"]
+
+
+def allocate_producer_ids(
+    view: ClusterView, request: AllocateProducerIdsRequest
+) -> MetadataDecision[AllocateProducerIdsResponse]:
+    """The next block goes to the broker that asks.
+
+    Raises:
+        BrokerError: STALE_BROKER_EPOCH.
+    """
+    check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
+    first = view.image.next_producer_id
+    record = ProducerIdsRecord(
+        broker_id=request.broker_id,
+        broker_epoch=request.broker_epoch,
+        next_producer_id=first + PRODUCER_ID_BLOCK_SIZE,
+    )
+    answer = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_ID_BLOCK_SIZE)
+    return MetadataDecision(answer, [record])

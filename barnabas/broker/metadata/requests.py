@@ -1,0 +1,82 @@
+"""What the controller can be asked for: a table from request class to its decision, and the shape of refusals.
+
+Heartbeats and registrations are missing here: they have to do with time and connections (`liveness.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from barnabas.broker.metadata.configs import alter_configs, replace_configs
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.directories import assign_replicas
+from barnabas.broker.metadata.features import update_features
+from barnabas.broker.metadata.isr import alter_partition, elect_leaders
+from barnabas.broker.metadata.producer_ids import allocate_producer_ids
+from barnabas.broker.metadata.registration import register_controller, unregister_broker
+from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.admin import (
+    AlterConfigsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+    ElectLeadersRequest,
+    IncrementalAlterConfigsRequest,
+    UpdateFeaturesRequest,
+)
+from barnabas.protocol.messages.cluster import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+    ControllerRegistrationRequest,
+    UnregisterBrokerRequest,
+)
+
+__all__ = ["ADMINISTRATION", "DECISIONS", "refused_as_a_whole"]
+
+Decision = Callable[[ClusterView, Any], MetadataDecision[Any]]
+
+
+def _delete(view: ClusterView, request: DeleteTopicsRequest) -> MetadataDecision[DeleteTopicsResponse]:
+    """Versions below 6 name topics only."""
+    return delete_topics(view, request.topics or [DeleteTopicState(name=name) for name in request.topic_names])
+
+
+# What administrators and automatic creation ask for. It is answered once the node that was asked has it in its own image.
+ADMINISTRATION: Final[Mapping[type, Decision]] = {
+    CreateTopicsRequest: create_topics,
+    DeleteTopicsRequest: _delete,
+    CreatePartitionsRequest: create_partitions,
+    IncrementalAlterConfigsRequest: alter_configs,
+    AlterConfigsRequest: replace_configs,
+    ElectLeadersRequest: elect_leaders,
+    UpdateFeaturesRequest: update_features,
+    UnregisterBrokerRequest: unregister_broker,
+}
+
+DECISIONS: Final[Mapping[type, Decision]] = {
+    **ADMINISTRATION,
+    AlterPartitionRequest: alter_partition,
+    AllocateProducerIdsRequest: allocate_producer_ids,
+    AssignReplicasToDirsRequest: assign_replicas,
+    ControllerRegistrationRequest: lambda view, request: register_controller(request),
+}
+
+_ITEMS: Final = ("topics", "responses", "results")  # where answers without an error of their own carry errors
+
+
+def refused_as_a_whole(response: Any) -> ErrorCode:
+    """The error that a response carries for everything that was asked; NONE where it has none, or not for everything."""
+    code = getattr(response, "error_code", None)
+    if code is not None:
+        return ErrorCode(code)
+    for name in _ITEMS:
+        items: Sequence[Any] = getattr(response, name, ())
+        codes = {item.error_code for item in items}
+        if len(codes) == 1:
+            return ErrorCode(codes.pop())
+    return ErrorCode.NONE

@@ -1,0 +1,154 @@
+"""BrokerSessions: which brokers the active controller has heard from, and what it may believe of the others.
+
+Pure: fed with heartbeats, closed connections and the monotonic clock. Emits: whose session is over, whom to probe, and when to
+look again. `liveness.py` is its shell, `heartbeats.py` decides by it.
+
+A broker's session lasts broker.session.timeout.ms from its last heartbeat. A killed process closes its connections at once, so
+a closed heartbeat connection is a suspicion: the broker is probed, and fenced where its port refuses connections. A suspicion is
+never proof: what is accepted, unreachable or silent waits for the session. A broker is fenced by a probe at most once in
+PROBE_FENCE_INTERVAL_MS, so that one which comes and goes cannot keep the cluster electing.
+
+Invariants: sessions exist while this controller is active only; a fenced broker has a contact but no session that could end.
+Follows KIP-631; the probes are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from barnabas.broker.metadata.image import BrokerImage
+
+__all__ = ["PROBE_FENCE_INTERVAL_MS", "BrokerSessions"]
+
+PROBE_FENCE_INTERVAL_MS: Final = 10_000
+SHUTDOWN_PATIENCE_MS: Final = 500  # heartbeats are seconds apart, images spread in milliseconds
+
+
+class _Contact:
+    """What is known of one broker in one life."""
+
+    __slots__ = ("broker_epoch", "heard", "last_ms", "metadata_offset", "shutdown_ms", "shutdown_offset", "source")
+
+    def __init__(self, broker_epoch: int, now_ms: int) -> None:
+        self.broker_epoch = broker_epoch
+        self.last_ms = now_ms
+        self.heard = False  # a heartbeat of this life has come to this controller
+        self.source: object | None = None  # the connection of the last heartbeat; None: from this process
+        self.metadata_offset = -1
+        self.shutdown_offset = -1  # where its controlled shutdown is in the log, and since when
+        self.shutdown_ms = 0
+
+
+class BrokerSessions:
+    """See the module. All times are monotonic milliseconds."""
+
+    def __init__(self, session_timeout_ms: int) -> None:
+        self.session_timeout_ms = session_timeout_ms
+        self._contacts: dict[int, _Contact] = {}
+        self._probe_fenced_ms: dict[int, int] = {}
+
+    # --- inputs ---------------------------------------------------------------------------------------------------
+
+    def begin(self, brokers: Iterable[BrokerImage], now_ms: int) -> None:
+        """A new controller knows nothing: every broker has a whole session from now."""
+        self._contacts = {broker.broker_id: _Contact(broker.epoch, now_ms) for broker in brokers}
+
+    def end(self) -> None:
+        """This node is the controller no more."""
+        self._contacts.clear()
+
+    def on_registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """A broker registered; a new epoch is a new life."""
+        contact = self._contacts.get(broker_id)
+        if contact is None or contact.broker_epoch != broker_epoch:
+            self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
+        else:
+            contact.last_ms = now_ms
+
+    def on_heartbeat(
+        self, broker_id: int, broker_epoch: int, metadata_offset: int, source: object | None, now_ms: int
+    ) -> None:
+        """A heartbeat of a registered epoch came over the connection `source` (None: within this process)."""
+        contact = self._contacts.get(broker_id)
+        if contact is None or contact.broker_epoch != broker_epoch:
+            contact = self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
+        contact.last_ms = now_ms
+        contact.heard = True
+        contact.source = source
+        contact.metadata_offset = metadata_offset
+
+    def on_closed(self, broker_id: int, source: object) -> int | None:
+        """A connection that heartbeats came over is closed. Returns the broker epoch to suspect, None where a newer one serves."""
+        contact = self._contacts.get(broker_id)
+        if contact is None or contact.source is not source:
+            return None
+        contact.source = None
+        contact.heard = False
+        return contact.broker_epoch
+
+    def on_shutting_down(self, broker_id: int, offset: int, now_ms: int) -> None:
+        """The broker's controlled shutdown was written at `offset`; of several the first counts."""
+        contact = self._contacts.get(broker_id)
+        if contact is not None and contact.shutdown_offset < 0:
+            contact.shutdown_offset, contact.shutdown_ms = offset, now_ms
+
+    def on_expired(self, broker_id: int, now_ms: int) -> None:
+        """A broker is being fenced for its silence: the same silence does not count twice."""
+        contact = self._contacts.get(broker_id)
+        if contact is not None:
+            contact.last_ms = now_ms
+
+    def forgive(self, stall_ms: int) -> None:
+        """This process stood still for so long: it could hear nobody."""
+        for contact in self._contacts.values():
+            contact.last_ms += stall_ms
+
+    def on_probe_fenced(self, broker_id: int, now_ms: int) -> None:
+        """A broker is being fenced because its port refused."""
+        self._probe_fenced_ms[broker_id] = now_ms
+
+    # --- questions ------------------------------------------------------------------------------------------------
+
+    def alive(self, broker_id: int, now_ms: int) -> bool:
+        """Whether the broker's session still runs."""
+        contact = self._contacts.get(broker_id)
+        return contact is not None and now_ms - contact.last_ms <= self.session_timeout_ms
+
+    def connected(self, broker_id: int) -> bool:
+        """Whether the connection of the last heartbeat to this controller is still there."""
+        contact = self._contacts.get(broker_id)
+        return contact is not None and contact.heard
+
+    def may_probe_fence(self, broker_id: int, now_ms: int) -> bool:
+        """Whether the last fencing by a probe is long enough ago."""
+        last_ms = self._probe_fenced_ms.get(broker_id)
+        return last_ms is None or now_ms - last_ms >= PROBE_FENCE_INTERVAL_MS
+
+    def expired(self, unfenced: Iterable[BrokerImage], now_ms: int) -> list[int]:
+        """Unfenced brokers that were silent for longer than a session, longest first."""
+        silent = []
+        for broker in unfenced:
+            contact = self._contacts.get(broker.broker_id)
+            if contact is not None and now_ms - contact.last_ms > self.session_timeout_ms:
+                silent.append((contact.last_ms, broker.broker_id))
+        return [broker_id for _, broker_id in sorted(silent)]
+
+    def next_check_ms(self, unfenced: Iterable[BrokerImage]) -> int | None:
+        """When the first session of an unfenced broker may end; None without one."""
+        times = [
+            self._contacts[broker.broker_id].last_ms + self.session_timeout_ms + 1
+            for broker in unfenced
+            if broker.broker_id in self._contacts
+        ]
+        return min(times, default=None)
+
+    def may_stop(self, broker_id: int, others: Iterable[BrokerImage], now_ms: int) -> bool:
+        """Whether the `others` have replayed the broker's controlled shutdown, or had SHUTDOWN_PATIENCE_MS to do so."""
+        contact = self._contacts.get(broker_id)
+        if contact is None or contact.shutdown_offset < 0:
+            return True  # the controller changed meanwhile: it leads nothing, and that is long known
+        if now_ms - contact.shutdown_ms >= SHUTDOWN_PATIENCE_MS:
+            return True
+        known = [self._contacts.get(other.broker_id) for other in others]
+        return all(other is not None and other.metadata_offset >= contact.shutdown_offset for other in known)
