@@ -63,7 +63,6 @@ class Node:
     """
 
     # Of a node in a quorum; until it is put together from these, `controller` leads alone.
-    quorum: Any
     loader: MetadataLoader
     quorum_controller: QuorumController | None
 
