@@ -2,8 +2,8 @@
 
 Driven by: `RaftMachine`. Emits: whom to ask next and when; won, lost, or open.
 
-A majority decides: granted by so many, or refused by so many that it can no longer be won. A voter that does not answer is
-asked again after a pause.
+A majority decides: granted by so many, or refused by so many that it can no longer be won. A voter that cannot be reached is
+asked again after a pause; once somebody refused, it is not waited for: two candidates and a dead voter are a tie.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ class Election:
         retry_at_ms: it is lost, and the next one begins then; None while it is open.
     """
 
-    __slots__ = ("_ask_at", "_granted", "_refused", "_voters", "deadline_ms", "retry_at_ms")
+    __slots__ = ("_ask_at", "_granted", "_missed", "_refused", "_voters", "deadline_ms", "retry_at_ms")
 
     def __init__(self, node_id: int, voters: Sequence[int], now_ms: int, deadline_ms: int) -> None:
         self._voters = tuple(voters)
         self._granted: dict[int, None] = {node_id: None}
         self._refused: dict[int, None] = {}
+        self._missed: dict[int, None] = {}  # could not be reached so far
         self._ask_at: dict[int, int] = {voter: now_ms for voter in voters if voter != node_id}
         self.deadline_ms = deadline_ms
         self.retry_at_ms: int | None = None
@@ -42,8 +43,9 @@ class Election:
 
     @property
     def lost(self) -> bool:
-        """A majority can no longer be had."""
-        return len(self._voters) - len(self._refused) < self._majority
+        """A majority can no longer be had, or not by those who can be reached."""
+        without = len(self._refused) + (len(self._missed) if self._refused else 0)
+        return len(self._voters) - without < self._majority
 
     @property
     def granting_voters(self) -> list[int]:
@@ -61,11 +63,13 @@ class Election:
         """A vote, or its refusal; the first one counts."""
         if voter in self._voters and voter not in self._granted and voter not in self._refused:
             (self._granted if granted else self._refused)[voter] = None
+            self._missed.pop(voter, None)
 
     def failed(self, voter: int, ask_at_ms: int) -> None:
         """No answer: it is asked again then."""
         if voter in self._voters and voter not in self._granted and voter not in self._refused:
             self._ask_at[voter] = ask_at_ms
+            self._missed[voter] = None
 
     def wake_at_ms(self) -> int:
         """When something is due next."""

@@ -321,7 +321,7 @@ class RaftMachine:
             return
         self._elections_lost += 1
         most_ms = min(
-            self.timing.election_backoff_max_ms, self.timing.retry_backoff_ms << min(self._elections_lost, 20)
+            self.timing.election_backoff_max_ms, self.timing.suspicion_min_ms << min(self._elections_lost, 20)
         )
         election.retry_at_ms = now_ms + 1 + self._spread(most_ms)
 
@@ -494,8 +494,9 @@ class RaftMachine:
 
     @property
     def _may_fetch(self) -> bool:
-        """A fetch acknowledges all before it, so that must be synced. An unattached node looks for a leader by one."""
-        if self._fetching is not None or self.wants_sync or self.voters == (self.node_id,):
+        """A voter's fetch acknowledges all before it, so that must be synced. An unattached node looks for a leader by one."""
+        unsynced = self.is_voter and self.wants_sync
+        if self._fetching is not None or unsynced or self.voters == (self.node_id,):
             return False
         return self.role in (Role.UNATTACHED, Role.FOLLOWER)
 
@@ -590,6 +591,7 @@ class RaftMachine:
         elif isinstance(request, Vote):
             if self._election is not None and request.epoch == self.epoch:
                 self._election.failed(to, now_ms + self.timing.suspicion_min_ms)
+                self._elect_on(self._election, now_ms)
         elif isinstance(request, EndEpoch):
             self._end_epoch_to.pop(to, None)
         elif self._leadership is not None and request.epoch == self.epoch:

@@ -456,8 +456,8 @@ class Quorum:
             while self._advance_again and self._running:
                 self._advance_again = False
                 self._round()
-        except (OSError, InvariantViolated) as error:
-            self._fail(error)
+        except Exception as error:
+            self._fail(error)  # a listener that failed has missed what it was given: the node cannot go on
         finally:
             self._advancing = False
         if self._running:
@@ -547,11 +547,11 @@ class Quorum:
             self._machine.on_synced(self.node.clock.monotonic_ms())
         self._advance()
 
-    def _fail(self, error: BarnabasError | OSError) -> None:
+    def _fail(self, error: Exception) -> None:
         """The node ends. A leader tells the others first, so that they need not find out."""
         if not self._running:
             return
-        log.error("the metadata quorum of node %d ends: %s", self.node.node_id, error)
+        log.error("node %d leaves the metadata quorum: %s", self.node.node_id, error)
         try:
             self._machine.resign(self.node.clock.monotonic_ms())
             for outgoing in self._machine.take_outgoing():
