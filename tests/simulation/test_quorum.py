@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.image import EMPTY_IMAGE
 from barnabas.broker.metadata.records import MetadataRecord, TopicRecord, decode_record
+from barnabas.broker.metadata.replay import ImageBuilder
 from barnabas.broker.node import Node
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.broker.router import Router
@@ -228,6 +230,87 @@ def test_all_at_once_killed_all_come_back() -> None:
             quorums.kill(voter)
         quorums.start()
         await quorums.until(quorums.leader, START_MS)
+        names.append(await quorums.create())
+        await quorums.until(lambda: all(voter.names == names for voter in quorums.voters.values()), 1_000)
+
+    in_world(program)
+
+
+def test_lists_of_voters_that_disagree_end_the_node_that_follows() -> None:
+    async def program(quorums: Quorums) -> None:
+        quorums.voters[3] = Voter(3, quorum="2@n2:9093,3@n3:9093")
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        stranger = Voter(4, quorum="1@n1:9093,2@n2:9093", observer=True)
+        quorums.world.machine("n4").start(stranger.run)
+        await quorums.until(lambda: "fatal VotersDisagree" in stranger.events, 1_000)
+        assert quorums.leader() is not None
+
+    in_world(program)
+
+
+def test_a_broker_observes() -> None:
+    async def program(quorums: Quorums) -> None:
+        observer = Voter(9, observer=True)
+        quorums.world.machine("n9").start(observer.run)
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        names = [await quorums.create()]
+        leader = quorums.leader()
+        assert leader is not None
+        quorums.kill(leader.node_id)
+        names.append(await quorums.create())
+        await quorums.until(lambda: observer.names == names, 1_000)
+        assert observer.node is not None
+        assert not observer.node.quorum.is_voter
+        now_leading = quorums.leader()
+        assert now_leading is not None
+        endpoint = (now_leading.node_id, f"n{now_leading.node_id}", 9093)
+        assert observer.node.quorum.leader_endpoint() == endpoint
+
+    in_world(program)
+
+
+def test_a_leader_whose_disk_fails_hands_over_and_ends() -> None:
+    async def program(quorums: Quorums) -> None:
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        await quorums.create()
+        leader = quorums.leader()
+        assert leader is not None
+        assert leader.node is not None
+        quorums.world.machine(f"n{leader.node_id}").disk.fail(["sync"])
+        leader.node.quorum.append([TopicRecord(name="unsynced", topic_id=bytes(15) + b"\x09")])
+        await quorums.until(lambda: "fatal OSError" in leader.events, 1_000)
+        assert await quorums.until(lambda: quorums.leader() not in (None, leader), FAILOVER_MS) < 300
+
+    in_world(program)
+
+
+def test_a_voter_that_was_away_takes_the_snapshot() -> None:
+    async def program(quorums: Quorums) -> None:
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        names = [await quorums.create()]
+        leader = quorums.leader()
+        assert leader is not None
+        away = next(voter for voter in VOTERS if voter != leader.node_id)
+        quorums.kill(away)
+        for _ in range(2):
+            names += [await quorums.create() for _ in range(10)]
+            leader = quorums.leader()
+            assert leader is not None
+            assert leader.node is not None
+            quorum = leader.node.quorum
+            epoch, end_offset = quorum.leader_epoch, quorum.high_watermark
+            builder = ImageBuilder(EMPTY_IMAGE)
+            for number, name in enumerate(names, 1):
+                builder.replay(TopicRecord(name=name, topic_id=number.to_bytes(16, "big")))
+            builder.advance(end_offset - 1, epoch, 0)
+            quorum.take_snapshot(builder.image())
+        assert quorum.log_start_offset > 1
+        quorums.start(away)
+        await quorums.until(lambda: quorums.voters[away].names == names, 1_000)
         names.append(await quorums.create())
         await quorums.until(lambda: all(voter.names == names for voter in quorums.voters.values()), 1_000)
 
