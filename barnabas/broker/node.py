@@ -29,6 +29,7 @@ from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.assignments import DirectoryAssignments
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.replicas import Election, Replicas
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
@@ -113,6 +114,7 @@ class Node:
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.directory_assignments = DirectoryAssignments(self)
         self.quorum = Quorum(self)
+        self.fetchers = Fetchers(self)
         self.replicas = Replicas(self)
         self.upkeep = Upkeep(self)
         self.controller: Controller = Controller(self)
@@ -152,6 +154,7 @@ class Node:
             self.transactions.start()
             self.groups.start()
             self._tell(elections)
+            self.fetchers.start()
             self.upkeep.start()
             await self.lifecycle.unfence()
             for api_key, version in HOT_ROUTES:
@@ -170,6 +173,7 @@ class Node:
         self.transactions.stop()
         self.groups.stop()
         broker_epoch = await self.lifecycle.shut_down()
+        self.fetchers.stop()
         self.peers.close()
         await self.scope.stop()
         self._timers.stop()
@@ -187,6 +191,7 @@ class Node:
         self._soon.clear()
         self._timers.stop()
         self.scope.cancel()
+        self.fetchers.stop()
         self.peers.abort()
         self.server.abort()
         self._release()

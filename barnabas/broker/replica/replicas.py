@@ -15,9 +15,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY
 from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.isr import InSyncReplicas
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode
@@ -53,6 +55,7 @@ class Replicas:
         self._image = MetadataImage()
         self._clean = False
         self._homes: dict[Replica, LogDirectory] = {}
+        self._isr_changes = IsrChanges(node)
 
     # -- lookup
 
@@ -129,6 +132,9 @@ class Replicas:
         elections += self._take(image, touched, delta)
         if delta.configs:
             self._reconfigure(image, delta)
+        if delta.brokers:
+            for replica in self.all():
+                replica.consider_isr()  # who was fenced may join now
         return elections
 
     # -- the end
@@ -161,6 +167,7 @@ class Replicas:
         for replica in list(directory.replicas):
             resigned.append(Election(replica.topic, replica.partition, replica.leader_epoch, False))
             replica.fail()
+            self._node.fetchers.unfollow(replica)
         return resigned
 
     def on_io_error(self, replica: Replica, error: OSError) -> None:
@@ -191,7 +198,11 @@ class Replicas:
             for number in numbers:
                 partition = topic.partitions[number]
                 replica = self.get(topic.name, number)
-                if node_id not in partition.replicas or (replica is not None and replica.failed):
+                if node_id not in partition.replicas:
+                    if replica is not None:
+                        elections += self._discard(replica)
+                    continue
+                if replica is not None and replica.failed:
                     continue
                 if replica is None:
                     if config is None:
@@ -200,12 +211,31 @@ class Replicas:
                     if replica is None:
                         continue
                 replica.require(enough)
-                if partition.leader == node_id:
-                    if replica.lead(partition.leader_epoch, partition.isr, partition.partition_epoch):
-                        elections.append(Election(topic.name, number, partition.leader_epoch, True))
-                elif replica.follow(partition.leader, partition.leader_epoch, partition.isr, partition.partition_epoch):
-                    elections.append(Election(topic.name, number, partition.leader_epoch, False))
+                elections += self._lead_or_follow(replica, partition)
         return elections
+
+    def _lead_or_follow(self, replica: Replica, partition: PartitionImage) -> list[Election]:
+        leader, epoch, isr = partition.leader, partition.leader_epoch, partition.isr
+        if leader == self._node.node_id:
+            self._node.fetchers.unfollow(replica)
+            changed = replica.lead(epoch, isr, partition.partition_epoch, replicas=partition.replicas)
+        else:
+            changed = replica.follow(leader, epoch, isr, partition.partition_epoch)
+            if leader == NO_LEADER:
+                self._node.fetchers.unfollow(replica)
+            else:
+                self._node.fetchers.follow(replica)
+        return [Election(replica.topic, replica.partition, epoch, replica.is_leader)] if changed else []
+
+    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a broker may join an ISR: alive (KIP-841), in the life that fetched (KIP-903)."""
+        broker = self._image.brokers.get(broker_id)
+        return (
+            broker is not None
+            and not broker.fenced
+            and not broker.in_controlled_shutdown
+            and broker_epoch in (-1, broker.epoch)
+        )
 
     def _open(self, topic: TopicImage, number: int, partition: PartitionImage, config: LogConfig) -> Replica | None:
         node = self._node
@@ -247,7 +277,11 @@ class Replicas:
             node_id=node.config.node_id,
             clock=node.clock,
             request_sync=self.request_sync,
+            propose=self._isr_changes.propose,
             on_io_error=self.on_io_error,
+            in_sync=InSyncReplicas(
+                node.config.node_id, self._is_eligible, node.config.get_int("replica.lag.time.max.ms")
+            ),
             high_watermark=offsets.high_watermark,
         )
         directory.replicas[replica] = None
@@ -263,22 +297,26 @@ class Replicas:
         partitions = self._by_topic.pop(topic.name, {})
         for number in range(len(topic.partitions)):
             self._node.log_dirs.forget((topic.name, number))
+        return [election for replica in partitions.values() for election in self._discard(replica)]
+
+    def _discard(self, replica: Replica) -> list[Election]:
+        """This node holds the partition no more: its folder goes, a while later."""
         elections = []
-        for replica in partitions.values():
-            if replica.is_leader:
-                elections.append(Election(topic.name, replica.partition, replica.leader_epoch, False))
-            directory = self._homes.pop(replica)
-            directory.forget(replica)
-            replica.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if not directory.online:
-                continue
+        if replica.is_leader:
+            elections.append(Election(replica.topic, replica.partition, replica.leader_epoch, False))
+        self._node.fetchers.unfollow(replica)
+        self._by_topic.get(replica.topic, {}).pop(replica.partition, None)
+        directory = self._homes.pop(replica)
+        directory.forget(replica)
+        replica.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if directory.online:
             aside = f"{replica.topic}-{replica.partition}.{self._node.rng.uuid().hex()}-delete"
             try:
                 replica.log.rename(aside)
             except OSError as error:
                 log.error("folder of deleted %r cannot be renamed: %s", replica, error)
-                continue
-            self._node.call_later(replica.log.config.file_delete_delay_ms, _remover(directory, aside))
+            else:
+                self._node.call_later(replica.log.config.file_delete_delay_ms, _remover(directory, aside))
         return elections
 
     def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> None:

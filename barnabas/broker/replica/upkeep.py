@@ -50,6 +50,7 @@ class Upkeep:
         self._every(
             config.get_int("producer.id.expiration.check.interval.ms"), lambda: self._walk(self._expire_producers)
         )
+        self._every(max(config.get_int("replica.lag.time.max.ms") // 2, 1), lambda: self._walk(Replica.shrink_isr))
         self._every(FLUSH_LOOK_MS, self._flush_by_time)
 
     def _every(self, interval_ms: int, work: Callable[[], None]) -> None:

@@ -1,0 +1,117 @@
+"""ISR changes on their way to the controller: what the replicas of a node propose in one wake-up goes into one AlterPartition.
+
+Driven by: proposals of replicas, the controller's answers. Emits: one request at a time, answers to the replicas.
+
+Invariants: of a replica only its newest proposal is asked for; every proposal is answered. Follows KIP-497, KIP-903.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.broker.replica.isr import IsrAnswer, IsrProposal
+from barnabas.broker.replica.machine import Replica
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.cluster import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionRequestTopic,
+    BrokerState,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["IsrChanges"]
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 50
+TIMEOUT_MS: Final = 30_000
+
+
+class IsrChanges:
+    """The proposals of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._proposed: dict[Replica, IsrProposal] = {}
+        self._asked: dict[Replica, IsrProposal] = {}
+        self._due = False
+
+    def propose(self, replica: Replica, proposal: IsrProposal) -> None:
+        """Asks the controller, together with what else is proposed in this wake-up or while a request is out."""
+        self._proposed[replica] = proposal
+        self._send_soon(0)
+
+    def _send_soon(self, delay_ms: int) -> None:
+        if self._due or self._asked or not self._proposed:
+            return
+        self._due = True
+        if delay_ms:
+            self._node.call_later(delay_ms, self._send)
+        else:
+            self._node.soon(self._send)
+
+    def _send(self) -> None:
+        self._due = False
+        asked, self._proposed = self._proposed, {}
+        asked = {one: proposal for one, proposal in asked.items() if one.in_sync.proposal is proposal}
+        own = self._node.image.brokers.get(self._node.config.node_id)
+        if not asked or own is None:
+            return
+        self._asked = asked
+        topics: dict[bytes, AlterPartitionRequestTopic] = {}
+        for replica, proposal in asked.items():
+            topic = topics.get(replica.topic_id)
+            if topic is None:
+                topic = topics[replica.topic_id] = AlterPartitionRequestTopic(topic_id=replica.topic_id, partitions=[])
+            topic.partitions.append(_partition(replica, proposal, own.broker_id, own.epoch))
+        request = AlterPartitionRequest(broker_id=own.broker_id, broker_epoch=own.epoch, topics=list(topics.values()))
+        controller: Any = self._node.controller
+        controller.request(request, self._on_outcome, timeout_ms=TIMEOUT_MS)
+
+    def _on_outcome(self, outcome: Any) -> None:
+        asked, self._asked = self._asked, {}
+        failure: BrokerError | None = None
+        answers: dict[tuple[bytes, int], IsrAnswer] = {}
+        if isinstance(outcome, BrokerError):
+            failure = outcome
+        elif outcome.error_code:
+            failure = BrokerError(ErrorCode(outcome.error_code))
+        else:
+            answers = {
+                (topic.topic_id, one.partition_index): IsrAnswer(
+                    one.error_code, one.leader_epoch, one.partition_epoch, tuple(one.isr)
+                )
+                for topic in outcome.topics
+                for one in topic.partitions
+            }
+        if failure is not None:
+            log.warning("the controller could not be asked for %d ISR changes: %s", len(asked), failure)
+        self._due = True  # what is proposed again meanwhile waits a little
+        for replica, proposal in asked.items():
+            answer = answers.get((replica.topic_id, replica.partition))
+            if answer is not None and answer.error_code == ErrorCode.NONE:
+                log.info("%r: in sync are %s", replica, list(answer.isr))
+            replica.on_isr_answer(proposal, answer or failure or BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        self._due = False
+        again = failure is not None or any(self._proposed.get(one) is proposal for one, proposal in asked.items())
+        self._send_soon(RETRY_MS if again else 0)
+
+
+def _partition(
+    replica: Replica, proposal: IsrProposal, node_id: int, node_epoch: int
+) -> AlterPartitionRequestPartition:
+    return AlterPartitionRequestPartition(
+        partition_index=replica.partition,
+        leader_epoch=proposal.leader_epoch,
+        new_isr=[broker_id for broker_id, _ in proposal.isr],
+        new_isr_with_epochs=[
+            BrokerState(broker_id=broker_id, broker_epoch=node_epoch if broker_id == node_id else epoch)
+            for broker_id, epoch in proposal.isr
+        ],
+        leader_recovery_state=0,
+        partition_epoch=proposal.partition_epoch,
+    )

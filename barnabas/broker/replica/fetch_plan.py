@@ -1,0 +1,325 @@
+"""Fetch plan: what a follower asks one leader for next, over all partitions that follow it. The client's side of a fetch session.
+
+Driven by: replicas that begin or cease to follow this leader, its responses, time. Emits: requests, changes of the replicas (append,
+cut, high watermark), partitions that must first ask where the leader's log begins.
+
+A request names what changed since the one before: new partitions, moved offsets, epochs (KIP-227). Two requests may be out at once:
+the second tells of changes that cannot wait until the first has waited its time. A partition that the leader refuses is taken
+out of the session and put back after a pause: short at first, because a leader that has not heard of its election yet will soon.
+
+Invariants: what a response says of a partition counts only if no later request named it anew, and only in the leader epoch that was
+named; every append, cut or pause makes the next request name the partition, or forget it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final, NamedTuple
+
+from barnabas.broker.replica.machine import Replica
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+__all__ = ["FetchLimits", "FetchPlan"]
+
+log = logging.getLogger(__name__)
+
+INITIAL_EPOCH: Final = 0
+EPOCH_MAX: Final = 2**31 - 1
+IN_FLIGHT_MAX: Final = 2
+FOR_AN_ANSWER: Final = 2**62  # pause of a partition whose leader is asked for its bounds
+PAUSE_MS_MIN: Final = 10  # after a partition's first refusal; doubled by each further one
+
+_Key = tuple[bytes, int]
+
+# Refusals that are over once leader and follower have the same metadata: not worth a line in the log.
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+class FetchLimits(NamedTuple):
+    """`replica.fetch.*` of the configuration."""
+
+    wait_ms_max: int = 500
+    bytes_min: int = 1
+    response_bytes_max: int = 10_485_760
+    partition_bytes_max: int = 1_048_576
+    backoff_ms: int = 1_000
+
+
+class _Following:
+    """One partition of the plan."""
+
+    __slots__ = ("epoch", "log_start_offset", "named_by", "offset", "pause_ms", "paused_until_ms", "replica")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.named_by = 0  # number of the request that named it last; 0: the session does not hold it
+        self.epoch = -1  # as it was named
+        self.offset = -1
+        self.log_start_offset = -1
+        self.pause_ms = 0
+        self.paused_until_ms: int | None = None
+
+
+class FetchPlan:
+    """The fetches of one node from one other."""
+
+    def __init__(self, node_id: int, limits: FetchLimits) -> None:
+        self._node_id = node_id
+        self._limits = limits
+        self._following: dict[_Key, _Following] = {}
+        self._changed: dict[_Key, None] = {}
+        self._forgotten: dict[_Key, None] = {}
+        self._out_of_range: dict[_Key, Replica] = {}
+        self._session_id = 0
+        self._session_epoch = INITIAL_EPOCH
+        self._sent = 0  # requests
+        self._in_flight: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._following)
+
+    # -- who follows
+
+    def follow(self, replica: Replica) -> None:
+        """The replica follows this leader, or does so in a new leader epoch: it is fetched at once."""
+        key = (replica.topic_id, replica.partition)
+        one = self._following.get(key)
+        if one is None or one.replica is not replica:
+            self._drop(key)
+            self._following[key] = _Following(replica)
+        elif one.epoch == replica.leader_epoch and one.paused_until_ms is None:
+            return
+        else:
+            one.paused_until_ms = None
+            one.pause_ms = 0
+        self._out_of_range.pop(key, None)
+        self._changed[key] = None
+
+    def unfollow(self, replica: Replica) -> None:
+        """The replica does not follow this leader any more."""
+        key = (replica.topic_id, replica.partition)
+        if key in self._following:
+            self._drop(key)
+            del self._following[key]
+
+    def _drop(self, key: _Key) -> None:
+        """Takes a partition out of the session."""
+        self._changed.pop(key, None)
+        self._out_of_range.pop(key, None)
+        one = self._following.get(key)
+        if one is not None and one.named_by:
+            one.named_by = 0
+            self._forgotten[key] = None
+
+    # -- requests
+
+    def resume(self, now_ms: int) -> int | None:
+        """Puts back the partitions whose pause is over. Returns when the next one's is; None where none is paused."""
+        earliest: int | None = None
+        for key, one in self._following.items():
+            until = one.paused_until_ms
+            if until is None or until == FOR_AN_ANSWER:
+                continue
+            if until <= now_ms:
+                one.paused_until_ms = None
+                self._changed[key] = None
+            elif earliest is None or until < earliest:
+                earliest = until
+        return earliest
+
+    def next_request(self, broker_epoch: int) -> FetchRequest | None:
+        """What to send now; None where there is nothing to fetch, or enough is out."""
+        news = bool(self._changed or self._forgotten)
+        if len(self._in_flight) >= (IN_FLIGHT_MAX if news else 1):
+            return None
+        full = self._session_epoch == INITIAL_EPOCH
+        if full:
+            if self._in_flight:
+                return None  # its answer says which session there is
+            named = [key for key, one in self._following.items() if one.paused_until_ms is None]
+            self._forgotten.clear()
+        else:
+            named = list(self._changed)
+        if not named and (full or not (self._forgotten or any(one.named_by for one in self._following.values()))):
+            return None  # nothing is followed, or all of it is paused
+        self._sent += 1
+        self._in_flight.append(self._sent)
+        limits = self._limits
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
+            max_wait_ms=limits.wait_ms_max,
+            min_bytes=limits.bytes_min,
+            max_bytes=limits.response_bytes_max,
+            isolation_level=0,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=self._topics(named),
+            forgotten_topics_data=_by_topic(self._forgotten),
+            rack_id="",
+        )
+        self._changed.clear()
+        self._forgotten.clear()
+        if not full:
+            self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
+        return request
+
+    def _topics(self, named: list[_Key]) -> list[FetchTopic]:
+        topics: dict[bytes, FetchTopic] = {}
+        for key in named:
+            one = self._following[key]
+            replica = one.replica
+            one.named_by = self._sent
+            one.epoch = replica.leader_epoch
+            one.offset = replica.log.log_end_offset
+            one.log_start_offset = replica.log.log_start_offset
+            topic = topics.get(key[0])
+            if topic is None:
+                topic = topics[key[0]] = FetchTopic(topic_id=key[0], partitions=[])
+            topic.partitions.append(
+                FetchPartition(
+                    partition=key[1],
+                    current_leader_epoch=one.epoch,
+                    fetch_offset=one.offset,
+                    last_fetched_epoch=replica.last_fetched_epoch,
+                    log_start_offset=one.log_start_offset,
+                    partition_max_bytes=self._limits.partition_bytes_max,
+                )
+            )
+        return list(topics.values())
+
+    # -- responses
+
+    def on_lost(self) -> None:
+        """The connection is gone, and with it what was asked for: the next request begins a session with everything."""
+        self._in_flight.clear()
+        self._restart()
+
+    def _restart(self) -> None:
+        self._session_epoch = INITIAL_EPOCH
+        self._forgotten.clear()
+        for key, one in self._following.items():
+            one.named_by = 0
+            if one.paused_until_ms is None:
+                self._changed[key] = None
+
+    def on_response(self, response: FetchResponse, now_ms: int) -> list[Replica]:
+        """Takes over what the leader sent. Returns the replicas that changed: a flush may be owed for them."""
+        number = self._in_flight.pop(0)
+        if response.error_code:
+            if not self._in_flight:
+                self._restart()
+            else:
+                self._session_epoch = INITIAL_EPOCH  # what else is out will fail in the same way
+            return []
+        if self._session_epoch == INITIAL_EPOCH:
+            if self._in_flight:
+                return []
+            self._session_id = response.session_id
+            self._session_epoch = 1
+        touched = []
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                one = self._following.get(key)
+                # Named again since, or forgotten: another answer will come, or none is wanted.
+                if one is not None and one.named_by and one.named_by <= number and self._take(key, one, data, now_ms):
+                    touched.append(one.replica)
+        if not response.session_id:
+            self._session_id = 0
+            self._restart()  # the leader keeps no session for us, or not any more: everything is named
+        return touched
+
+    def _take(self, key: _Key, one: _Following, data: PartitionData, now_ms: int) -> bool:
+        """One partition's part. Returns whether its log changed."""
+        replica = one.replica
+        code = data.error_code
+        changed = False
+        try:
+            if code:
+                self._refused(key, one, ErrorCode(code), now_ms)
+                return False
+            if data.diverging_epoch.epoch >= 0:
+                diverging = data.diverging_epoch
+                changed = replica.on_diverged(one.epoch, diverging.epoch, diverging.end_offset)
+            else:
+                records = data.records or b""
+                taken = replica.on_fetched(one.epoch, one.offset, records, data.high_watermark, data.log_start_offset)
+                changed = taken and bool(records)
+        except BrokerError as error:
+            log.error("%r cannot take what broker %d sent: %s", replica, replica.leader_id, error)
+            self._pause(key, one, now_ms, self._limits.backoff_ms)
+            return False
+        one.pause_ms = 0
+        partition_log = replica.log
+        if (
+            one.offset != partition_log.log_end_offset
+            or one.log_start_offset != partition_log.log_start_offset
+            or changed
+        ):
+            self._changed[key] = None
+        return changed
+
+    def _refused(self, key: _Key, one: _Following, code: ErrorCode, now_ms: int) -> None:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._drop(key)
+            one.paused_until_ms = FOR_AN_ANSWER
+            self._out_of_range[key] = one.replica
+            return
+        if code not in _PASSING:
+            log.warning("broker %d refuses to be followed: %r: %s", one.replica.leader_id, one.replica, code.name)
+        self._pause(key, one, now_ms, min(max(one.pause_ms * 2, PAUSE_MS_MIN), self._limits.backoff_ms))
+
+    def _pause(self, key: _Key, one: _Following, now_ms: int, pause_ms: int) -> None:
+        self._drop(key)
+        one.pause_ms = pause_ms
+        one.paused_until_ms = now_ms + pause_ms
+
+    # -- out of range
+
+    def out_of_range(self) -> list[Replica]:
+        """Replicas whose log the leader does not reach: ask it for its bounds, then call `on_bounds`. Each is named once."""
+        found = list(self._out_of_range.values())
+        self._out_of_range.clear()
+        return found
+
+    def on_bounds(self, replica: Replica, leader_epoch: int, bounds: tuple[int, int] | None, now_ms: int) -> None:
+        """Log start and log end of the leader in `leader_epoch`; None where it did not tell."""
+        key = (replica.topic_id, replica.partition)
+        one = self._following.get(key)
+        if one is None or one.replica is not replica or one.paused_until_ms != FOR_AN_ANSWER:
+            return
+        if bounds is None:
+            self._pause(key, one, now_ms, self._limits.backoff_ms)
+            return
+        try:
+            replica.on_out_of_range(leader_epoch, *bounds)
+        except BrokerError as error:
+            log.error("%r cannot begin anew: %s", replica, error)
+            self._pause(key, one, now_ms, self._limits.backoff_ms)
+            return
+        one.paused_until_ms = None
+        self._changed[key] = None
+
+
+def _by_topic(keys: dict[_Key, None]) -> list[Any]:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, partition in keys:
+        topics.setdefault(topic_id, []).append(partition)
+    return [ForgottenTopic(topic_id=topic_id, partitions=numbers) for topic_id, numbers in topics.items()]

@@ -1,0 +1,240 @@
+"""Fetchers: the shell that keeps this node's followers up with their leaders. One connection and one fetch session a leader.
+
+Driven by: replicas that begin or cease to follow (`follow`, `unfollow`), responses, lost connections, pauses that are over.
+Emits: Fetch requests, ListOffsets where a log is out of its leader's range.
+
+All partitions of a leader share one round trip. The next request leaves with the response to the one before, once what the topics want
+flushed is synced; a change of the assignment does not wait for a request that waits (`fetch_plan`). Rules are in the plan and in
+the replicas; here are addresses, timers and retries.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.broker.peers import Peer, PeerError
+from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
+from barnabas.broker.replica.machine import Replica
+from barnabas.broker.waiting import Timer
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["Fetchers"]
+
+log = logging.getLogger(__name__)
+
+FETCH_VERSION_MIN: Final = 15  # the first that names the life of the broker: what the plan relies on
+RETRY_MS: Final = 50  # after a lost connection; Peer has its own backoff on top
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+
+class Fetchers:
+    """Every fetcher of a node, by leader."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._fetchers: dict[int, _Fetcher] = {}
+        self._leader_of: dict[Replica, int] = {}
+        self._started = False
+
+    def start(self) -> None:
+        """Begins to fetch. Before that, assignments are only noted."""
+        self._started = True
+        for fetcher in self._fetchers.values():
+            fetcher.wake()
+
+    def stop(self) -> None:
+        """Ends for good; answers that are under way change nothing any more."""
+        self._started = False
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+
+    @property
+    def started(self) -> bool:
+        """Whether requests may leave."""
+        return self._started
+
+    def follow(self, replica: Replica) -> None:
+        """The replica follows its `leader_id`, perhaps in a new epoch, perhaps another one than until now."""
+        leader_id = replica.leader_id
+        before = self._leader_of.get(replica)
+        if before is not None and before != leader_id:
+            self._fetchers[before].plan.unfollow(replica)
+        self._leader_of[replica] = leader_id
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = _Fetcher(self._node, self, leader_id)
+        fetcher.plan.follow(replica)
+        fetcher.wake()
+
+    def unfollow(self, replica: Replica) -> None:
+        """The replica leads, is deleted, failed, or has no leader."""
+        leader_id = self._leader_of.pop(replica, None)
+        if leader_id is not None:
+            self._fetchers[leader_id].plan.unfollow(replica)
+            self._fetchers[leader_id].wake()
+
+
+class _Fetcher:
+    """What is fetched from one leader."""
+
+    def __init__(self, node: Node, owner: Fetchers, leader_id: int) -> None:
+        config = node.config
+        self._node = node
+        self._owner = owner
+        self._leader_id = leader_id
+        self.plan = FetchPlan(
+            node.config.node_id,
+            FetchLimits(
+                config.get_int("replica.fetch.wait.max.ms"),
+                config.get_int("replica.fetch.min.bytes"),
+                config.get_int("replica.fetch.response.max.bytes"),
+                config.get_int("replica.fetch.max.bytes"),
+                config.get_int("replica.fetch.backoff.ms"),
+            ),
+        )
+        self._timeout_ms = config.get_int("replica.socket.timeout.ms")
+        self._address: tuple[str, int] | None = None
+        self._generation = 0  # of the connection: what an older one still delivers is not heard
+        self._wake_due = False
+        self._unsynced = 0  # replicas whose sync the next request waits for
+        self._timer: Timer | None = None
+        self._broken = False  # the connection failed: quiet until the retry
+
+    def wake(self) -> None:
+        """Looks at the end of this wake-up whether something is to be sent."""
+        if not self._wake_due and self._owner.started:
+            self._wake_due = True
+            self._node.soon(self._send)
+
+    def stop(self) -> None:
+        self._generation += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- sending
+
+    def _send(self) -> None:
+        self._wake_due = False
+        if not self._owner.started or self._unsynced or self._broken:
+            return
+        now_ms = self._node.clock.monotonic_ms()
+        self._arm(self.plan.resume(now_ms), now_ms)
+        peer = self._peer() if len(self.plan) or self._address is not None else None
+        if peer is None:
+            return
+        own = self._node.image.brokers.get(self._node.config.node_id)
+        request = self.plan.next_request(-1 if own is None else own.epoch)
+        if request is None:
+            return
+        generation = self._generation
+        peer.send(request, lambda outcome: self._on_outcome(generation, outcome), timeout_ms=self._timeout_ms)
+
+    def _peer(self) -> Peer | None:
+        """The connection to the leader; None while the metadata has no address of it."""
+        broker = self._node.image.brokers.get(self._leader_id)
+        point = None if broker is None else broker.endpoint(self._node.listener_name)
+        if point is None:
+            self._retry_in(RETRY_MS)
+            return None
+        address = (point.host, point.port)
+        if address != self._address:
+            if self._address is not None:
+                self._on_broken()
+                self._broken = False
+            self._address = address
+        return self._node.peers.to(point.host, point.port, "fetch", node_id=self._leader_id)
+
+    def _arm(self, at_ms: int | None, now_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at_ms is not None:
+            self._timer = self._node.call_later(at_ms - now_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._broken = False
+        self.wake()
+
+    # -- receiving
+
+    def _on_outcome(self, generation: int, outcome: Any) -> None:
+        if generation != self._generation:
+            return
+        if isinstance(outcome, PeerError):
+            log.info("fetching from broker %d: %s", self._leader_id, outcome)
+            self._on_broken()
+            self._retry_in(max(outcome.retry_in_ms, RETRY_MS))
+            return
+        touched = self.plan.on_response(outcome, self._node.clock.monotonic_ms())
+        self._ask_bounds()
+        self._unsynced += 1
+        for replica in touched:
+            self._unsynced += 1
+            replica.when_durable(self._on_durable)
+        self._on_durable()
+
+    def _on_durable(self) -> None:
+        self._unsynced -= 1
+        if not self._unsynced:
+            self.wake()
+
+    def _on_broken(self) -> None:
+        """What was sent is lost, and with it the session."""
+        self._generation += 1
+        self._broken = True
+        self.plan.on_lost()
+
+    def _retry_in(self, pause_ms: int) -> None:
+        now_ms = self._node.clock.monotonic_ms()
+        self._arm(now_ms + pause_ms, now_ms)
+
+    # -- out of range
+
+    def _ask_bounds(self) -> None:
+        peer = None
+        for replica in self.plan.out_of_range():
+            peer = peer or self._peer()
+            if peer is None:
+                self.plan.on_bounds(replica, replica.leader_epoch, None, self._node.clock.monotonic_ms())
+                continue
+            self._ask_bounds_of(peer, replica, replica.leader_epoch)
+
+    def _ask_bounds_of(self, peer: Peer, replica: Replica, leader_epoch: int) -> None:
+        found: dict[int, int] = {}
+
+        def on_offset(timestamp: int) -> Callable[[Any], None]:
+            def done(outcome: Any) -> None:
+                if not isinstance(outcome, PeerError):
+                    for topic in outcome.topics:
+                        for one in topic.partitions:
+                            if one.error_code == ErrorCode.NONE:
+                                found[timestamp] = one.offset
+                if timestamp == LATEST:
+                    bounds = (found[EARLIEST], found[LATEST]) if len(found) == 2 else None
+                    self.plan.on_bounds(replica, leader_epoch, bounds, self._node.clock.monotonic_ms())
+                    self.wake()
+
+            return done
+
+        for timestamp in (EARLIEST, LATEST):  # answered in this order
+            partition = ListOffsetsPartition(
+                partition_index=replica.partition, current_leader_epoch=leader_epoch, timestamp=timestamp
+            )
+            peer.send(
+                ListOffsetsRequest(
+                    replica_id=self._node.config.node_id,
+                    isolation_level=0,
+                    topics=[ListOffsetsTopic(name=replica.topic, partitions=[partition])],
+                ),
+                on_offset(timestamp),
+                timeout_ms=self._timeout_ms,
+            )
