@@ -83,7 +83,7 @@ def api_versions(node: Node, call: Call[ApiVersionsRequest]) -> ApiVersionsRespo
     ):
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     image = node.image
-    broker = image.brokers.get(node.config.node_id)
+    registered = image.brokers.get(node.config.node_id) or image.controllers.get(node.config.node_id)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[1])
@@ -95,7 +95,7 @@ def api_versions(node: Node, call: Call[ApiVersionsRequest]) -> ApiVersionsRespo
                 min_version=feature.min_supported_version,
                 max_version=feature.max_supported_version,
             )
-            for feature in (broker.features if broker is not None else ())
+            for feature in (registered.features if registered is not None else ())
             if call.version >= 4 or feature.min_supported_version > 0
         ],
         finalized_features_epoch=image.offset,
