@@ -118,7 +118,64 @@ async def probes(world: World) -> None:
     world.network.heal()
 
 
-@pytest.mark.parametrize("story", [lives_and_deaths, probes])
+async def faults(world: World) -> None:
+    """Whatever happens meanwhile, every request has one outcome, within its time; responses keep the order of requests."""
+    pair = Pair(world)
+    await pair.start()
+    node = pair.asker.node
+    assert node is not None
+    outcomes: list[list[Any]] = []
+    deadlines: list[float] = []
+    late: list[int] = []
+    answered: list[int] = []
+
+    def send() -> None:
+        number = len(outcomes)
+        timeout_ms = 50 + world.rng.randrange(1_500)
+        deadlines.append(world.loop.time() + timeout_ms / 1000)
+        outcomes.append([])
+
+        def done(outcome: Any) -> None:
+            outcomes[number].append(outcome)
+            if world.loop.time() > deadlines[number] + 0.01:
+                late.append(number)
+            if not isinstance(outcome, PeerError):
+                answered.append(number)
+
+        pair.peer.send(MetadataRequest(topics=[]), done, timeout_ms=timeout_ms)
+        assert not outcomes[number], "never from within send"
+
+    async def sending() -> None:
+        for _ in range(600):
+            node.soon(send)
+            await asyncio.sleep(world.rng.random() * 0.1)
+
+    requests = asyncio.ensure_future(sending())
+    while not requests.done():
+        await asyncio.sleep(world.rng.random())
+        match world.rng.randrange(6):
+            case 0:
+                world.network.cut("near", "far", both_ways=world.rng.random() < 0.5)
+            case 1 | 2:
+                world.network.heal()
+            case 3:
+                world.network.reset_links("near", "far")
+            case 4:
+                pair.far.kill()
+            case _:
+                pair.far.lose_power()
+        if pair.far.process is None and world.rng.random() < 0.6:
+            pair.far.start(Asker("far", 2))
+    await asyncio.sleep(3)
+    assert [len(each) for each in outcomes] == [1] * 600
+    assert not late
+    assert answered == sorted(answered)
+    kinds = {outcome.kind.name for (outcome,) in outcomes if isinstance(outcome, PeerError)}
+    assert len(kinds) >= 2, "the faults are worth the name"
+    assert len(answered) > 50
+
+
+@pytest.mark.parametrize("story", [lives_and_deaths, probes, faults])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_nodes_see_of_each_other(story: Any, seed: int) -> None:
     digests = []

@@ -70,7 +70,7 @@ async def test_it_says_what_it_serves(peer: Peer) -> None:
     assert not {0, 3, 22, 26} & served.keys()
 
 
-HANDLERS = [find_spec(f"barnabas.broker.handlers.{family}") for family in ("quorum",)]
+HANDLERS = [find_spec(f"barnabas.broker.handlers.{family}") for family in ("quorum", "cluster")]
 pytestmark = pytest.mark.skipif(None in HANDLERS, reason="the handlers of this listener are to come")
 
 NONSENSE = {
