@@ -253,7 +253,7 @@ class Schedule:
 
             self.bag.append(answer)
 
-        if not replica._owes_sync():
+        if not replica.durability.owed:
             self.bag.append(serve)
 
     def append(self, machine: Machine) -> None:

@@ -3,7 +3,9 @@
 Behaviour: ListOffsets finds the first offset at or after a timestamp below the high watermark (read_committed: below the last
 stable offset), or by a special timestamp: -1 latest, -2 earliest, -3 the record with the greatest timestamp (v7), -4 earliest
 local (v8), -5 latest tiered (v9) and -6 earliest pending upload (v11): without tiered storage -4 is the log start, the last two
-are unknown (-1). OffsetForLeaderEpoch tells where an epoch ends, for clients that look for truncation (KIP-320).
+are unknown (-1). A follower's latest is the log's end. A leader whose high watermark has not reached the beginning of its epoch
+does not know its latest yet: OFFSET_NOT_AVAILABLE (KIP-207; LEADER_NOT_AVAILABLE before v5), so that an offset never seems to go back.
+OffsetForLeaderEpoch tells where an epoch ends, for clients that look for truncation (KIP-320).
 
 A partition named twice in ListOffsets is answered INVALID_REQUEST, as in Kafka.
 """
@@ -33,14 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["list_offsets", "offset_for_leader_epoch", "refuse"]
 
 READ_COMMITTED: Final = 1
-CONSUMER: Final = -1
-
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
+
+FIRST_WITH_NOT_AVAILABLE: Final = 5
 
 # The first version that knows a special timestamp.
 _SINCE: Final = {
@@ -79,7 +81,17 @@ def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> ListOffsetsRespo
                     raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
                 replica = node.replicas.leader(topic.name, one.partition_index)
                 replica.check_epoch(one.current_leader_epoch)
-                answer.timestamp, answer.offset, answer.leader_epoch = _find(replica, one.timestamp, committed)
+                if request.replica_id >= 0 and one.timestamp == LATEST:
+                    answer.offset, answer.leader_epoch = replica.log.log_end_offset, replica.leader_epoch
+                    continue
+                found = _find(replica, one.timestamp, committed)
+                if replica.high_watermark < replica.epoch_start_offset and _is_open(found, one.timestamp):
+                    raise BrokerError(
+                        ErrorCode.OFFSET_NOT_AVAILABLE
+                        if call.version >= FIRST_WITH_NOT_AVAILABLE
+                        else ErrorCode.LEADER_NOT_AVAILABLE
+                    )
+                answer.timestamp, answer.offset, answer.leader_epoch = found
             except BrokerError as error:
                 answer.error_code = error.code
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
@@ -134,6 +146,11 @@ def refuse(
             for topic in request.topics
         ]
     )
+
+
+def _is_open(found: _Found, timestamp: int) -> bool:
+    """Whether the answer may change when the high watermark reaches what the leader before had committed."""
+    return timestamp == LATEST or (found == _UNKNOWN and timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD))
 
 
 def _find(replica: Replica, timestamp: int, committed: bool) -> _Found:

@@ -20,6 +20,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from barnabas.broker.replica.durability import Durability
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.ports import Buffer, Clock
@@ -63,16 +64,12 @@ class Replica:
     """
 
     __slots__ = (
-        "_cut_unsynced",
-        "_durable_waiting",
         "_on_io_error",
         "_propose",
-        "_request_sync",
         "_sequence",
-        "_sync_requested",
-        "_synced_offset",
         "_waiting",
         "clock",
+        "durability",
         "epoch_start_offset",
         "failed",
         "high_watermark",
@@ -117,13 +114,9 @@ class Replica:
         self.failed = False  # the disk failed under it: offline until the next start
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.watchers: dict[Watcher, None] = {}
-        self._request_sync = request_sync
+        self.durability = Durability(log, lambda: request_sync(self))
         self._propose = propose
         self._on_io_error = on_io_error
-        self._durable_waiting: list[Callable[[], None]] = []
-        self._sync_requested = False
-        self._cut_unsynced = False
-        self._synced_offset = log.recovery_point  # exclusive: everything below is durable
         self._waiting: list[
             tuple[int, int, Callable[[BrokerError | None], None]]
         ] = []  # heap by next_offset, then arrival
@@ -198,7 +191,7 @@ class Replica:
         self.failed = True
         self.leader_id = NO_LEADER
         self._refuse_waiting(BrokerError(code))
-        self._release_durable()
+        self.durability.release(failed=True)
         self._progressed()
 
     def require(self, min_insync_replicas: int) -> None:
@@ -308,11 +301,9 @@ class Replica:
 
     def on_synced(self, next_offset: int) -> None:
         """Everything below `next_offset` is durable."""
-        self._sync_requested = self._cut_unsynced = False
-        self._synced_offset = max(self._synced_offset, next_offset)
+        self.durability.on_synced(next_offset)
         self._advance()
-        if self._durable_waiting and not self._owes_sync():
-            self._release_durable()
+        self.durability.release()
 
     # -- leading: followers and the ISR
 
@@ -420,7 +411,7 @@ class Replica:
         except OSError as error:
             raise self._broken(error) from error
         if records:
-            self._ask_for_sync()
+            self.durability.ask()
         return True
 
     def on_diverged(self, leader_epoch: int, epoch: int, end_offset: int) -> bool:
@@ -453,15 +444,15 @@ class Replica:
             except OSError as error:
                 raise self._broken(error) from error
             self.high_watermark = log_start_offset
-            self._after_cut()
+            self.durability.on_cut()
         return True
 
     def when_durable(self, done: Callable[[], None]) -> None:
         """Calls `done` once what was appended may be acknowledged to the leader: at once, or after the flush that the topic asks for."""
-        if self._owes_sync() and not self.failed:
-            self._durable_waiting.append(done)
-        else:
+        if self.failed:
             done()
+        else:
+            self.durability.when_durable(done)
 
     def _follows(self, leader_epoch: int) -> bool:
         return leader_epoch == self.leader_epoch and self.leader_id != self.node_id and not self.failed
@@ -476,26 +467,7 @@ class Replica:
             raise self._broken(error) from error
         if self.log.cuts != cuts:
             self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
-            self._after_cut()
-
-    def _after_cut(self) -> None:
-        # What is appended next must not come to lie among bytes that a power loss brings back.
-        self._synced_offset = min(self._synced_offset, self.log.log_end_offset)
-        self._cut_unsynced = True
-        self._ask_for_sync()
-
-    def _owes_sync(self) -> bool:
-        return self._cut_unsynced or self.log.log_end_offset - self._synced_offset >= self.log.config.flush_messages
-
-    def _ask_for_sync(self) -> None:
-        if not self._sync_requested and self._owes_sync():
-            self._sync_requested = True
-            self._request_sync(self)
-
-    def _release_durable(self) -> None:
-        waiting, self._durable_waiting = self._durable_waiting, []
-        for done in waiting:
-            done()
+            self.durability.on_cut()
 
     # -- reading
 
@@ -565,16 +537,13 @@ class Replica:
 
     def _advance(self) -> None:
         """Moves the high watermark to where it may go, releases who waited for it."""
-        end = log_end = self.log.log_end_offset
-        if end - self._synced_offset >= self.log.config.flush_messages:
-            self._ask_for_sync()
-            end = self._synced_offset
+        end = self.durability.acknowledged_end()
         if self.leader_id == self.node_id and end > self.high_watermark:
             in_sync = self.in_sync
             if len(in_sync.committed) < self.min_insync_replicas:
                 end = self.high_watermark  # KIP-966
             elif in_sync.followers:
-                end = in_sync.committed_end_offset(end, log_end, self.clock.monotonic_ms())
+                end = in_sync.committed_end_offset(end, self.log.log_end_offset, self.clock.monotonic_ms())
             if end > self.high_watermark:
                 self.high_watermark = end
                 waiting = self._waiting

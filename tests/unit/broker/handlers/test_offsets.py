@@ -100,6 +100,37 @@ async def test_what_is_refused(peer: Peer, node: Node) -> None:
     assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST], "once, as Kafka does"
 
 
+@pytest.mark.parametrize("code_by_version", [(5, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)])
+async def test_a_new_leader_tells_its_latest_once_it_has_committed_what_it_began_with(
+    peer: Peer, node: Node, code_by_version: tuple[int, ErrorCode]
+) -> None:
+    version, code = code_by_version
+    await peer.create("t")
+    replica = node.replicas.leader("t", 0)
+    fill(node, 0)
+    replica.lead(replica.leader_epoch + 1, (1, 2), 1, replicas=(1, 2))
+    fill(node, 1)
+    replica.lead(replica.leader_epoch + 1, (1, 2), 2, replicas=(1, 2))
+    assert (replica.high_watermark, replica.epoch_start_offset) == (1, 2)
+    assert (await ask(peer, -1, version=version)).error_code == code
+    assert (await ask(peer, BASE_MS + 1, version=version)).error_code == code, "the leader before may have told it"
+    assert (await ask(peer, BASE_MS, version=version)).offset == 0
+    assert (await ask(peer, -2, version=version)).offset == 0
+    replica.on_follower_fetch(2, -1, 2, 0)
+    assert (await ask(peer, -1, version=version)).offset == 2
+
+
+async def test_a_followers_latest_is_the_logs_end(peer: Peer, node: Node) -> None:
+    await peer.create("t")
+    replica = node.replicas.leader("t", 0)
+    replica.lead(replica.leader_epoch + 1, (1, 2), 1, replicas=(1, 2))
+    fill(node, 0, 1)
+    one = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=2, topics=[ListOffsetsTopic(name="t", partitions=[one])])
+    (answer,) = (await peer.call(request, 9)).topics[0].partitions
+    assert (answer.error_code, answer.offset) == (0, 2)
+
+
 @pytest.mark.parametrize("version", [2, 3, 4])
 async def test_where_epochs_end(peer: Peer, node: Node, version: int) -> None:
     await peer.create("t")

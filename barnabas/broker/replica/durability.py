@@ -1,0 +1,78 @@
+"""Durability of one replica: how much of its log may be acknowledged, and who waits for a sync.
+
+Driven by: appends and cuts of the log, the sync that was asked for. Emits: requests for a sync, one at a time, and callbacks.
+
+A log that need not flush (`flush.messages` as Kafka has it) is acknowledged from the page cache: replication is its durability.
+Invariants: what is owed is asked for once; after a cut nothing is acknowledged, and by followers nothing appended, before the cut is
+synced: a power loss could bring old bytes back among new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.storage.partition_log import PartitionLog
+
+__all__ = ["Durability"]
+
+
+class Durability:
+    """What of a log is on the disk.
+
+    Args:
+        request_sync: asks for a sync of the log; `on_synced` answers.
+    """
+
+    __slots__ = ("_cut", "_log", "_request_sync", "_requested", "_synced_offset", "_waiting")
+
+    def __init__(self, log: PartitionLog, request_sync: Callable[[], None]) -> None:
+        self._log = log
+        self._request_sync = request_sync
+        self._requested = False
+        self._cut = False
+        self._synced_offset = log.recovery_point  # exclusive: everything below is durable
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def owed(self) -> bool:
+        """Whether a sync must come before the log's end is acknowledged."""
+        return self._cut or self._log.log_end_offset - self._synced_offset >= self._log.config.flush_messages
+
+    def acknowledged_end(self) -> int:
+        """Up to where this replica counts (exclusive); asks for the sync that the rest needs."""
+        end = self._log.log_end_offset
+        if end - self._synced_offset < self._log.config.flush_messages and not self._cut:
+            return end
+        self.ask()
+        return self._synced_offset
+
+    def ask(self) -> None:
+        """Asks for a sync where one is owed and none is on its way."""
+        if not self._requested and self.owed:
+            self._requested = True
+            self._request_sync()
+
+    def on_cut(self) -> None:
+        """The log's end was taken back."""
+        self._synced_offset = min(self._synced_offset, self._log.log_end_offset)
+        self._cut = True
+        self.ask()
+
+    def on_synced(self, next_offset: int) -> None:
+        """Everything below `next_offset` is durable."""
+        self._requested = self._cut = False
+        self._synced_offset = max(self._synced_offset, next_offset)
+
+    def when_durable(self, done: Callable[[], None]) -> None:
+        """Calls `done` at once where nothing is owed, else from `release`."""
+        if self.owed:
+            self._waiting.append(done)
+        else:
+            done()
+
+    def release(self, *, failed: bool = False) -> None:
+        """Calls who waits, if nothing is owed any more, or if nothing will come."""
+        if self._waiting and (failed or not self.owed):
+            waiting, self._waiting = self._waiting, []
+            for done in waiting:
+                done()
