@@ -27,7 +27,7 @@ __all__ = ["assign_replicas", "directories_offline"]
 
 
 def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequence[bytes]) -> list[MetadataRecord]:
-    """What follows when a broker names directories that failed; no records for those that were known to have."""
+    """What follows when a broker names directories that failed, others being left; no records for those known to have."""
     lost = [directory for directory in broker.directories if directory in offline]
     if not lost:
         return []

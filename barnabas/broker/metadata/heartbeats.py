@@ -7,7 +7,7 @@
 Pure: a decision of a ClusterView and the sessions, which it only reads; `liveness.py` notes the heartbeat itself. A broker in
 controlled shutdown is told to stop once it leads nothing and every active broker has seen so, or has had half a second for it.
 
-Offline directories take the replicas in them out of ISRs and leaderships (KIP-858).
+Offline directories take the replicas in them out of ISRs and leaderships (KIP-858); a broker without any is fenced.
 Follows KIP-631, KIP-841 (controlled shutdown) and Kafka's BrokerHeartbeatManager.
 """
 
@@ -47,7 +47,12 @@ def heartbeat(
     broker = check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     present = _present(broker)
     wanted = _next(view.image, broker, request, lambda others: sessions.may_stop(broker.broker_id, others, now_ms))
-    records = directories_offline(view, broker, request.offline_log_dirs)
+    records: list[MetadataRecord] = []
+    if broker.directories and all(each in request.offline_log_dirs for each in broker.directories):
+        if wanted is not BrokerState.SHUTDOWN_NOW:
+            wanted = BrokerState.FENCED  # nothing is left that it could serve from
+    else:
+        records = directories_offline(view, broker, request.offline_log_dirs)
     if records and wanted is BrokerState.UNFENCED:
         wanted = present  # it must not be elected by what it has just lost: its next heartbeat unfences it
     if present is not wanted:
