@@ -69,8 +69,7 @@ class IsrChanges:
                 topic = topics[replica.topic_id] = AlterPartitionRequestTopic(topic_id=replica.topic_id, partitions=[])
             topic.partitions.append(_partition(replica, proposal, own.broker_id, own.epoch))
         request = AlterPartitionRequest(broker_id=own.broker_id, broker_epoch=own.epoch, topics=list(topics.values()))
-        controller: Any = self._node.controller
-        controller.request(request, self._on_outcome, timeout_ms=TIMEOUT_MS)
+        self._node.controller.request(request, self._on_outcome, timeout_ms=TIMEOUT_MS)
 
     def _on_outcome(self, outcome: Any) -> None:
         asked, self._asked = self._asked, {}

@@ -1,0 +1,232 @@
+"""The fetch plan: what a request names, which answers still count, sessions that end, pauses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
+from barnabas.broker.replica.machine import Replica
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.partition_log import PartitionLog
+
+TOPIC_ID = bytes(range(16))
+NOW_MS = 1_700_000_000_000
+SESSION = 77
+
+
+class FixedClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+
+def batch(offset: int, epoch: int = 1) -> bytes:
+    return bytes(build_batch([NewRecord(None, b"v", NOW_MS)], base_offset=offset, leader_epoch=epoch))
+
+
+def data(partition: int, records: bytes = b"", **fields: Any) -> PartitionData:
+    return PartitionData(
+        partition_index=partition, **({"high_watermark": 0, "log_start_offset": 0, "records": records} | fields)
+    )
+
+
+def response(*parts: PartitionData, **fields: Any) -> FetchResponse:
+    topics = [FetchableTopicResponse(topic_id=TOPIC_ID, partitions=list(parts))] if parts else []
+    return FetchResponse(**({"session_id": SESSION, "responses": topics} | fields))
+
+
+class Bench:
+    """Node 2 follows node 1 in epoch 1."""
+
+    def __init__(self, partitions: int = 2) -> None:
+        self.disk = MemoryDisk()
+        self.plan = FetchPlan(2, FetchLimits())
+        self.replicas = [self.replica(number) for number in range(partitions)]
+        for replica in self.replicas:
+            self.plan.follow(replica)
+
+    def replica(self, number: int) -> Replica:
+        log = PartitionLog.open(self.disk, f"t-{number}", LogConfig(), now_ms=NOW_MS, topic_id=TOPIC_ID, clean=False)
+        replica = Replica(
+            "t", number, TOPIC_ID, log, node_id=2, clock=FixedClock(), request_sync=lambda one: one.on_synced(10**6)
+        )
+        replica.follow(1, 1, (1, 2), 0)
+        return replica
+
+    def ask(self) -> FetchRequest:
+        request = self.plan.next_request(9)
+        assert request is not None
+        return request
+
+    def answer(self, *parts: PartitionData, now_ms: int = 0, **fields: Any) -> list[Replica]:
+        return self.plan.on_response(response(*parts, **fields), now_ms)
+
+
+def named(request: FetchRequest) -> dict[int, tuple[int, int]]:
+    """(leader epoch, offset) by partition."""
+    return {
+        one.partition: (one.current_leader_epoch, one.fetch_offset)
+        for topic in request.topics
+        for one in topic.partitions
+    }
+
+
+def forgotten(request: FetchRequest) -> list[int]:
+    return [number for topic in request.forgotten_topics_data for number in topic.partitions]
+
+
+def test_a_session_begins_with_everything_and_goes_on_with_changes() -> None:
+    bench = Bench()
+    first = bench.ask()
+    assert (first.session_id, first.session_epoch, named(first)) == (0, 0, {0: (1, 0), 1: (1, 0)})
+    assert (first.replica_state.replica_id, first.replica_state.replica_epoch) == (2, 9)
+    assert bench.plan.next_request(9) is None, "one at a time"
+    assert bench.answer(data(0, batch(0)), data(1)) == [bench.replicas[0]]
+    second = bench.ask()
+    assert (second.session_id, second.session_epoch, named(second)) == (SESSION, 1, {0: (1, 1)})
+    bench.answer()
+    third = bench.ask()
+    assert (third.session_epoch, named(third)) == (2, {}), "nothing changed: the session is asked as it stands"
+
+
+def test_a_change_does_not_wait_for_the_request_that_waits() -> None:
+    bench = Bench(1)
+    bench.ask()
+    bench.answer(data(0))
+    bench.ask()
+    late = bench.replica(5)
+    bench.plan.follow(late)
+    request = bench.ask()
+    assert (request.session_epoch, named(request)) == (2, {5: (1, 0)})
+    bench.plan.unfollow(late)
+    assert bench.plan.next_request(9) is None, "two at most are out"
+    bench.answer()
+    assert forgotten(bench.ask()) == [5]
+
+
+def test_an_answer_to_what_was_named_anew_since_is_not_heard() -> None:
+    bench = Bench(1)
+    replica = bench.replicas[0]
+    bench.ask()
+    bench.answer(data(0, batch(0) + batch(1)))
+    bench.ask()
+    bench.plan.follow(bench.replica(5))
+    replica.follow(1, 2, (1, 2), 1)
+    bench.plan.follow(replica)
+    assert named(bench.ask()) == {5: (1, 0), 0: (2, 2)}
+    bench.answer(data(0, batch(2)))
+    assert replica.log.log_end_offset == 2, "it was read in the epoch before"
+    bench.answer(data(0, batch(2, 2)))
+    assert replica.log.log_end_offset == 3
+
+
+def test_the_same_records_twice_are_appended_once() -> None:
+    bench = Bench(1)
+    bench.ask()
+    bench.answer(data(0))
+    bench.ask()
+    bench.plan.follow(bench.replica(5))
+    bench.ask()
+    bench.answer(data(0, batch(0)))
+    assert bench.answer(data(0, batch(0))) == []
+    assert bench.replicas[0].log.log_end_offset == 1
+    assert named(bench.ask()) == {0: (1, 1)}
+
+
+def test_a_divergence_cuts_and_asks_again() -> None:
+    bench = Bench(1)
+    replica = bench.replicas[0]
+    bench.ask()
+    bench.answer(data(0, batch(0) + batch(1)))
+    bench.ask()
+    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    assert replica.log.log_end_offset == 1
+    assert named(bench.ask()) == {0: (1, 1)}
+
+
+def test_a_refused_partition_leaves_the_session_and_comes_back_after_a_growing_pause() -> None:
+    bench = Bench()
+    bench.ask()
+    bench.answer(data(0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER), data(1))
+    request = bench.ask()
+    assert (forgotten(request), named(request)) == ([0], {})
+    assert bench.plan.resume(9) == 10
+    assert bench.plan.resume(10) is None
+    assert named(bench.ask()) == {0: (1, 0)}
+    bench.answer()
+    bench.answer(data(0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER), now_ms=10)
+    assert bench.plan.resume(29) == 30
+    bench.replicas[0].follow(1, 2, (1, 2), 1)
+    bench.plan.follow(bench.replicas[0])
+    assert named(bench.ask()) == {0: (2, 0)}, "a new epoch ends every pause"
+
+
+def test_a_damaged_batch_costs_its_partition_a_pause_and_leaves_the_others_alone() -> None:
+    bench = Bench()
+    bench.ask()
+    damaged = bytearray(batch(0))
+    damaged[-1] ^= 1
+    assert bench.answer(data(0, bytes(damaged)), data(1, batch(0))) == [bench.replicas[1]]
+    assert bench.replicas[0].log.log_end_offset == 0
+    request = bench.ask()
+    assert (forgotten(request), named(request)) == ([0], {1: (1, 1)})
+    assert bench.plan.resume(0) == FetchLimits().backoff_ms
+
+
+def test_a_session_that_the_leader_lost_and_a_connection_that_went_begin_anew() -> None:
+    bench = Bench()
+    bench.ask()
+    bench.answer(data(0), data(1))
+    bench.ask()
+    assert bench.answer(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, session_id=0) == []
+    request = bench.ask()
+    assert (request.session_epoch, len(named(request))) == (0, 2)
+    bench.plan.on_lost()
+    request = bench.ask()
+    assert (request.session_epoch, len(named(request))) == (0, 2)
+
+
+def test_a_leader_without_room_for_sessions_is_told_everything_each_time() -> None:
+    bench = Bench()
+    for offset in range(3):
+        request = bench.ask()
+        assert (request.session_id, request.session_epoch) == (0, 0)
+        assert named(request) == {0: (1, offset), 1: (1, 0)}
+        bench.answer(data(0, batch(offset)), data(1), session_id=0)
+    assert bench.replicas[0].log.log_end_offset == 3
+
+
+def test_a_plan_without_partitions_asks_nothing() -> None:
+    bench = Bench(1)
+    bench.ask()
+    bench.answer(data(0))
+    bench.plan.unfollow(bench.replicas[0])
+    assert forgotten(bench.ask()) == [0]
+    bench.answer(session_id=0)
+    assert bench.plan.next_request(9) is None
+
+
+def test_out_of_range_waits_for_the_leaders_bounds() -> None:
+    bench = Bench(1)
+    replica = bench.replicas[0]
+    bench.ask()
+    bench.answer(data(0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
+    assert bench.plan.out_of_range() == [replica]
+    assert bench.plan.out_of_range() == []
+    bench.plan.resume(10**9)
+    assert named(bench.ask()) == {}
+    bench.answer(session_id=0)
+    bench.plan.on_bounds(replica, 1, (5, 9), 0)
+    assert named(bench.ask()) == {0: (1, 5)}
