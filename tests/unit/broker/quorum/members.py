@@ -29,7 +29,7 @@ from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
 
-MAX_BYTES = 2_000
+MAX_BYTES = 150  # in an answer: a batch or two, so that replicas stop between any two
 WALL_MS = 1_700_000_000_000
 
 

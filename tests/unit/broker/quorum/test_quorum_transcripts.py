@@ -52,10 +52,11 @@ from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
-from tests.unit.broker.quorum.members import MAX_BYTES, VirtualClock
+from tests.unit.broker.quorum.members import VirtualClock
 
 FOLDER = Path(__file__).parents[3] / "transcripts" / "quorum"
 RULE = "----"
+MAX_BYTES = 2_000  # of records in an answer
 
 
 class Actor:

@@ -38,6 +38,13 @@ def disturb(members: Members, number: int) -> None:
         member = rng.choice(list(members.all.values()))
         if member.alive:
             members.snapshot(member)
+    elif choice == 11:
+        for _ in range(rng.randrange(1, 4)):
+            members.append(b"%d-burst" % number)
+            members.run(rng.randrange(6))
+        for node in nodes if rng.random() < 0.5 else nodes[: len(nodes) // 2]:
+            if members.all[node].alive:
+                members.all[node].stop(power=True)
     elif choice == 10:
         leader = members.leader()
         if leader is not None and rng.random() < 0.5:
