@@ -51,6 +51,13 @@ class RetainedBatch(NamedTuple):
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
 
+    @classmethod
+    def of(cls, first_sequence: int, first_offset: int, last_offset: int, timestamp: int) -> RetainedBatch:
+        """The batch with these offsets; a sequence of -1 where it has none."""
+        delta = last_offset - first_offset
+        last_sequence = _wrapped(first_sequence + delta) if first_sequence >= 0 else NO_SEQUENCE
+        return cls(first_sequence, last_sequence, last_offset, delta, timestamp)
+
 
 class CompletedTransaction(NamedTuple):
     """A transaction whose marker was appended; `last_offset` is the marker's."""
@@ -296,11 +303,9 @@ class ProducerState:
         if epoch != entry.epoch:
             entry.epoch = epoch
             batches.clear()
-        delta = last_offset - first_offset
-        last_sequence = _wrapped(first_sequence + delta) if first_sequence >= 0 else NO_SEQUENCE
         if len(batches) == RETAINED_BATCHES:
             del batches[0]
-        batches.append(RetainedBatch(first_sequence, last_sequence, last_offset, delta, timestamp))
+        batches.append(RetainedBatch.of(first_sequence, first_offset, last_offset, timestamp))
         entry.last_timestamp = timestamp
         if transactional:
             if entry.transaction_first_offset < 0:
@@ -308,6 +313,14 @@ class ProducerState:
                 self._ongoing[first_offset] = producer_id
             if self._verifications:
                 self._verifications.pop(producer_id, None)
+
+    def remember(self, producer_id: int, batches: list[RetainedBatch]) -> None:
+        """Batches of its present epoch, as they stand in the log, oldest first: those before the one that a snapshot holds."""
+        entry = self.entries.get(producer_id)
+        if entry is None or len(batches) <= len(entry.batches):
+            return
+        if batches[-1].last_offset == entry.last_offset:
+            entry.batches = batches[-RETAINED_BATCHES:]
 
     def append_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, aborted: bool

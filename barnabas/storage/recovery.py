@@ -25,8 +25,8 @@ from barnabas.storage.checkpoints import (
 )
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.producers import MalformedSnapshot, ProducerState
-from barnabas.storage.replay import replay, scan, walk
+from barnabas.storage.producers import MalformedSnapshot, ProducerState, RetainedBatch
+from barnabas.storage.replay import StoredBatch, replay, scan, walk
 from barnabas.storage.segment import Segment, file_name
 
 __all__ = [
@@ -44,6 +44,8 @@ DELETED_SUFFIX = ".deleted"
 SNAPSHOT_SUFFIX = ".snapshot"
 SWAP_SUFFIX = ".swap"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_REMEMBERED_BYTES = 16 * 1024  # of the log's end, looked through for producers' last batches
+_CONTROL = 0x20
 _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".cleaned", ".tmp")  # Kafka deletes the same ones at a start
 
 
@@ -195,9 +197,32 @@ def rebuild_producers(
                 break
             if batch.last_offset >= state.end_offset:
                 # Only markers need their records.
-                data = segment.file.pread(batch.size, batch.position) if batch.attributes & 0x20 else b""
+                data = segment.file.pread(batch.size, batch.position) if batch.attributes & _CONTROL else b""
                 replay(state, batch, data)
     state.end_offset = end_offset
+    if segments and any(entry.batches for entry in state.entries.values()):
+        _remember_batches(segments[-1], state, end_offset)
+
+
+def _remember_batches(segment: Segment, state: ProducerState, end_offset: int) -> None:
+    """A snapshot holds each producer's last batch alone; the log's end tells of those before, so that a retry of one is recognised."""
+    last_offset, position = segment.offset_index.entry_up_to(max(0, segment.size - _REMEMBERED_BYTES), end_offset)
+    start = segment.seek(last_offset) if position else 0
+    found: dict[int, list[StoredBatch]] = {}
+    for batch in walk(segment.file, start, segment.size):
+        entry = state.entries.get(batch.producer_id)
+        if batch.base_offset >= end_offset:
+            break
+        if entry is not None and batch.producer_epoch == entry.epoch and not batch.attributes & _CONTROL:
+            found.setdefault(batch.producer_id, []).append(batch)
+    for producer_id, batches in found.items():
+        state.remember(
+            producer_id,
+            [
+                RetainedBatch.of(one.base_sequence, one.base_offset, one.last_offset, one.max_timestamp)
+                for one in batches
+            ],
+        )
 
 
 def _tidy(disk: Disk, directory: str) -> tuple[list[int], list[int]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from barnabas.errors import BrokerError
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
@@ -301,7 +302,7 @@ class TestProducers:
         again = open_log(disk, SMALL, recovery_point=int(names[-1][:20]))
         assert again.aborted_transactions(0, 100) == before
 
-    def test_five_batches_are_known_again_after_a_kill_and_one_after_a_clean_stop(self, disk: MemoryDisk) -> None:
+    def test_batches_known_again_are_answered_with_their_offsets(self, disk: MemoryDisk) -> None:
         log = open_log(disk)
         for n in range(6):
             append(log, idempotent(4, n))
@@ -355,3 +356,39 @@ class TestGaps:
         again = open_log(disk, SMALL)
         assert values(again) == list(range(6))
         assert again.truncated_bytes == 6 * len(plain(3))
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill", "cut"])
+def test_the_last_five_batches_of_a_producer_are_known_again_however_the_log_is_opened(
+    disk: MemoryDisk, stop: str
+) -> None:
+    log = open_log(disk)
+    for n in range(7):
+        append(log, idempotent(4, n * 2, 2))
+        append(log, idempotent(5, n))
+    if stop == "cut":
+        append(log, plain())
+        log.truncate_to(log.log_end_offset - 1)
+        again = log
+    else:
+        if stop == "clean":
+            log.close()
+        else:
+            disk.kill()
+        again = open_log(disk, clean=stop == "clean")
+    for n in range(2, 7):
+        assert append(again, idempotent(4, n * 2, 2)).duplicate, n
+        assert append(again, idempotent(5, n)).duplicate, n
+    with pytest.raises(BrokerError):
+        append(again, idempotent(4, 2, 2))
+
+
+def test_batches_of_a_former_epoch_are_not_taken_for_those_of_the_present(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    for n in range(3):
+        append(log, idempotent(4, n))
+    append(log, idempotent(4, 0, epoch=1))
+    log.close()
+    again = open_log(disk, clean=True)
+    assert len(again.producers.entries[4].batches) == 1
+    assert append(again, idempotent(4, 0, epoch=1)).duplicate
