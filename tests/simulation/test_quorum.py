@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,16 @@ from barnabas.broker.node import Node
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.broker.router import Router
 from barnabas.broker.server import Server
-from barnabas.errors import BrokerError
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
+from barnabas.protocol.messages.quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+    VoteRequest,
+    VoteRequestPartition,
+    VoteRequestTopic,
+)
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.testing.simulation.world import Ports, World
 
@@ -313,5 +322,65 @@ def test_a_voter_that_was_away_takes_the_snapshot() -> None:
         await quorums.until(lambda: quorums.voters[away].names == names, 1_000)
         names.append(await quorums.create())
         await quorums.until(lambda: all(voter.names == names for voter in quorums.voters.values()), 1_000)
+
+    in_world(program)
+
+
+def test_what_a_member_refuses() -> None:
+    async def program(quorums: Quorums) -> None:
+        quorums.start()
+        await quorums.until(quorums.leader, START_MS)
+        observer = Voter(9, observer=True)
+        quorums.world.machine("n9").start(observer.run)
+        await quorums.create()
+        await quorums.until(lambda: observer.names, 1_000)
+        leader = quorums.leader()
+        assert leader is not None
+        assert observer.node is not None
+        leader_id, epoch = leader.node_id, observer.node.quorum.leader_epoch
+
+        async def ask(request: object, to: int = leader_id) -> Any:
+            assert observer.node is not None
+            return await observer.node.peers.to(f"n{to}", 9093, "test").request(request, timeout_ms=1_000)
+
+        def vote(epoch: int, candidate: int, *, cluster_id: str = "the-cluster", voter_id: int = -1) -> VoteRequest:
+            partition = VoteRequestPartition(
+                partition_index=0,
+                replica_epoch=epoch,
+                replica_id=candidate,
+                last_offset_epoch=max(epoch - 1, 0),
+                pre_vote=not epoch,
+                last_offset=1_000_000,
+            )
+            topic = VoteRequestTopic(topic_name="__cluster_metadata", partitions=[partition])
+            return VoteRequest(cluster_id=cluster_id, voter_id=voter_id, topics=[topic])
+
+        assert (await ask(vote(epoch, 2, cluster_id="another"))).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        assert (await ask(vote(epoch, 2, voter_id=77))).error_code == ErrorCode.INVALID_VOTER_KEY
+        assert (await ask(VoteRequest(cluster_id="the-cluster", topics=[]))).error_code == ErrorCode.INVALID_REQUEST
+        other = next(voter for voter in VOTERS if voter != leader_id)
+        stranger = (await ask(vote(epoch + 5, 77), other)).topics[0].partitions[0]
+        assert (stranger.error_code, stranger.vote_granted) == (ErrorCode.INCONSISTENT_VOTER_SET, False)
+        old = (await ask(vote(0, leader_id), other)).topics[0].partitions[0]
+        assert (old.error_code, old.leader_id, old.leader_epoch) == (ErrorCode.FENCED_LEADER_EPOCH, leader_id, epoch)
+        assert quorums.leader() is leader
+
+        def describe(name: str = "__cluster_metadata") -> DescribeQuorumRequest:
+            partition = DescribeQuorumRequestPartition(partition_index=0)
+            return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopic(topic_name=name, partitions=[partition])])
+
+        described = await ask(describe())
+        found = described.topics[0].partitions[0]
+        assert (found.leader_id, found.leader_epoch) == (leader_id, epoch)
+        assert leader.node is not None
+        assert found.high_watermark == leader.node.quorum.high_watermark
+        assert [(each.replica_id, each.log_end_offset) for each in found.current_voters] == [
+            (voter, found.high_watermark) for voter in VOTERS
+        ]
+        assert [each.replica_id for each in found.observers] == [9]
+        assert [node.node_id for node in described.nodes] == list(VOTERS)
+        assert (await ask(describe(), other)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        wrong = (await ask(describe("orders"))).topics[0]
+        assert (wrong.topic_name, wrong.partitions[0].error_code) == ("orders", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     in_world(program)

@@ -1,13 +1,14 @@
-"""The metadata quorum, on the listener for controllers.
+"""The metadata quorum: Raft on the listener for controllers, its description everywhere.
 
 Vote (52) 0 to 2, BeginQuorumEpoch (53) and EndQuorumEpoch (54) 0 to 1, Fetch (1) of `__cluster_metadata` 12 to 18, FetchSnapshot
-(59) 0 to 1, DescribeQuorum (55) 0 to 2.
+(59) 0 to 1; on both listeners DescribeQuorum (55) 0 to 2.
 
 Behaviour: a member's request goes to this node's part in the quorum (`broker/quorum`), which answers at once; a fetch that has nothing
 to get waits up to max.wait.ms. Another cluster's request is refused by INCONSISTENT_CLUSTER_ID, one meant for another voter by
 INVALID_VOTER_KEY, one about anything but the metadata partition by INVALID_REQUEST; the first two are logged once each.
 
-DescribeQuorum is answered by the leader alone, from others NOT_LEADER_OR_FOLLOWER; a broker forwards it there.
+DescribeQuorum is answered by the leader alone: a controller that is not the leader says NOT_LEADER_OR_FOLLOWER, a broker forwards
+the request to it.
 
 Version notes: DescribeQuorum v1 times of fetches (KIP-836), v2 directory ids and the voters' addresses (KIP-853).
 Deviation: FETCH of the metadata log below version 12 is refused, for it could not tell of divergence.
@@ -104,52 +105,79 @@ def member_request(node: Node, call: Call[Any]) -> Any:
     return pending.response if pending.resolved else pending
 
 
+@handles(DescribeQuorumRequest, listener="controller")
 def describe_quorum(node: Node, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse:
     """The quorum as its leader sees it.
 
     Raises:
-        BrokerError: INVALID_REQUEST: something else than the metadata partition alone is asked for.
+        BrokerError: NOT_LEADER_OR_FOLLOWER: this node is not its leader.
     """
-    topics = call.request.topics
-    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
-        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"only {METADATA_TOPIC}-0 can be described")
-    quorum = node.quorum
+    quorum, request = node.quorum, call.request
+    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    if asked != [(METADATA_TOPIC, 0)]:
+        return _nothing_else(request)
+    leadership = quorum.leadership
+    if leadership is None:
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {node.node_id} does not lead the metadata quorum")
+    now_ms = node.clock.now_ms()
+    wall_ms = now_ms - node.clock.monotonic_ms()  # of the monotonic clock's zero
+    own = QuorumReplica(
+        replica_id=node.node_id,
+        replica_directory_id=node.directory_id,
+        log_end_offset=quorum.log_end_offset,
+        last_fetch_timestamp=now_ms,
+        last_caught_up_timestamp=now_ms,
+    )
+    others = [_replica(voter, progress, wall_ms) for voter, progress in leadership.voters.items()]
     found = DescribeQuorumResponsePartition(
-        partition_index=topics[0].partitions[0].partition_index,
+        partition_index=0,
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
-        high_watermark=UNKNOWN,
+        high_watermark=quorum.high_watermark,
+        current_voters=sorted([own, *others], key=lambda replica: replica.replica_id),
+        observers=[_replica(each, progress, wall_ms) for each, progress in sorted(leadership.observers.items())],
     )
-    nodes = []
-    leadership = quorum.leadership
-    if found.partition_index != 0:
-        found.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    elif leadership is None:
-        found.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    else:
-        now_ms = node.clock.now_ms()
-        wall_ms = now_ms - node.clock.monotonic_ms()  # of the monotonic clock's zero
-        own = QuorumReplica(
-            replica_id=node.node_id,
-            replica_directory_id=node.directory_id,
-            log_end_offset=quorum.log_end_offset,
-            last_fetch_timestamp=now_ms,
-            last_caught_up_timestamp=now_ms,
-        )
-        others = [_replica(voter, progress, wall_ms) for voter, progress in leadership.voters.items()]
-        found.high_watermark = quorum.high_watermark
-        found.current_voters = sorted([own, *others], key=lambda replica: replica.replica_id)
-        found.observers = [_replica(each, progress, wall_ms) for each, progress in sorted(leadership.observers.items())]
-        nodes = [
+    return DescribeQuorumResponse(
+        topics=[DescribeQuorumResponseTopic(topic_name=METADATA_TOPIC, partitions=[found])],
+        nodes=[
             QuorumNode(
                 node_id=voter,
                 listeners=[QuorumListener(name=endpoint.name, host=endpoint.host, port=endpoint.port)],
             )
             for voter, endpoint in node.config.voter_endpoints.items()
-        ]
-    return DescribeQuorumResponse(
-        topics=[DescribeQuorumResponseTopic(topic_name=METADATA_TOPIC, partitions=[found])], nodes=nodes
+        ],
     )
+
+
+def _nothing_else(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """Of all partitions in a request that asks for another than that of the metadata."""
+    refused = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DescribeQuorumResponse(
+        topics=[
+            DescribeQuorumResponseTopic(
+                topic_name=topic.topic_name,
+                partitions=[
+                    DescribeQuorumResponsePartition(partition_index=part.partition_index, error_code=refused)
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(DescribeQuorumRequest)
+def describe_quorum_elsewhere(node: Node, call: Call[DescribeQuorumRequest]) -> Any:
+    """Asked of a broker: answered by itself where it leads, else by the leader."""
+    if node.quorum.leadership is not None:
+        return describe_quorum(node, call)
+    pending = Pending()
+
+    def done(answer: DescribeQuorumResponse | BrokerError) -> None:
+        pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
+
+    node.controller.request(call.request, done)
+    return pending
 
 
 def _replica(replica_id: int, progress: Progress, wall_ms: int) -> QuorumReplica:
@@ -160,12 +188,6 @@ def _replica(replica_id: int, progress: Progress, wall_ms: int) -> QuorumReplica
         last_fetch_timestamp=UNKNOWN if progress.last_fetch_ms is None else wall_ms + progress.last_fetch_ms,
         last_caught_up_timestamp=UNKNOWN if progress.caught_up_ms is None else wall_ms + progress.caught_up_ms,
     )
-
-
-@handles(DescribeQuorumRequest, listener="controller")
-def describe_own_quorum(node: Node, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse:
-    """Asked of a controller: answered by itself."""
-    return describe_quorum(node, call)
 
 
 def refuse(call: Call[Any], error: BrokerError) -> Any:
