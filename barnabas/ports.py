@@ -143,11 +143,15 @@ class Disk(Protocol):
 
 
 class Listener(Protocol):
-    """A listening address."""
+    """A bound address."""
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port really bound (port 0 asks for a free one)."""
+        ...
+
+    async def accept(self) -> None:
+        """Accepts connections from here on, where `listen` was told not to yet. OSError where the address is taken."""
         ...
 
     def close(self) -> None:
@@ -158,8 +162,11 @@ class Listener(Protocol):
 class Network(Protocol):
     """Streams between nodes and clients, driven by asyncio protocols (plain or buffered)."""
 
-    async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
-        """Serves `factory()` per connection. OSError where the address is taken."""
+    async def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, accept: bool = True
+    ) -> Listener:
+        """Serves `factory()` per connection; where not `accept`, connections are refused until `Listener.accept`.
+        OSError where the address is taken."""
         ...
 
     async def connect(

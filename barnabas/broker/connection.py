@@ -83,12 +83,14 @@ class Connection(asyncio.BufferedProtocol):
         "client_port",
         "closed",
         "get_buffer",
+        "listener_name",
         "server",
         "silent_since_ms",
     )
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, listener_name: str = "") -> None:
         self.server = server
+        self.listener_name = listener_name  # by which the peer came, and by which it is told of other brokers
         self.client_host = "?"
         self.client_port = 0
         self.closed = False

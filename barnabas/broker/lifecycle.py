@@ -1,229 +1,403 @@
-"""Lifecycle: whose data directory this is, and how a broker comes into the cluster and leaves it.
+"""Lifecycle: how a broker comes into the cluster, stays in it, and leaves it.
 
-Driven by: `Node.start` and `Node.stop`, in their order: open_directory, register, unfence; shut_down.
-Emits: meta.properties in a new directory, registration records through the controller, the broker epoch for the
-clean-shutdown file; a refusal that says what to do where the directory is not this node's.
+Driven by: `Node.start` and `Node.stop`, in their order: register, begin, unfence; shut_down. By the node's own image, and by time.
+Emits: BrokerRegistration and BrokerHeartbeat requests to the active controller, wherever it is; the broker epoch.
 
 Every start registers anew: a fresh incarnation id; a broker epoch that is the offset of the registration record; the epoch before
-it from the clean-shutdown file, −1 where the last stop was none. Fenced until `unfence`, so that no partition leads before
-its log is recovered.
+it from the clean-shutdown file, −1 where the last stop was none. Fenced until `unfence`, so that no partition leads before its
+log is recovered. From then on a heartbeat every broker.heartbeat.interval.ms keeps the session; a change of what this broker
+wants is told at once.
 
-Invariants: the clean-shutdown file is taken away, durably, before any log is written to; a directory of another node, cluster
-or format is never written to. Follows KIP-631, KIP-858 (directory ids), KIP-966 (previous broker epoch).
+Who was silent for a whole session may have been fenced without knowing it: a process that was stopped and goes on. It leads nothing
+(`may_lead`) until a controller has answered it and the own image holds everything that was committed by then.
+
+Invariants: a step waits until the own image shows it; a broker whose id another process has taken stops.
+Follows KIP-631 (registration, heartbeats, controlled shutdown), KIP-858 (offline directories), KIP-966 (previous broker epoch).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config import Endpoint
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
 from barnabas.broker.metadata.features import supported_features
-from barnabas.broker.metadata.registration import (
-    fence_broker,
-    register_broker,
-    register_controller,
-    shut_down_broker,
-    unfence_broker,
-)
-from barnabas.broker.quorum.metadata_log import METADATA_DIRECTORY
-from barnabas.errors import BarnabasError, BrokerError
+from barnabas.broker.metadata.image import BrokerImage
+from barnabas.broker.waiting import Timer
+from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.protocol.messages.cluster import (
+    BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     ControllerRegistrationRequest,
     RegistrationListener,
-)
-from barnabas.storage.checkpoints import (
-    META_PROPERTIES,
-    MalformedCheckpoint,
-    MetaProperties,
-    decode_uuid,
-    encode_uuid,
-    read_meta_properties,
-    take_clean_shutdown,
-    write_clean_shutdown,
-    write_meta_properties,
 )
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
-__all__ = ["Lifecycle", "WrongDirectory"]
+__all__ = ["Lifecycle", "RegistrationRefused", "Standing"]
 
 log = logging.getLogger(__name__)
 
-CLUSTER_ID_KEY: Final = "cluster.id"  # ours: which cluster a directory must belong to, or is made for
+RETRY_MS_MIN: Final = 20  # between tries to register or to be unfenced, doubled up to
+RETRY_MS_MAX: Final = 1_000
+TELL_EVERY_MS: Final = 10_000  # how often the log says that the controller is still waited for
+SHUTDOWN_MS_MAX: Final = 30_000  # while a controller answers that leaderships are still being moved
+SHUTDOWN_UNHEARD_MS_MAX: Final = 3_000  # while no controller answers at all
+SHUTDOWN_WATCH_MS: Final = 100  # between looks at these two
+FOR_EVER: Final = 2**62
+
+# Refusals that no retry cures.
+FINAL_REFUSALS: Final = frozenset(
+    {
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.INVALID_REGISTRATION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+# What a heartbeat is answered whose registration is no more.
+REGISTRATION_GONE: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 
 
-class WrongDirectory(BarnabasError):
-    """The data directory is not this node's; nothing in it was changed."""
+class RegistrationRefused(BarnabasError):
+    """The controller will not have this broker."""
+
+
+class Standing(Enum):
+    """Where a broker is in its life."""
+
+    STARTING = "not registered"
+    RECOVERING = "registered, its logs are being recovered"
+    RUNNING = "serves"
+    LEAVING = "hands its leaderships over"
+    GONE = "has left"
+
+
+VALID_PREVIOUS: Final[dict[Standing, frozenset[Standing]]] = {
+    Standing.STARTING: frozenset(),
+    Standing.RECOVERING: frozenset({Standing.STARTING}),
+    Standing.RUNNING: frozenset({Standing.RECOVERING}),
+    Standing.LEAVING: frozenset({Standing.RUNNING}),
+    Standing.GONE: frozenset({Standing.STARTING, Standing.RECOVERING, Standing.LEAVING}),
+}
 
 
 class Lifecycle:
     """See the module.
 
     Attributes:
-        clean: whether the last stop was clean; known after `open_directory`.
+        standing: where the broker is in its life.
+        clean: whether the last stop was, so that files need no check; set by the node.
         broker_epoch: of the present registration, -1 before it.
         incarnation_id: of this process.
     """
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.standing = Standing.STARTING
         self.clean = False
         self.broker_epoch = -1
-        self.incarnation_id = b""
-        self._previous_broker_epoch: int | None = None
-        self._waiting: asyncio.Future[Any] | None = None  # for the controller's answer to a step of start or stop
+        self.incarnation_id = node.rng.uuid()
+        self._session_ms = node.config.get_int("broker.session.timeout.ms")
+        self._interval_ms = node.config.get_int("broker.heartbeat.interval.ms")
+        self._session_until_ms = FOR_EVER
+        self._registration: BrokerRegistrationRequest | None = None
+        self._shutdown_allowed: asyncio.Future[bool] | None = None
+        self._awaited: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []  # of the own image
+        self._heartbeat_due: Timer | None = None
+        self._in_flight = False
+        self._hurry = False  # something changed while a heartbeat was on its way
+        self._failures = 0  # heartbeats in a row without a good answer
+        self._heard_ms = 0  # when the last good answer came
 
-    def open_directory(self) -> int | None:
-        """Identifies the directory, or makes a new one's identity. To be called with its lock held.
-
-        Returns:
-            The broker epoch of the last clean stop; None where the last stop was not clean (or there was none).
-
-        Raises:
-            WrongDirectory: it belongs to another node or cluster, or holds a log and no meta.properties.
-            OSError: the disk failed.
-        """
-        node = self.node
-        expected = node.config.static.get(CLUSTER_ID_KEY)
-        try:
-            meta = read_meta_properties(node.disk)
-        except MalformedCheckpoint as error:
-            raise WrongDirectory(f"cannot tell whose data directory this is: {error}") from error
-        if meta is None:
-            meta = self._new_directory(expected)
-        if meta.node_id != node.node_id:
-            raise WrongDirectory(
-                f"this data directory belongs to node {meta.node_id} ({META_PROPERTIES}), this is node {node.node_id}: "
-                f"start with node.id={meta.node_id}, or give another directory"
+    def become(self, standing: Standing) -> None:
+        """The one way from one standing to the next. Raises LocalProtocolError where there is none."""
+        if self.standing not in VALID_PREVIOUS[standing]:
+            raise LocalProtocolError(
+                f"broker {self.node.node_id} is {self.standing.name}, it cannot be {standing.name}"
             )
-        if expected is not None and meta.cluster_id != expected:
-            raise WrongDirectory(
-                f"this data directory belongs to cluster {meta.cluster_id} ({META_PROPERTIES}), not to {expected}: "
-                f"give the directory of this cluster, or an empty one"
-            )
-        try:
-            node.directory_id = decode_uuid(meta.directory_id)
-        except ValueError as error:
-            raise WrongDirectory(f"{META_PROPERTIES} has a directory.id that is none: {error}") from error
-        node.cluster_id = meta.cluster_id
-        self._previous_broker_epoch = take_clean_shutdown(node.disk)
-        self.clean = self._previous_broker_epoch is not None
-        return self._previous_broker_epoch
-
-    def _new_directory(self, cluster_id: str | None) -> MetaProperties:
-        node = self.node
-        if node.disk.exists(METADATA_DIRECTORY):
-            raise WrongDirectory(
-                f"there is a metadata log but no {META_PROPERTIES}: restore that file, or give an empty directory"
-            )
-        meta = MetaProperties(
-            cluster_id=cluster_id or encode_uuid(node.rng.uuid()),
-            node_id=node.node_id,
-            directory_id=encode_uuid(node.rng.uuid()),
-        )
-        write_meta_properties(node.disk, meta)
-        return meta
-
-    def give_back(self) -> None:
-        """Undoes `open_directory`: the directory is not for this broker, and nothing was written to its logs."""
-        if self._previous_broker_epoch is not None:
-            write_clean_shutdown(self.node.disk, self._previous_broker_epoch)
+        self.standing = standing
 
     # --- coming ---------------------------------------------------------------------------------------------------
 
-    async def register(self, address: tuple[str, int], previous_broker_epoch: int) -> None:
-        """Registers this process, fenced. `address` is what the first listener really bound.
+    def register_controller(self) -> None:
+        """Tells the active controller where this one is and what it can do; repeated until it is noted."""
+        node = self.node
+        endpoint = node.config.controller_listener
+        request = ControllerRegistrationRequest(
+            controller_id=node.node_id,
+            incarnation_id=self.incarnation_id,
+            listeners=_listeners([endpoint] if endpoint is not None else []),
+            features=supported_features(),
+        )
+        node.scope.start(self._until_accepted(request, "register as a controller"), name="controller registration")
+
+    async def register(self, endpoints: Sequence[Endpoint], previous_broker_epoch: int) -> None:
+        """Registers this process, fenced, and waits until the own image holds the registration. Waits for a controller for ever.
+
+        Args:
+            endpoints: where clients and other brokers are to reach this one.
+            previous_broker_epoch: from the clean-shutdown file, −1 where there is none.
 
         Raises:
-            BrokerError: the controller refuses.
+            RegistrationRefused: the controller will not have this broker.
         """
         node = self.node
-        self.incarnation_id = node.rng.uuid()
-        endpoints = self._endpoints(address)
-        features = supported_features()
-        controller = ControllerRegistrationRequest(
-            controller_id=node.node_id, incarnation_id=self.incarnation_id, features=features
-        )
-        broker = BrokerRegistrationRequest(
+        self._registration = BrokerRegistrationRequest(
             broker_id=node.node_id,
             cluster_id=node.cluster_id,
             incarnation_id=self.incarnation_id,
-            listeners=[
-                RegistrationListener(
-                    name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol_id
-                )
-                for each in endpoints
-            ],
-            features=features,
+            listeners=_listeners(endpoints),
+            features=supported_features(),
             rack=node.config.get_str("broker.rack"),
-            log_dirs=[node.directory_id],
+            log_dirs=node.log_dirs.online_ids(),
             previous_broker_epoch=previous_broker_epoch,
         )
+        await self._register()
+        self.become(Standing.RECOVERING)
 
-        def decide(view: ClusterView) -> MetadataDecision[int]:
-            first = register_controller(controller).records
-            then = register_broker(replace(view, next_offset=view.next_offset + len(first)), broker)
-            return MetadataDecision(then.answer.broker_epoch, [*first, *then.records])
+    async def _register(self) -> None:
+        answer = await self._until_accepted(self._registration, "register")
+        self.broker_epoch = answer.broker_epoch
+        await self._image_shows(lambda: self._registered is not None)
 
-        self.broker_epoch = await self._submit(decide)
-
-    def _endpoints(self, address: tuple[str, int]) -> list[Endpoint]:
-        """What clients are told: advertised.listeners, with ports asked for as 0 replaced by the one that was bound."""
-        config = self.node.config
-        found = []
-        for index, endpoint in enumerate(config.advertised_listeners):
-            bound = config.listeners[index] if index < len(config.listeners) else endpoint
-            host = endpoint.host or address[0]
-            if host in ("0.0.0.0", "::"):
-                host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # nobody can connect to "every interface"
-            port = endpoint.port or (address[1] if bound is config.listeners[0] else bound.port)
-            found.append(Endpoint(endpoint.name, host, port, endpoint.security_protocol))
-        return found
+    async def _until_accepted(self, request: Any, what: str) -> Any:
+        node, pause_ms = self.node, RETRY_MS_MIN
+        told_ms = node.clock.monotonic_ms()
+        while True:
+            answer = await self._ask(request, self._session_ms)
+            if not isinstance(answer, BrokerError) and answer.error_code == 0:
+                return answer
+            code = answer.code if isinstance(answer, BrokerError) else ErrorCode(answer.error_code)
+            reason = _reason(answer)
+            if code in FINAL_REFUSALS:
+                raise RegistrationRefused(
+                    f"the controller refuses node {node.node_id} of cluster {node.cluster_id}: {reason}"
+                )
+            if node.clock.monotonic_ms() - told_ms >= TELL_EVERY_MS:
+                told_ms = node.clock.monotonic_ms()
+                log.warning("node %d cannot %s yet: %s", node.node_id, what, reason)
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
 
     async def unfence(self) -> None:
-        """Everything is ready to serve: the broker may lead from here on."""
-        await self._submit(lambda view: MetadataDecision(None, unfence_broker(view, self.node.node_id)))
+        """Everything is ready to serve: asks to be unfenced, and waits until the own image says so."""
+        self.become(Standing.RUNNING)
+        self.hurry()
+        await self._image_shows(lambda: self._registered is not None and not self._registered.fenced)
+
+    @property
+    def _registered(self) -> BrokerImage | None:
+        """What the own image says of this registration."""
+        broker = self.node.image.brokers.get(self.node.node_id)
+        return broker if broker is not None and broker.epoch == self.broker_epoch else None
+
+    def on_image(self) -> None:
+        """The own image is a new one."""
+        waiting, self._awaited = self._awaited, []
+        for condition, future in waiting:
+            if future.done():
+                continue
+            if condition():
+                future.set_result(None)
+            else:
+                self._awaited.append((condition, future))
+        registered = self._registered
+        if registered is not None and registered.fenced and self.standing is Standing.RUNNING and not self._in_flight:
+            self.hurry()  # fenced behind our back: ask again
+
+    async def _image_shows(self, condition: Callable[[], bool]) -> None:
+        if self.node.failure is not None:
+            raise self.node.failure
+        if not condition():
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaited.append((condition, future))
+            await future
+
+    # --- heartbeats -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Heartbeats from here on."""
+        self.hurry()
+
+    def hurry(self) -> None:
+        """What this broker wants has changed: the next heartbeat leaves now, or as soon as the one on its way is answered."""
+        if self.standing in (Standing.STARTING, Standing.GONE):
+            return
+        if self._in_flight:
+            self._hurry = True
+            return
+        self._arm(0)
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether no other broker can have been given our leaderships: heartbeats were answered within the session timeout."""
+        return self.node.clock.monotonic_ms() < self._session_until_ms
+
+    def _arm(self, delay_ms: int) -> None:
+        if self._heartbeat_due is not None:
+            self._heartbeat_due.cancel()
+        self._heartbeat_due = self.node.call_later(delay_ms, self._beat)
+
+    def _beat(self) -> None:
+        if self._in_flight or self.standing in (Standing.STARTING, Standing.GONE):
+            return
+        node = self.node
+        self._in_flight, self._hurry = True, False
+        sent_ms = node.clock.monotonic_ms()
+        request = BrokerHeartbeatRequest(
+            broker_id=node.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=node.image.offset,
+            want_fence=self.standing is Standing.RECOVERING,
+            want_shut_down=self.standing is Standing.LEAVING,
+            offline_log_dirs=node.log_dirs.offline_ids(),
+        )
+        node.controller.request(
+            request, lambda answer: self._on_answer(answer, sent_ms), timeout_ms=self._session_ms // 2
+        )
+
+    def _on_answer(self, answer: Any, sent_ms: int) -> None:
+        self._in_flight = False
+        if self.standing is Standing.GONE:
+            return
+        if isinstance(answer, BrokerError) or answer.error_code:
+            code = answer.code if isinstance(answer, BrokerError) else ErrorCode(answer.error_code)
+            if code in REGISTRATION_GONE:
+                self._on_registration_gone(code)
+                return
+            self._failures += 1
+            log.log(
+                logging.WARNING if self._failures == 3 else logging.DEBUG,
+                "node %d: heartbeat unanswered: %s",
+                self.node.node_id,
+                _reason(answer),
+            )
+            self._arm(min(RETRY_MS_MIN << min(self._failures, 10), self._interval_ms))
+            return
+        self._failures = 0
+        self._heard_ms = self.node.clock.monotonic_ms()
+        self._renew(sent_ms)
+        if answer.should_shut_down:
+            self._allow_shutdown(True)
+            return
+        wants_more = answer.is_fenced and self.standing is Standing.RUNNING
+        if self._hurry or wants_more or self.standing is Standing.LEAVING:
+            self._arm(0 if self._hurry else RETRY_MS_MIN)
+        else:
+            self._arm(self._interval_ms)
+
+    def _renew(self, sent_ms: int) -> None:
+        """The controller has heard of us at `sent_ms` or later."""
+        node = self.node
+        until_ms = sent_ms + self._session_ms
+        if node.alone:
+            return  # nobody else can give our leaderships away
+        if self.may_lead:
+            self._session_until_ms = until_ms
+            return
+
+        def caught_up(error: BrokerError | None) -> None:
+            if error is None:
+                self._session_until_ms = max(self._session_until_ms, until_ms)
+
+        node.controller.when_caught_up(caught_up)
+
+    def _on_registration_gone(self, code: ErrorCode) -> None:
+        node = self.node
+        broker = node.image.brokers.get(node.node_id)
+        if broker is not None and broker.epoch > self.broker_epoch and broker.incarnation_id != self.incarnation_id:
+            node.fatal(
+                BrokerError(
+                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                    f"another process has registered as broker {node.node_id}: each node needs an id of its own",
+                )
+            )
+            return
+        self._failures += 1
+        if broker is not None or self._failures < 3:  # our image may lag behind what the controller knows
+            self._arm(RETRY_MS_MIN << min(self._failures, 6))
+            return
+        log.warning("node %d is no longer registered (%s): registers anew", node.node_id, code.name)
+        node.scope.start(self._register_anew(), name="registration")
+
+    async def _register_anew(self) -> None:
+        if self._registration is None:
+            raise InvariantViolated("a broker that never registered cannot do so anew")
+        self._registration.previous_broker_epoch = self.broker_epoch
+        await self._register()
+        self._failures = 0
+        self.hurry()
 
     # --- going ----------------------------------------------------------------------------------------------------
 
-    async def shut_down(self) -> int:
-        """Controlled shutdown: gives up every leadership and is fenced. Returns the broker epoch that then was."""
+    async def shut_down(self) -> None:
+        """Controlled shutdown: every leadership is handed over, then this broker is fenced. Given up after a bounded time."""
+        if self.standing is not Standing.RUNNING:
+            if self.standing is not Standing.GONE:
+                self.become(Standing.GONE)
+            return
+        node = self.node
+        began_ms = self._heard_ms = node.clock.monotonic_ms()
+        self._shutdown_allowed = asyncio.get_running_loop().create_future()
+        self.become(Standing.LEAVING)
+        self.hurry()
 
-        def leave(view: ClusterView) -> MetadataDecision[None]:
-            return MetadataDecision(None, shut_down_broker(view, self.node.node_id))
+        def watch() -> None:
+            now_ms = node.clock.monotonic_ms()
+            if now_ms - self._heard_ms >= SHUTDOWN_UNHEARD_MS_MAX or now_ms - began_ms >= SHUTDOWN_MS_MAX:
+                self._allow_shutdown(False)
+            else:
+                node.call_later(SHUTDOWN_WATCH_MS, watch)
 
-        def fence(view: ClusterView) -> MetadataDecision[None]:
-            return MetadataDecision(None, fence_broker(view, self.node.node_id))
+        node.call_later(SHUTDOWN_WATCH_MS, watch)
+        if not await self._shutdown_allowed:
+            log.warning("node %d leaves without the controller's consent", node.node_id)
+        self.become(Standing.GONE)
 
-        await self._submit(leave)
-        await self._submit(fence)
-        return self.broker_epoch
+    def _allow_shutdown(self, allowed: bool) -> None:
+        if self._shutdown_allowed is not None and not self._shutdown_allowed.done():
+            self._shutdown_allowed.set_result(allowed)
 
     def on_fatal(self, error: BaseException) -> None:
-        """The node gave up: the controller will answer no more, so that a start or stop that waits for it ends here."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(error)
+        """The node gave up: a start or stop that waits for the controller ends here."""
+        for _, future in self._awaited:
+            if not future.done():
+                future.set_exception(error)
+        self._awaited.clear()
+        if self._shutdown_allowed is not None and not self._shutdown_allowed.done():
+            self._shutdown_allowed.set_exception(error)
 
-    async def _submit(self, decide: Callable[[ClusterView], MetadataDecision[Any]]) -> Any:
-        if self.node.failure is not None:
-            raise self.node.failure
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    async def _ask(self, request: Any, timeout_ms: int) -> Any:
+        """The controller's answer, or the BrokerError that stands for none."""
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting = waiting
 
         def done(answer: Any) -> None:
-            if waiting.done():
-                return
-            if isinstance(answer, BrokerError):
-                waiting.set_exception(answer)
-            else:
+            if not waiting.done():
                 waiting.set_result(answer)
 
-        self.node.controller.submit(decide, done)
+        self.node.controller.request(request, done, timeout_ms=timeout_ms)
         return await waiting
+
+
+def _reason(answer: Any) -> str:
+    if isinstance(answer, BrokerError):
+        return str(answer)
+    message = getattr(answer, "error_message", None)
+    name = ErrorCode(answer.error_code).name
+    return f"{name}: {message}" if message else name
+
+
+def _listeners(endpoints: Sequence[Endpoint]) -> list[RegistrationListener]:
+    return [
+        RegistrationListener(
+            name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol_id
+        )
+        for each in endpoints
+    ]

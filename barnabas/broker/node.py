@@ -1,10 +1,11 @@
-"""Node: one broker, put together. The composition root of the broker package.
+"""Node: one node of a cluster, put together. The composition root of the broker package.
 
-Driven by: `start`, `stop`, `kill`; the metadata log, which calls `on_image` for every change.
+Driven by: `start`, `stop`, `kill`; the metadata log, whose loader calls `on_image` for every change.
 Emits: a served address; a data directory that another start, or Apache Kafka, can open.
 
-The four ports come in here and nowhere else. A node owns: the lock and identity of its data directory, the metadata
-controller, the replicas, the coordinators, the client connections, and the time of its wake-ups (`soon`, `call_later`).
+The four ports come in here and nowhere else. Every node follows the metadata quorum and replays its log. One with the role
+controller votes, and may become the active controller. One with the role broker owns replicas, coordinators and connections of
+clients. All of them own the lock and identity of their data directory and the time of their wake-ups (`soon`, `call_later`).
 
 Invariants: no client is served before the node's own image holds its registration, unfenced; the clean-shutdown file is
 written last at a stop and taken away first at a start; after `fatal` nothing is acknowledged any more.
@@ -17,13 +18,16 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
 from barnabas.broker.coordinator.groups import GroupCoordinator
 from barnabas.broker.coordinator.transactions import TransactionCoordinator
 from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.identity import Identity, open_directory
 from barnabas.broker.lifecycle import Lifecycle
+from barnabas.broker.metadata.channel import ControllerChannel
+from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
-from barnabas.broker.metadata.standalone import Controller
+from barnabas.broker.metadata.loader import MetadataLoader
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.assignments import DirectoryAssignments
@@ -56,16 +60,12 @@ HOT_ROUTES: Final = ((18, 3), (3, 12), (0, 10), (1, 16))
 
 
 class Node:
-    """One broker.
+    """One node.
 
     Attributes:
         image: the metadata as this node has replayed it.
         failure: what made the node stop by itself, else None.
     """
-
-    # Of a node in a quorum; until it is put together from these, `controller` leads alone.
-    loader: MetadataLoader
-    quorum_controller: QuorumController | None
 
     def __init__(
         self,
@@ -93,7 +93,8 @@ class Node:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
-        self.listener_name = "PLAINTEXT"
+        self.listener_name = config.inter_broker_listener
+        self.alone = CONTROLLER in config.roles and len(config.voter_endpoints) < 2  # nobody else can be the controller
         self.image = MetadataImage()
         self.failure: BaseException | None = None
         self.scope = Scope(f"node {config.node_id}", on_crash=self.fatal)
@@ -104,6 +105,7 @@ class Node:
         self._alive = False
         self._logs_open = False
         self._lock: DiskLock | None = None
+        self._identity: Identity | None = None
         self._live_brokers: list[tuple[BrokerImage, RegisteredEndpoint]] = []
         self._timers = Timers(clock, self._loop_call_later, self.fatal)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
@@ -113,87 +115,139 @@ class Node:
         self.peers = Peers(self)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.directory_assignments = DirectoryAssignments(self)
+        self.lifecycle = Lifecycle(self)
+        self.loader = MetadataLoader(self)
+        self.quorum_controller = QuorumController(self) if CONTROLLER in config.roles else None
+        self.controller = ControllerChannel(self)
         self.quorum = Quorum(self)
+        self.quorum.listener = self.loader
         self.fetchers = Fetchers(self)
         self.replicas = Replicas(self)
         self.upkeep = Upkeep(self)
-        self.controller: Controller = Controller(self)
-        self.lifecycle = Lifecycle(self)
         self.transactions = TransactionCoordinator(self)
         self.groups = GroupCoordinator(self)
         self.router = Router(self)
         self.server = Server(self, self.router)
+        self.controller_router = Router(self, listener="controller")
+        self.controller_server = Server(self, self.controller_router)
 
     # -- life
 
     async def start(self) -> tuple[str, int]:
-        """Opens the data directory, replays the metadata, recovers the logs, registers and serves.
+        """Opens the data directory, joins the quorum, registers, recovers the logs and serves. Waits for a controller for ever.
 
         Returns:
-            Host and port really bound.
+            Host and port really bound for clients; of the controller listener where the node is no broker.
 
         Raises:
             DirectoryInUse: another live process has the data directory.
-            OSError: the address is taken or the disk refuses.
-            BarnabasError: the data directory belongs to another node or cluster, or is damaged.
+            OSError: an address is taken or the disk refuses.
+            BarnabasError: the data directory belongs to another node or cluster, or is damaged; the controller refuses the node.
         """
         self._loop = asyncio.get_running_loop()
         self._alive = True
         try:
             self._lock = self.disk.lock(LOCK_FILE)
-            previous_epoch = self.lifecycle.open_directory()
-            clean = previous_epoch is not None
-            self.log_dirs.main.directory_id = self.directory_id
-            self.image = self.controller.load()
-            listener = self.config.listeners[0]
-            self.listener_name = listener.name
-            address = await self.server.listen(listener.host, listener.port)
-            await self.lifecycle.register(address, -1 if previous_epoch is None else previous_epoch)
-            elections = self.replicas.load(self.image, clean=clean)
-            self._logs_open = True
-            self.transactions.start()
-            self.groups.start()
-            self._tell(elections)
-            self.fetchers.start()
-            self.upkeep.start()
-            await self.lifecycle.unfence()
-            for api_key, version in HOT_ROUTES:
-                self.router.route(api_key, version)
-            self.server.serve()
+            identity = self._identity = open_directory(self.disk, self.config, self.rng)
+            self.cluster_id, self.directory_id = identity.cluster_id, identity.directory_id
+            self.lifecycle.clean = identity.clean
+            self.log_dirs.main.directory_id = identity.directory_id
+            self.quorum.open()
+            address = await self._listen()
+            await self.quorum.start()
+            if CONTROLLER in self.config.roles:
+                self.lifecycle.register_controller()
+            if BROKER in self.config.roles:
+                await self._start_broker(identity)
         except BaseException:
+            self._give_back()
             self.kill()
             raise
         return address
 
+    async def _listen(self) -> tuple[str, int]:
+        """Takes all addresses, so that a wrong one is told at once; clients are refused until the node can serve them."""
+        addresses = [await self.server.bind(listener) for listener in self.config.listeners]
+        controller_listener = self.config.controller_listener
+        if controller_listener is not None:
+            addresses.append(await self.controller_server.bind(controller_listener))
+            await self.controller_server.accept()
+            self.controller_server.serve()
+        return addresses[0]
+
+    async def _start_broker(self, identity: Identity) -> None:
+        await self.lifecycle.register(self._endpoints(), identity.broker_epoch)
+        elections = self.replicas.load(self.image, clean=identity.clean)
+        self._logs_open = True
+        self.transactions.start()
+        self.groups.start()
+        self._tell(elections)
+        self.fetchers.start()
+        self.upkeep.start()
+        for api_key, version in HOT_ROUTES:
+            self.router.route(api_key, version)
+        await self.server.accept()
+        await self.lifecycle.unfence()
+        self.server.serve()
+
+    def _endpoints(self) -> list[Endpoint]:
+        """What clients are told: advertised.listeners, with ports asked for as 0 replaced by the one that was bound."""
+        found = []
+        for endpoint in self.config.advertised_listeners:
+            bound = self.server.addresses.get(endpoint.name, (endpoint.host, endpoint.port))
+            host = endpoint.host or bound[0]
+            if host in ("0.0.0.0", "::"):
+                host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # nobody can connect to "every interface"
+            found.append(Endpoint(endpoint.name, host, endpoint.port or bound[1], endpoint.security_protocol))
+        return found
+
     async def stop(self) -> None:
-        """A clean stop: connections end, logs are synced and closed with their snapshots, then the mark of it is written."""
+        """A clean stop: leaderships are handed over, connections end, logs are synced and closed, the mark of it is written."""
         if not self._alive:
             return
+        await self.lifecycle.shut_down()
         self.server.close()
         self.transactions.stop()
         self.groups.stop()
-        broker_epoch = await self.lifecycle.shut_down()
         self.fetchers.stop()
+        await self.quorum.stop()
+        self.controller.close()
+        self.controller_server.close()
         self.peers.close()
         await self.scope.stop()
         self._timers.stop()
         self._run_soon()
-        clean = self.replicas.close()
-        self.controller.close()
-        if clean:
-            checkpoints.write_clean_shutdown(self.disk, broker_epoch)
+        if self._logs_open:
+            self._logs_open = False
+            if self.replicas.close():
+                checkpoints.write_clean_shutdown(self.disk, self.lifecycle.broker_epoch)
+        else:
+            self._give_back()
         self._alive = False
         self._release()
+
+    def _give_back(self) -> None:
+        """No log of a partition was opened: the directory is left as clean as it was found."""
+        identity, self._identity = self._identity, None
+        if identity is not None and not self._logs_open and self.failure is None:
+            try:
+                self.quorum.close()
+                identity.give_back(self.disk)
+            except OSError as error:
+                log.error("node %d could not leave its directory as it was: %s", self.node_id, error)
 
     def kill(self) -> None:
         """Ends at once, as a crash does: nothing is written, nobody is told."""
         self._alive = False
         self._soon.clear()
         self._timers.stop()
+        self.quorum.kill()
+        self.controller.close()
         self.scope.cancel()
         self.fetchers.stop()
         self.peers.abort()
         self.server.abort()
+        self.controller_server.abort()
         self._release()
 
     def fatal(self, error: BaseException) -> None:
@@ -275,6 +329,7 @@ class Node:
                 self.transactions.on_leaders_moved()
         if delta.deleted:
             self.groups.on_topics_deleted([topic.name for topic in delta.deleted.values()])
+        self.lifecycle.on_image()
 
     def live_brokers(self) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
         """Brokers that serve, with their addresses under the listener of our clients."""

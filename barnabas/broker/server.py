@@ -1,9 +1,9 @@
 """Server: all client connections of a node, what they may reserve together, and which of them fell silent.
 
-Driven by: the node (`listen`, `serve`, `close`, `abort`), connections that come and go, a timer.
+Driven by: the node (`bind`, `accept`, `serve`, `close`, `abort`), connections that come and go, a timer.
 Emits: connections that read, pause and end.
 
-Connections are taken as soon as the address is bound and served once the node is ready. Frames under construction of all
+Addresses are bound first and refuse connections until `accept`; what connects then is served once the node is ready. Frames under construction of all
 connections share a byte budget: who would exceed it waits, but the oldest large frame always goes on, so that all come to an
 end. Answers that peers leave unread have a budget too: above it Fetch answers get small. Silent connections give back their buffers and are closed after `connections.max.idle.ms`.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.config import Endpoint
 from barnabas.broker.connection import ORDINARY_BUFFER_BYTES, Connection
 from barnabas.broker.router import Pending, Router
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
@@ -39,17 +40,27 @@ class Server:
         self.opening = Pending(blocks=True)  # what connections wait for that came before the node was ready
         self.request_bytes_max = node.config.get_int("socket.request.max.bytes")
         self.api_versions_range = API[API_VERSIONS_KEY].versions
-        self._listener: Listener | None = None
+        self.addresses: dict[str, tuple[str, int]] = {}  # really bound, by the listener's name
+        self._listeners: list[Listener] = []
         self._budget_bytes = 2 * self.request_bytes_max  # of all connections together
         self.unread_bytes = 0  # of all connections together
         self._unread: dict[Connection, int] = {}
         self._starved: dict[Connection, None] = {}  # large frames that wait for room, in order of arrival
         self._large: dict[Connection, int] = {}  # bytes reserved by connections with more than an ordinary buffer
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Takes connections, not yet requests; returns the address really bound. OSError where it is taken."""
-        self._listener = await self.node.network.listen(lambda: Connection(self), host, port)
-        return self._listener.address
+    async def bind(self, endpoint: Endpoint) -> tuple[str, int]:
+        """Takes an address; connections are refused until `accept`. Returns the one really bound. OSError where it is taken."""
+        listener = await self.node.network.listen(
+            lambda: Connection(self, endpoint.name), endpoint.host, endpoint.port, accept=False
+        )
+        self._listeners.append(listener)
+        self.addresses[endpoint.name] = listener.address
+        return listener.address
+
+    async def accept(self) -> None:
+        """Takes connections, not yet requests. OSError where an address is taken."""
+        for listener in self._listeners:
+            await listener.accept()
 
     def serve(self) -> None:
         """The node is ready: requests that came meanwhile, and all later ones, are served."""
@@ -61,15 +72,15 @@ class Server:
 
     def abort(self) -> None:
         """Accepts no more and cuts every connection: the node is gone."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self.connections):
             connection.abort()
 
     def close(self) -> None:
         """Accepts no more and closes every connection; answers that are ready still leave."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self.connections):
             connection.close("the broker stops", level=logging.DEBUG)
 

@@ -5,7 +5,7 @@ a thread pool or a purgatory of the JVM broker are accepted, shown, and say "No 
 (tiered storage, share groups, TLS and SASL) are not listed: they are kept as unknown keys with a warning.
 
 Invariants: every default passes its own check; names are sorted within a group and unique.
-Defaults are those of Kafka 4.3.1, with one deviation: transaction.two.phase.commit.enable is true. One key is ours: record.validation. The replication factors and
+Defaults are those of Kafka 4.3.1, with one deviation: transaction.two.phase.commit.enable is true. Two keys are ours: record.validation and cluster.id. The replication factors and
 the min ISR of the internal topics are lowered by `BrokerConfig` where the quorum has fewer than three brokers.
 """
 
@@ -75,6 +75,7 @@ _NODE = [
     _list("advertised.listeners", None, "Addresses handed to clients, name://host:port; `listeners` where not set."),
     _int("broker.id", -1, "Older name of node.id; both must agree where both are set."),
     _string("broker.rack", None, "Rack of this broker, for replica placement and fetching from the nearest replica."),
+    _string("cluster.id", None, "Ours: the cluster that the data directory must belong to, or is made for."),
     _list("controller.listener.names", None, "Names of the listeners that serve the quorum."),
     _list("controller.quorum.bootstrap.servers", (), "Addresses at which the quorum is found, host:port."),
     _list("controller.quorum.voters", (), "The quorum's voters, id@host:port; this node alone where not set."),

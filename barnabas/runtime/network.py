@@ -6,7 +6,9 @@ Nagle's algorithm is off on every socket: requests and answers are written whole
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import os
 import socket
 from collections.abc import Callable
 
@@ -32,6 +34,15 @@ class TcpListener:
         """Host and port really bound."""
         return self._address
 
+    async def accept(self) -> None:
+        """Accepts connections from here on. OSError where the address is taken."""
+        await self._server.start_serving()
+        for each in self._server.sockets:
+            if each.fileno() < 0 or not each.getsockopt(
+                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+            ):  # uvloop says nothing when listen() fails
+                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), str(self._address))
+
     def close(self) -> None:
         """Stops accepting; open connections stay."""
         self._server.close()
@@ -42,10 +53,15 @@ class AsyncioNetwork:
 
     __slots__ = ()
 
-    async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
-        """Serves `factory()` per connection; host "" means every interface. OSError where the address is taken."""
+    async def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, accept: bool = True
+    ) -> Listener:
+        """Serves `factory()` per connection; host "" means every interface. OSError where the address is taken.
+
+        A bound socket that does not listen yet refuses connections, and holds its port against most others.
+        """
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(factory, host or None, port, backlog=ACCEPT_BACKLOG)
+        server = await loop.create_server(factory, host or None, port, backlog=ACCEPT_BACKLOG, start_serving=accept)
         for listening in server.sockets:
             # Accepted sockets inherit it on Linux; elsewhere both loops set it on each TCP transport they make.
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -15,7 +15,7 @@ Follows KIP-630 (snapshots), KIP-868 (transactions).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from barnabas.broker.metadata.features import check_features
 from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, difference
@@ -27,7 +27,6 @@ from barnabas.ports import Buffer
 from barnabas.protocol.records import decode_records, iter_batches
 
 if TYPE_CHECKING:
-    from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.node import Node
 
 __all__ = ["MetadataLoader"]
@@ -51,10 +50,6 @@ class MetadataLoader:
     def in_transaction(self) -> bool:
         """Whether a metadata transaction is open."""
         return self.open_transaction is not None
-
-    @property
-    def _channel(self) -> ControllerChannel:
-        return cast("ControllerChannel", self.node.controller)
 
     # --- what the quorum says -------------------------------------------------------------------------------------
 
@@ -97,7 +92,7 @@ class MetadataLoader:
         """This node leads the quorum, and everything committed before is published."""
         if self.node.quorum_controller is not None:
             self.node.quorum_controller.on_leading(epoch)
-            self._channel.on_active()
+            self.node.controller.on_active()
 
     def on_not_leading(self) -> None:
         """It leads no more."""
@@ -106,7 +101,7 @@ class MetadataLoader:
 
     def on_leader(self, leader_id: int, epoch: int) -> None:
         """The quorum has another leader, or (−1) none that is known."""
-        self._channel.on_leader(leader_id, epoch)
+        self.node.controller.on_leader(leader_id, epoch)
 
     # --- publishing -----------------------------------------------------------------------------------------------
 
@@ -118,7 +113,7 @@ class MetadataLoader:
         node.on_image(image, delta)
         if node.quorum_controller is not None:
             node.quorum_controller.on_image(image, delta)
-        self._channel.on_image(image)
+        self.node.controller.on_image(image)
         if not self._snapshot_asked and node.quorum.snapshot_due():
             self._snapshot_asked = True
             node.soon(self._take_snapshot)

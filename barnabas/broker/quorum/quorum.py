@@ -162,7 +162,8 @@ class Quorum:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Opens the log and gives its snapshot to the listener. Sends nothing, and writes no record. Blocks; start-up only.
+        """Opens the log and gives out its snapshot; of a sole voter all of it, for nobody can contradict. Sends nothing, and
+        writes no record. Blocks; start-up only.
 
         Raises:
             NotTheSoleVoter: the directory holds a set of voters that is not this node alone.
@@ -186,8 +187,13 @@ class Quorum:
             complaints=self.complaints,
             directory_id=node.directory_id,
         )
+        self._running = True
         self._snapshot_at_ms = node.clock.now_ms()
         self._give_snapshot()
+        if self.voters == (node.node_id,):
+            self._log.sync_now()
+            self._machine.high_watermark = self._log.end_offset
+            self._give_out()
 
     async def start(self) -> None:
         """Begins to vote, to follow or to look for a leader. A sole voter leads when this returns.
@@ -195,7 +201,6 @@ class Quorum:
         Raises:
             OSError: the disk failed.
         """
-        self._running = True
         now_ms = self.node.clock.monotonic_ms()
         self._machine.start(now_ms)
         if self.voters == (self.node.node_id,):

@@ -52,8 +52,10 @@ class SimListener:
         factory: Callable[[], asyncio.BaseProtocol],
         context: contextvars.Context,
         name: str,
+        accepting: bool,
     ) -> None:
         self._host = host
+        self.accepting = accepting
         self._address = (name, port)
         self.port = port
         self.factory = factory
@@ -63,6 +65,10 @@ class SimListener:
     def address(self) -> tuple[str, int]:
         """Host and port really bound."""
         return self._address
+
+    async def accept(self) -> None:
+        """Accepts connections from here on."""
+        self.accepting = True
 
     def close(self) -> None:
         """Stops accepting; open connections stay."""
@@ -86,8 +92,10 @@ class SimHost:
         self._next_port += 1
         return self._next_port
 
-    async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
-        """Serves `factory()` per connection, in the calling process."""
+    async def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, accept: bool = True
+    ) -> Listener:
+        """Serves `factory()` per connection, in the calling process; where not `accept`, from `Listener.accept` on."""
         if host not in (*_LOCAL_NAMES, self.name):
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), host)
         _check_alive()
@@ -95,7 +103,7 @@ class SimHost:
             port = self.ephemeral_port()
         if port in self.listeners:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), f"{host}:{port}")
-        listener = SimListener(self, port, factory, contextvars.copy_context(), host or self.name)
+        listener = SimListener(self, port, factory, contextvars.copy_context(), host or self.name, accept)
         self.listeners[port] = listener
         return listener
 
@@ -109,7 +117,7 @@ class SimHost:
         _check_alive()
         await self._network.syn(self, target)
         listener = target.listeners.get(port)
-        if listener is None:
+        if listener is None or not listener.accepting:
             await self._network.delay(target, self)
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), f"{host}:{port}")
         local = (self.name, self.ephemeral_port())

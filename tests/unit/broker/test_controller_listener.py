@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.config import Endpoint
 from barnabas.broker.node import Node
 from barnabas.broker.quorum.raft_log import METADATA_TOPIC
 from barnabas.broker.router import Router
@@ -41,7 +42,9 @@ async def server(node: Node) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def address(server: Server) -> tuple[str, int]:
-    return await server.listen("127.0.0.1", 0)
+    bound = await server.bind(Endpoint("CONTROLLER", "127.0.0.1", 0))
+    await server.accept()
+    return bound
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
-from barnabas.broker.quorum.metadata_log import METADATA_DIRECTORY
 from barnabas.broker.quorum.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
 from barnabas.broker.quorum.snapshots import decode_snapshot, encode_snapshot, list_snapshots, snapshot_name
-from barnabas.broker.quorum.voters import NotTheSoleVoter, VoterSet, VotersRecord
+from barnabas.broker.quorum.voters import NotTheSoleVoter, VotersDisagree, VoterSet, VotersRecord
 from barnabas.protocol.records import CONTROL_KRAFT_VERSION, CONTROL_KRAFT_VOTERS
 from barnabas.protocol.schema import decode, encode
 from barnabas.storage.checkpoints import MetaProperties, write_meta_properties
@@ -108,6 +108,6 @@ async def test_a_directory_of_a_larger_quorum_is_refused_and_left_alone(nodes: N
     write_quorum_state(disk, METADATA_DIRECTORY, QuorumState(leader_epoch=4, leader_id=2, voters=(1, 2, 3)))
     paths = (".kafka_cleanshutdown", f"{METADATA_DIRECTORY}/quorum-state")
     before = [disk.read(path) for path in paths]
-    with pytest.raises(NotTheSoleVoter, match="node 1 can only lead a quorum of which it is the one voter"):
+    with pytest.raises(VotersDisagree, match="quorum-state names the voters 1, 2, 3"):
         await nodes.start(disk)
     assert [disk.read(path) for path in paths] == before
