@@ -210,6 +210,7 @@ class Node:
         self.transactions.stop()
         self.groups.stop()
         self.fetchers.stop()
+        self._end_control()
         await self.quorum.stop()
         self.controller.close()
         self.controller_server.close()
@@ -226,6 +227,12 @@ class Node:
         self._alive = False
         self._release()
 
+    def _end_control(self) -> None:
+        """Nothing more is decided here, and no controller asked."""
+        if self.quorum_controller is not None:
+            self.quorum_controller.close()
+        self.controller.close()
+
     def _give_back(self) -> None:
         """No log of a partition was opened: the directory is left as clean as it was found."""
         identity, self._identity = self._identity, None
@@ -241,6 +248,7 @@ class Node:
         self._alive = False
         self._soon.clear()
         self._timers.stop()
+        self._end_control()
         self.quorum.kill()
         self.controller.close()
         self.scope.cancel()

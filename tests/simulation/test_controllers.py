@@ -1,0 +1,294 @@
+"""Three nodes, each broker and controller, on the simulated loop: who decides, who is fenced and when, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.image import BrokerImage, PartitionImage
+from barnabas.broker.node import Node
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.cluster import BrokerRegistrationRequest, RegistrationListener
+from barnabas.testing.simulation.world import Ports, World
+
+IDS = (1, 2, 3)
+QUORUM = ",".join(f"{each}@n{each}:9093" for each in IDS)
+FAILOVER_S = 1.0  # from a kill to a new leader in the metadata log
+SESSION_S = 9.0
+
+
+class Process:
+    """One node as a process of a machine: it may be killed and started again."""
+
+    def __init__(self, world: World, node_id: int, **settings: str) -> None:
+        self.world = world
+        self.machine = world.machine(f"n{node_id}")
+        self.settings = {
+            "node.id": str(node_id),
+            "listeners": f"PLAINTEXT://n{node_id}:9092,CONTROLLER://n{node_id}:9093",
+            "controller.quorum.voters": QUORUM,
+            "log.dirs": "data",
+            **settings,
+        }
+        self.node: Node
+        self.serves = False
+
+    def start(self) -> None:
+        self.serves = False
+        self.machine.start(self.run)
+
+    def kill(self) -> None:
+        self.machine.kill()
+
+    async def run(self, ports: Ports) -> None:
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.node = Node(
+            BrokerConfig(self.settings),
+            clock=ports.clock,
+            rng=ports.rng,
+            disk=ports.disk,
+            network=ports.network,
+            on_fatal=lambda error: None if ended.done() else ended.set_exception(error),
+        )
+        await self.node.start()
+        self.serves = True
+        await ended
+
+    @property
+    def active(self) -> bool:
+        controller = self.node.quorum_controller
+        return self.machine.process is not None and controller is not None and controller.active
+
+
+class Trio:
+    """The cluster."""
+
+    def __init__(self, world: World, **settings: str) -> None:
+        self.world = world
+        self.processes = {each: Process(world, each, **settings) for each in IDS}
+
+    async def start(self) -> None:
+        for process in self.processes.values():
+            process.start()
+        await self.until(lambda: all(process.serves for process in self.processes.values()), 5)
+        everywhere = [process.node for process in self.processes.values()]
+        await self.until(lambda: all(len(node.image.alive_brokers()) == 3 for node in everywhere), 1)
+
+    async def until(self, condition: Callable[[], object], limit_s: float) -> float:
+        """Waits in steps of a millisecond; returns how long it took."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not condition():
+            if loop.time() - began > limit_s:
+                raise AssertionError(f"not within {limit_s} s")
+            await asyncio.sleep(0.001)
+        return loop.time() - began
+
+    @property
+    def controller(self) -> int:
+        (found,) = [each for each, process in self.processes.items() if process.active]
+        return found
+
+    def others(self, node_id: int) -> list[int]:
+        return [each for each in IDS if each != node_id]
+
+    def node(self, node_id: int) -> Node:
+        return self.processes[node_id].node
+
+    async def ask(self, node_id: int, request: Any, timeout_ms: int = 5_000) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.node(node_id).controller.request(request, answer.set_result, timeout_ms=timeout_ms)
+        return await answer
+
+    async def create(self, node_id: int, name: str, partitions: int = 3, replicas: int = 3) -> Any:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
+        return await self.ask(node_id, CreateTopicsRequest(topics=[topic]))
+
+    def broker(self, seen_by: int, broker_id: int) -> BrokerImage:
+        return self.node(seen_by).image.brokers[broker_id]
+
+    def partitions(self, seen_by: int) -> list[PartitionImage]:
+        return [partition for _, _, partition in self.node(seen_by).image.partitions()]
+
+
+def simulate(seed: int, story: Callable[[Trio], Coroutine[Any, Any, None]], **settings: str) -> None:
+    with World(seed) as world:
+        trio = Trio(world, **settings)
+
+        async def main() -> None:
+            await trio.start()
+            await story(trio)
+
+        world.run(main(), time_limit_s=120)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_node_decides_and_whoever_asked_has_it(seed: int) -> None:
+    async def story(trio: Trio) -> None:
+        active = trio.controller
+        for node_id in IDS:
+            answer = await trio.create(node_id, f"t{node_id}")
+            assert answer.topics[0].error_code == 0
+            assert trio.node(node_id).image.partition_count(f"t{node_id}") == 3  # where it was asked, at once
+        assert trio.controller == active
+        for partition in trio.partitions(active):
+            assert sorted(partition.isr) == [1, 2, 3]
+        assert sorted({partition.leader for partition in trio.partitions(active)}) == [1, 2, 3]
+        blocks: list[Any] = []
+        for node_id in IDS:
+            trio.node(node_id).controller.allocate_producer_ids(blocks.append)
+        await trio.until(lambda: len(blocks) == 3, 1)
+        assert len({*blocks}) == 3
+
+    simulate(seed, story)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_broker_is_fenced_within_a_second(seed: int) -> None:
+    async def story(trio: Trio) -> None:
+        active = trio.controller
+        await trio.create(active, "t")
+        victim, witness = trio.others(active)
+        trio.processes[victim].kill()
+        await trio.until(lambda: trio.broker(witness, victim).fenced, FAILOVER_S)
+        for partition in trio.partitions(witness):
+            assert victim not in partition.isr
+            assert partition.leader not in (-1, victim)
+
+    simulate(seed, story)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_controller_is_replaced_and_fenced_within_a_second(seed: int) -> None:
+    async def story(trio: Trio) -> None:
+        former = trio.controller
+        await trio.create(former, "t")
+        trio.processes[former].kill()
+        survivors = trio.others(former)
+        await trio.until(lambda: all(trio.broker(each, former).fenced for each in survivors), FAILOVER_S)
+        assert all(partition.leader in survivors for partition in trio.partitions(survivors[0]))
+        assert trio.controller in survivors
+
+    simulate(seed, story)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_broker_that_comes_back_at_once_is_registered_at_once(seed: int) -> None:
+    async def story(trio: Trio) -> None:
+        for victim in (trio.others(trio.controller)[0], trio.controller):
+            epoch = trio.broker(victim, victim).epoch
+            trio.processes[victim].kill()
+            trio.processes[victim].start()
+            (witness, _) = trio.others(victim)
+            back = await trio.until(
+                lambda v=victim, w=witness, e=epoch: trio.broker(w, v).epoch > e and not trio.broker(w, v).fenced,  # type: ignore[misc]
+                4,
+            )
+            assert back < 3
+            await trio.until(lambda v=victim: trio.processes[v].serves, 1)  # type: ignore[misc]
+
+    simulate(seed, story)
+
+
+def test_a_broker_that_falls_silent_has_a_whole_session() -> None:
+    async def story(trio: Trio) -> None:
+        active = trio.controller
+        victim, witness = trio.others(active)
+        trio.world.network.isolate(f"n{victim}")
+        took = await trio.until(lambda: trio.broker(witness, victim).fenced, SESSION_S + 1)
+        assert took > SESSION_S - 2.1  # since its last heartbeat
+        trio.world.network.heal()
+        await trio.until(lambda: not trio.broker(witness, victim).fenced, 3)
+
+    simulate(7, story)
+
+
+def test_a_lost_heartbeat_connection_alone_fences_nobody() -> None:
+    async def story(trio: Trio) -> None:
+        active = trio.controller
+        victim, witness = trio.others(active)
+        await asyncio.sleep(3)
+        trio.world.network.reset_links(f"n{victim}", f"n{active}")
+        began = asyncio.get_running_loop().time()
+        while asyncio.get_running_loop().time() < began + 3:
+            assert not trio.broker(witness, victim).fenced
+            await asyncio.sleep(0.01)
+
+    simulate(8, story)
+
+
+def test_another_process_with_the_id_of_a_live_broker_is_refused() -> None:
+    async def story(trio: Trio) -> None:
+        active = trio.controller
+        former = trio.broker(active, trio.others(active)[0])
+        request = BrokerRegistrationRequest(
+            broker_id=former.broker_id,
+            cluster_id=trio.node(active).cluster_id,
+            incarnation_id=b"another process.",
+            listeners=[RegistrationListener(name="PLAINTEXT", host="elsewhere", port=9092)],
+            log_dirs=[b"another director"],
+        )
+        await asyncio.sleep(3)
+        answer = await trio.ask(active, request)
+        assert isinstance(answer, BrokerError)
+        assert answer.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        request.cluster_id = "another"
+        answer = await trio.ask(trio.others(active)[1], request)
+        assert isinstance(answer, BrokerError)
+        assert answer.code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+    simulate(9, story)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_asked_survives_its_controller(seed: int) -> None:
+    async def story(trio: Trio) -> None:
+        former = trio.controller
+        asker = trio.others(former)[0]
+        answers = [asyncio.ensure_future(trio.create(asker, f"t{number}", replicas=2)) for number in range(20)]
+        await asyncio.sleep(0.0002 * seed)
+        trio.processes[former].kill()
+        async with asyncio.timeout(4):
+            codes = [(await answer).topics[0].error_code for answer in answers]
+        assert set(codes) <= {0, ErrorCode.TOPIC_ALREADY_EXISTS}
+        assert len(trio.node(asker).image.topics_by_name) == 20
+
+    simulate(seed, story)
+
+
+def test_without_a_controller_a_request_waits_and_then_is_told() -> None:
+    async def story(trio: Trio) -> None:
+        asker = trio.others(trio.controller)[0]
+        for other in trio.others(asker):
+            trio.processes[other].kill()
+        answer = await trio.ask(asker, CreateTopicsRequest(topics=[CreatableTopic(name="t")]), timeout_ms=2_000)
+        assert isinstance(answer, BrokerError)
+        assert answer.code == ErrorCode.REQUEST_TIMED_OUT
+
+    simulate(10, story)
+
+
+def test_internal_topics_wait_for_enough_brokers() -> None:
+    with World(11) as world:
+        trio = Trio(world)
+
+        async def main() -> None:
+            for each in (1, 2):
+                trio.processes[each].start()
+            await trio.until(lambda: all(trio.processes[each].serves for each in (1, 2)), 5)
+            answers: list[Any] = []
+            trio.node(1).controller.ensure_topic("__consumer_offsets", answers.append)
+            assert answers[0].code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            trio.processes[3].start()
+            await trio.until(lambda: len(trio.node(1).image.alive_brokers()) == 3, 5)
+            trio.node(1).controller.ensure_topic("__consumer_offsets", answers.append)
+            await trio.until(lambda: len(answers) == 2, 2)
+            assert answers[1] is None
+            assert len(trio.partitions(1)[0].isr) == 3
+
+        world.run(main(), time_limit_s=60)
