@@ -10,7 +10,7 @@ from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.records import BeginTransactionRecord, ConfigRecord, TopicRecord, decode_record
 from barnabas.broker.node import Node
-from barnabas.broker.quorum.metadata_log import METADATA_DIRECTORY
+from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
 from barnabas.broker.quorum.snapshots import list_snapshots
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
