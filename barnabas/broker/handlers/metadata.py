@@ -278,7 +278,7 @@ def describe_controllers(node: Node, call: Call[DescribeClusterRequest]) -> Desc
     return DescribeClusterResponse(
         endpoint_type=CONTROLLERS,
         cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        controller_id=node.quorum.leader_id,
         brokers=[
             DescribeClusterBroker(broker_id=controller.controller_id, host=point.host, port=point.port)
             for controller in node.image.controllers.values()

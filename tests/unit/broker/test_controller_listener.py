@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import AsyncIterator
 from struct import pack
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,7 +26,7 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.messages.quorum import VoteRequest
 from barnabas.protocol.registry import API, Api, request_header_version
 from barnabas.protocol.schema import encode
-from tests.unit.broker.conftest import Peer
+from tests.unit.broker.conftest import Nodes, Peer
 
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -42,9 +42,9 @@ async def server(node: Node) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def address(server: Server) -> tuple[str, int]:
-    bound = await server.bind(Endpoint("CONTROLLER", "127.0.0.1", 0))
+    address = await server.bind(Endpoint("CONTROLLER", "127.0.0.1", 0))
     await server.accept()
-    return bound
+    return address
 
 
 @pytest.fixture
@@ -71,11 +71,6 @@ async def test_it_says_what_it_serves(peer: Peer) -> None:
     assert {1, 18, 52, 53, 54, 55, 56, 59, 62, 63, 67} <= served.keys()
     assert not {0, 3, 22, 26} & served.keys()
 
-
-pytestmark = pytest.mark.skipif(
-    not hasattr(Node, "quorum_controller") and "quorum_controller" not in Node.__init__.__code__.co_names,
-    reason="the node has no controller for its quorum yet",
-)
 
 NONSENSE = {
     "http": b"GET / HTTP/1.1\r\nHost: there\r\n\r\n",
@@ -138,20 +133,39 @@ async def test_every_request_cut_short(address: tuple[str, int], caplog: pytest.
     assert not [record for record in caplog.records if record.exc_info], caplog.text
 
 
-def any_value(kind: Any, name: str, version: int, rng: random.Random, texts: list[str]) -> Any:
-    """A value of a wire type, with a liking for the ends of its range and for names that mean something here."""
+class Known(NamedTuple):
+    """What means something to the node: names, ids, epochs."""
+
+    texts: list[str]
+    uuids: list[bytes]
+    numbers: list[int]
+
+
+def known_to(node: Node) -> Known:
+    image = node.image
+    topics = [*image.topics_by_name.values()]
+    brokers = [*image.brokers.values()]
+    return Known(
+        ["", node.cluster_id, node.cluster_id, METADATA_TOPIC, METADATA_TOPIC, "t", "x" * 300],
+        [bytes(16), node.directory_id, *(t.topic_id for t in topics), *(b.incarnation_id for b in brokers)],
+        [0, 0, 1, 1, -1, 2, 7, image.offset, image.epoch, *(b.epoch for b in brokers)],
+    )
+
+
+def any_value(kind: Any, name: str, version: int, rng: random.Random, known: Known) -> Any:
+    """A value of a wire type, with a liking for the ends of its range and for what means something here."""
     if isinstance(kind, wire.Array):
-        return [any_value(kind.element, "", version, rng, texts) for _ in range(rng.choice([0, 1, 1, 2]))]
+        return [any_value(kind.element, name, version, rng, known) for _ in range(rng.choice([0, 1, 1, 2]))]
     if isinstance(kind, wire.Text):
-        return rng.choice(texts)
+        return rng.choice(known.texts)
     if isinstance(kind, (wire.Blob, wire.RecordsView)):
         return rng.randbytes(rng.randrange(40))
     if not isinstance(kind, wire.Fixed):
-        return any_message(kind, version, rng, texts)
+        return any_message(kind, version, rng, known)
     if kind is wire.Bool:
         return rng.random() < 0.5
     if kind is wire.Uuid:
-        return rng.choice([bytes(16), rng.randbytes(16)])
+        return rng.choice([*known.uuids, rng.randbytes(16)])
     if kind is wire.UInt16:
         return rng.choice([0, 1, 65_535])
     if name.endswith("wait_ms"):
@@ -159,17 +173,18 @@ def any_value(kind: Any, name: str, version: int, rng: random.Random, texts: lis
     if name.startswith("partition") and rng.random() < 0.8:
         return 0
     top = 2 ** (8 * kind.size - 1)
-    return rng.choice([-top, -1, 0, 0, 1, 1, 2, 7, top - 1, rng.randrange(-top, top)])
+    fitting = [number for number in known.numbers if -top <= number < top]
+    return rng.choice([*fitting, *fitting, -top, top - 1, rng.randrange(-top, top)])
 
 
-def any_message(cls: Any, version: int, rng: random.Random, texts: list[str]) -> Any:
+def any_message(cls: Any, version: int, rng: random.Random, known: Known) -> Any:
     """A message that can be decoded, whether or not it makes sense."""
     fields = wire.present(cls, version) + wire.tagged(cls, version)
     return cls(
         **{
             field.name: None
             if field.nullable(version) and rng.random() < 0.2
-            else any_value(field.wire, field.name, version, rng, texts)
+            else any_value(field.wire, field.name, version, rng, known)
             for field in fields
         }
     )
@@ -179,14 +194,14 @@ def any_message(cls: Any, version: int, rng: random.Random, texts: list[str]) ->
     "api", [api for api in API.values() if "controller" in api.listeners], ids=lambda api: api.name
 )
 async def test_any_request_is_answered_or_refused(
-    api: Api, node: Node, address: tuple[str, int], caplog: pytest.LogCaptureFixture
+    api: Api, nodes: Nodes, node: Node, address: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Well-formed, senseless: an answer, or a connection that is closed with a line, and never a bug of ours."""
     rng = random.Random(api.key)
-    texts = ["", node.cluster_id, node.cluster_id, METADATA_TOPIC, METADATA_TOPIC, METADATA_TOPIC, "t", "x" * 300]
+    await (await nodes.peer(node)).create("t", 2)
     for number in range(60):
         version = rng.randint(*api.versions)
-        message = any_message(api.request, version, rng, texts)
+        message = any_message(api.request, version, rng, known_to(node))
         peer = Peer(*await asyncio.open_connection(*address))
         try:
             await asyncio.wait_for(peer.call(message, version), 0.5)

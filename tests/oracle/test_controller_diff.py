@@ -1,0 +1,181 @@
+"""The listener for controllers beside Kafka's: what it answers to those who are wrong, and to Kafka's tools."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from copy import copy
+from typing import Any
+
+import pytest
+
+from barnabas.protocol.messages.admin import (
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
+    CreatableTopic,
+    CreateTopicsRequest,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+)
+from barnabas.protocol.messages.cluster import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionRequestTopic,
+    AssignReplicasToDirsRequest,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    RegistrationFeature,
+    UnregisterBrokerRequest,
+)
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, DescribeClusterRequest
+from barnabas.protocol.messages.quorum import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochRequestPartition,
+    BeginQuorumEpochRequestTopic,
+    EndQuorumEpochRequest,
+    EndQuorumEpochRequestPartition,
+    EndQuorumEpochRequestTopic,
+    FetchSnapshotRequest,
+    VoteRequest,
+    VoteRequestPartition,
+    VoteRequestTopic,
+)
+from tests.process.served import ServedBroker
+
+from .test_transaction_tools import tool
+from .wire import Wire
+
+pytestmark = pytest.mark.oracle
+
+METADATA = "__cluster_metadata"
+CLUSTER = "the cluster's own id"  # stands for it in requests
+NO_TOPIC = bytes(15) + b"\7"
+FEATURES = [RegistrationFeature(name="metadata.version", min_supported_version=7, max_supported_version=30)]
+
+
+def vote(cluster_id: str | None, topic: str = METADATA) -> VoteRequest:
+    partition = VoteRequestPartition(replica_id=1, replica_epoch=0)
+    return VoteRequest(
+        cluster_id=cluster_id, voter_id=1, topics=[VoteRequestTopic(topic_name=topic, partitions=[partition])]
+    )
+
+
+def begin_epoch(cluster_id: str | None, *, topics: bool = True) -> BeginQuorumEpochRequest:
+    topic = BeginQuorumEpochRequestTopic(
+        topic_name=METADATA, partitions=[BeginQuorumEpochRequestPartition(leader_id=2, leader_epoch=0)]
+    )
+    return BeginQuorumEpochRequest(cluster_id=cluster_id, voter_id=1, topics=[topic] if topics else [])
+
+
+def end_epoch(cluster_id: str | None, *, topics: bool = True) -> EndQuorumEpochRequest:
+    topic = EndQuorumEpochRequestTopic(
+        topic_name=METADATA, partitions=[EndQuorumEpochRequestPartition(leader_id=2, leader_epoch=0)]
+    )
+    return EndQuorumEpochRequest(cluster_id=cluster_id, topics=[topic] if topics else [])
+
+
+def registration(**fields: Any) -> BrokerRegistrationRequest:
+    known = {"broker_id": 5, "cluster_id": CLUSTER, "incarnation_id": bytes(15) + b"\5"}
+    return BrokerRegistrationRequest(**known | fields)
+
+
+ALTERED = [AlterPartitionRequestTopic(topic_id=NO_TOPIC, partitions=[AlterPartitionRequestPartition()])]
+ELECTIONS = [ElectLeadersTopic(topic="none", partitions=[0])]
+ILLEGAL = [CreatableTopic(name="a b", num_partitions=1, replication_factor=1)]
+TOO_MANY = [CreatableTopic(name="many", num_partitions=1, replication_factor=5)]
+NO_RESOURCE = [AlterConfigsRequestResource(resource_type=2, resource_name="none")]
+
+CASES: list[tuple[Any, tuple[int, ...]]] = [
+    (DescribeClusterRequest(endpoint_type=2, include_cluster_authorized_operations=True), (1, 2)),
+    (DescribeClusterRequest(endpoint_type=1), (0, 1, 2)),
+    (DescribeClusterRequest(endpoint_type=9), (1,)),
+    *((request("wrong"), (0, 1)) for request in (vote, begin_epoch, end_epoch)),
+    *((request(CLUSTER), (0, 1)) for request in (begin_epoch, end_epoch)),
+    *((request(None), (0, 1)) for request in (begin_epoch, end_epoch)),
+    *((request(CLUSTER, topics=False), (0, 1)) for request in (begin_epoch, end_epoch)),
+    (vote("wrong"), (2,)),
+    (vote(CLUSTER, "t"), (0, 1, 2)),
+    (VoteRequest(cluster_id=CLUSTER), (0, 1, 2)),
+    (FetchSnapshotRequest(cluster_id="wrong"), (0, 1)),
+    (BrokerHeartbeatRequest(broker_id=99), (0, 1, 2)),
+    (BrokerHeartbeatRequest(broker_id=1, broker_epoch=99_999), (0, 1, 2)),
+    (registration(cluster_id="wrong"), (4,)),
+    (registration(), (1, 2, 3, 4)),
+    (registration(log_dirs=[bytes(16)], features=FEATURES), (4,)),
+    (registration(log_dirs=[b"\1" * 16, b"\1" * 16], features=FEATURES), (4,)),
+    (UnregisterBrokerRequest(broker_id=99), (0,)),
+    (AllocateProducerIdsRequest(broker_id=99, broker_epoch=3), (0,)),
+    (AllocateProducerIdsRequest(broker_id=1, broker_epoch=99_999), (0,)),
+    (AlterPartitionRequest(broker_id=1, broker_epoch=99_999, topics=ALTERED), (2, 3)),
+    (AlterPartitionRequest(broker_id=99, broker_epoch=77, topics=ALTERED), (2, 3)),
+    (AssignReplicasToDirsRequest(broker_id=99, broker_epoch=77), (0,)),
+    (ElectLeadersRequest(topic_partitions=ELECTIONS, timeout_ms=1_000), (0, 1, 2)),
+    (ElectLeadersRequest(topic_partitions=None, timeout_ms=1_000), (0, 1, 2)),
+    (CreateTopicsRequest(topics=ILLEGAL, validate_only=True), (5, 7)),
+    (CreateTopicsRequest(topics=TOO_MANY, validate_only=True), (5, 7)),
+    (AlterConfigsRequest(resources=NO_RESOURCE), (0, 1, 2)),
+]
+
+
+@pytest.fixture(scope="module")
+def sides(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Addresses of both listeners."""
+    host, port = kafka.rsplit(":", 1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        own = f"127.0.0.1:{free.getsockname()[1]}"
+    settings = (f"listeners=CONTROLLER://{own}", f"controller.quorum.voters=1@{own}")
+    node = ServedBroker(tmp_path_factory.mktemp("controller") / "data", *settings).start()
+    try:
+        yield f"{host}:{int(port) + 1}", own
+        assert node.stop() == 0, node.log()
+    finally:
+        node.kill()
+    assert "Traceback" not in node.log(), node.log()
+
+
+def said(address: str, request: Any, version: int) -> str:
+    """The answer, with what must differ replaced."""
+    with Wire(address) as wire:
+        cluster_id = wire.call(DescribeClusterRequest(endpoint_type=2), 1).cluster_id
+        if getattr(request, "cluster_id", None) == CLUSTER:
+            request = copy(request)
+            request.cluster_id = cluster_id
+        answer = repr(wire.call(request, version))
+    return answer.replace(cluster_id, CLUSTER).replace(address.rsplit(":", 1)[1], "PORT")
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        pytest.param(request, version, id=f"{number}-{type(request).__name__}-{version}")
+        for number, (request, versions) in enumerate(CASES)
+        for version in versions
+    ],
+)
+def test_answers_are_kafka_s(sides: tuple[str, str], request_: Any, version: int) -> None:
+    kafka, own = sides
+    assert said(own, request_, version) == said(kafka, request_, version)
+
+
+def test_all_that_we_serve_there_kafka_serves(sides: tuple[str, str]) -> None:
+    served = []
+    for address in sides:
+        with Wire(address) as wire:
+            answer = wire.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+        served.append({one.api_key: (one.min_version, one.max_version) for one in answer.api_keys})
+    kafka, own = served
+    assert own.items() <= kafka.items()
+
+
+def test_kafka_s_tools_find_their_way(sides: tuple[str, str]) -> None:
+    _, own = sides
+    option = ("--bootstrap-controller", own)
+    status = tool("MetadataQuorumCommand", *option, "describe", "--status")
+    assert "LeaderId:               1" in status
+    assert f"CONTROLLER://{own}" in status
+    assert "Leader" in tool("MetadataQuorumCommand", *option, "describe", "--replication")
+    endpoints = tool("ClusterTool", "list-endpoints", *option)
+    assert own.replace(":", " ") in " ".join(endpoints.split())
+    assert "transaction.version" in tool("FeatureCommand", *option, "describe")
