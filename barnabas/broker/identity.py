@@ -44,11 +44,13 @@ class Identity:
 
     Attributes:
         previous_broker_epoch: of the last clean stop; None where the last stop was not clean, or there was none.
+        new: it was made just now, so that nothing in it can be unclean.
     """
 
     cluster_id: str
     directory_id: bytes
     previous_broker_epoch: int | None
+    new: bool = False
 
     @property
     def clean(self) -> bool:
@@ -66,41 +68,45 @@ class Identity:
             write_clean_shutdown(disk, self.previous_broker_epoch)
 
 
-def open_directory(disk: Disk, config: BrokerConfig, rng: Rng) -> Identity:
+def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> Identity:
     """Identifies the directory, or makes a new one's identity. To be called with its lock held.
+
+    Args:
+        cluster_id: of the node's other directories, where it is known.
 
     Raises:
         WrongDirectory: it belongs to another node or cluster, or holds a log and no meta.properties.
         OSError: the disk failed.
     """
-    expected = config.get_str("cluster.id")
+    expected = cluster_id or config.get_str("cluster.id")
     try:
         meta = read_meta_properties(disk)
     except MalformedCheckpoint as error:
-        raise WrongDirectory(f"cannot tell whose data directory this is: {error}") from error
+        raise WrongDirectory(f"cannot tell whose data directory {disk.root} is: {error}") from error
+    new = meta is None
     if meta is None:
         meta = _new_directory(disk, config, rng, expected)
     if meta.node_id != config.node_id:
         raise WrongDirectory(
-            f"this data directory belongs to node {meta.node_id} ({META_PROPERTIES}), this is node {config.node_id}: "
+            f"data directory {disk.root} belongs to node {meta.node_id} ({META_PROPERTIES}), this is node {config.node_id}: "
             f"start with node.id={meta.node_id}, or give another directory"
         )
     if expected is not None and meta.cluster_id != expected:
         raise WrongDirectory(
-            f"this data directory belongs to cluster {meta.cluster_id} ({META_PROPERTIES}), not to {expected}: "
+            f"data directory {disk.root} belongs to cluster {meta.cluster_id} ({META_PROPERTIES}), not to {expected}: "
             f"give the directory of this cluster, or an empty one"
         )
     try:
         directory_id = decode_uuid(meta.directory_id)
     except ValueError as error:
-        raise WrongDirectory(f"{META_PROPERTIES} has a directory.id that is none: {error}") from error
-    return Identity(meta.cluster_id, directory_id, take_clean_shutdown(disk))
+        raise WrongDirectory(f"{disk.root}/{META_PROPERTIES} has a directory.id that is none: {error}") from error
+    return Identity(meta.cluster_id, directory_id, take_clean_shutdown(disk), new)
 
 
 def _new_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None) -> MetaProperties:
     if disk.exists(METADATA_DIRECTORY):
         raise WrongDirectory(
-            f"there is a metadata log but no {META_PROPERTIES}: restore that file, or give an empty directory"
+            f"there is a metadata log in {disk.root} but no {META_PROPERTIES}: restore that file, or give an empty directory"
         )
     meta = MetaProperties(
         cluster_id=cluster_id or cluster_id_of(config) or encode_uuid(rng.uuid()),

@@ -22,7 +22,7 @@ from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
 from barnabas.broker.coordinator.groups import GroupCoordinator
 from barnabas.broker.coordinator.transactions import TransactionCoordinator
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.identity import Identity, open_directory
+from barnabas.broker.identity import Identity
 from barnabas.broker.lifecycle import Lifecycle
 from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.controller import QuorumController
@@ -40,9 +40,8 @@ from barnabas.broker.router import Router
 from barnabas.broker.server import Server
 from barnabas.broker.waiting import Timer, Timers
 from barnabas.errors import InvariantViolated
-from barnabas.ports import Clock, Disk, DiskLock, Network, Rng
+from barnabas.ports import Clock, Disk, Network, Rng
 from barnabas.runtime.scope import Scope
-from barnabas.storage import checkpoints
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.controller import QuorumController
@@ -53,7 +52,7 @@ __all__ = ["Node"]
 
 log = logging.getLogger(__name__)
 
-LOCK_FILE: Final = ".lock"
+LAST_WORDS_MS: Final = 500  # between the failure of the last directory and the end
 SOON_PASSES_MAX: Final = 10_000  # callbacks in one wake-up before the loop gets a breath
 # Requests of librdkafka, of the Java client and of aiokafka whose codecs are made before `ready`.
 HOT_ROUTES: Final = ((18, 3), (3, 12), (0, 10), (1, 16))
@@ -104,8 +103,6 @@ class Node:
         self._soon_due = False
         self._alive = False
         self._logs_open = False
-        self._lock: DiskLock | None = None
-        self._identity: Identity | None = None
         self._live_brokers: list[tuple[BrokerImage, RegisteredEndpoint]] = []
         self._timers = Timers(clock, self._loop_call_later, self.fatal)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
@@ -147,11 +144,9 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self._alive = True
         try:
-            self._lock = self.disk.lock(LOCK_FILE)
-            identity = self._identity = open_directory(self.disk, self.config, self.rng)
+            identity = self.log_dirs.open(self.config, self.rng)
             self.cluster_id, self.directory_id = identity.cluster_id, identity.directory_id
             self.lifecycle.clean = identity.clean
-            self.log_dirs.main.directory_id = identity.directory_id
             self.quorum.open()
             address = await self._listen()
             await self.quorum.start()
@@ -177,7 +172,7 @@ class Node:
 
     async def _start_broker(self, identity: Identity) -> None:
         await self.lifecycle.register(self._endpoints(), identity.broker_epoch)
-        elections = self.replicas.load(self.image, clean=identity.clean)
+        elections = self.replicas.load(self.image)
         self._logs_open = True
         self.transactions.start()
         self.groups.start()
@@ -220,12 +215,11 @@ class Node:
         self._run_soon()
         if self._logs_open:
             self._logs_open = False
-            if self.replicas.close():
-                checkpoints.write_clean_shutdown(self.disk, self.lifecycle.broker_epoch)
+            self.replicas.close(self.lifecycle.broker_epoch)
         else:
             self._give_back()
         self._alive = False
-        self._release()
+        self.log_dirs.release()
 
     def _end_control(self) -> None:
         """Nothing more is decided here, and no controller asked."""
@@ -235,11 +229,10 @@ class Node:
 
     def _give_back(self) -> None:
         """No log of a partition was opened: the directory is left as clean as it was found."""
-        identity, self._identity = self._identity, None
-        if identity is not None and not self._logs_open and self.failure is None:
+        if self.log_dirs.main.identity is not None and not self._logs_open and self.failure is None:
             try:
                 self.quorum.close()
-                identity.give_back(self.disk)
+                self.log_dirs.give_back()
             except OSError as error:
                 log.error("node %d could not leave its directory as it was: %s", self.node_id, error)
 
@@ -256,7 +249,7 @@ class Node:
         self.peers.abort()
         self.server.abort()
         self.controller_server.abort()
-        self._release()
+        self.log_dirs.release()
 
     def fatal(self, error: BaseException) -> None:
         """The node cannot go on: it stops serving and tells its owner. What is on disk stays as it is."""
@@ -280,12 +273,25 @@ class Node:
         )
 
     def _on_directory_failed(self, directory: LogDirectory) -> None:
-        """Its partitions are offline from here on. Without the metadata log, or without any directory, the node ends."""
+        """Its partitions are offline from here on. Without the metadata log the node ends."""
         if not self._alive:
             return
         self._tell(self.replicas.on_directory_failed(directory))
-        if directory is self.log_dirs.main and directory.failure is not None:
-            self.fatal(directory.failure)
+        if directory is not self.log_dirs.main:
+            self.lifecycle.hurry()
+        elif directory.failure is not None:
+            self._end_for(directory.failure)
+
+    def _end_for(self, failure: OSError) -> None:
+        """Nobody is answered any more. Before the end others are told, so that they need not find out: who leads the quorum
+        resigns, and the controller hears that this broker's directories are offline."""
+        if self.alone or not self._logs_open:
+            self.fatal(failure)
+            return
+        self.server.abort()
+        self.quorum.resign()
+        self.lifecycle.hurry()
+        self.call_later(LAST_WORDS_MS, lambda: self.fatal(failure))
 
     # -- time
 
@@ -369,8 +375,3 @@ class Node:
                 coordinator.on_elected(partition, leader_epoch)
             else:
                 coordinator.on_resigned(partition)
-
-    def _release(self) -> None:
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.release()

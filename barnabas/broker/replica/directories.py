@@ -14,9 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.identity import Identity
 from barnabas.broker.replica.directory import LogDirectory, TopicPartition
+from barnabas.ports import Rng
 
 __all__ = ["LOST_DIRECTORY", "UNASSIGNED_DIRECTORY", "LogDirectories"]
 
@@ -57,6 +61,42 @@ class LogDirectories:
     def offline_ids(self) -> list[bytes]:
         """Ids of those that failed, for heartbeats; one whose id was never read has none."""
         return [directory.directory_id for directory in self._all if not directory.online and directory.directory_id]
+
+    def open(self, config: BrokerConfig, rng: Rng) -> Identity:
+        """Takes every lock and looks whose directories they are. One that cannot be read is offline, but for the first.
+
+        Returns:
+            The node's identity: the cluster, the first directory, and the broker epoch of the last stop, where that was
+            clean in all of them.
+
+        Raises:
+            DirectoryInUse: another live process has one of them, or one is named twice.
+            WrongDirectory: one is not this node's.
+            OSError: the first cannot be read.
+        """
+        main = self.main.open(config, rng)
+        epoch = main.previous_broker_epoch
+        for directory in self._all[1:]:
+            try:
+                identity = directory.open(config, rng, main.cluster_id)
+            except OSError as error:
+                directory.fail(error)
+            else:
+                if identity.new or identity.previous_broker_epoch == epoch:
+                    continue
+            epoch = None
+        return replace(main, previous_broker_epoch=epoch)
+
+    def give_back(self) -> None:
+        """Undoes `open`: nothing was written to any log. Raises OSError as the disks say."""
+        for directory in self.online():
+            if directory.identity is not None:
+                directory.identity.give_back(directory.disk)
+
+    def release(self) -> None:
+        """Gives every lock back."""
+        for directory in self._all:
+            directory.release()
 
     def find(
         self, assigned: Callable[[TopicPartition], bytes | None], set_aside: Callable[[LogDirectory, str], None]

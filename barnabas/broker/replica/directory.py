@@ -15,8 +15,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.identity import Identity, open_directory
 from barnabas.broker.replica.machine import Replica
-from barnabas.ports import Disk
+from barnabas.ports import Disk, DiskLock, Rng
 from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -25,6 +27,7 @@ from barnabas.storage.checkpoints import (
     MalformedCheckpoint,
     format_offsets,
     read_offsets,
+    write_clean_shutdown,
 )
 
 __all__ = ["LogDirectory", "Offsets", "TopicPartition"]
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
 
+LOCK_FILE: Final = ".lock"
 METADATA_FOLDER: Final = "__cluster_metadata-0"
 
 
@@ -53,7 +57,8 @@ class LogDirectory:
         on_failure: called once, when the directory has failed.
 
     Attributes:
-        directory_id: from its meta.properties.
+        directory_id: from its meta.properties; empty before it was read.
+        identity: what it said of itself at the start.
         failure: the first I/O error, naming the directory; None while it works.
         replicas: of this node, that lie here.
         unopened: partitions whose folder could not be opened, with their offsets as they were.
@@ -69,9 +74,11 @@ class LogDirectory:
     ) -> None:
         self.disk = disk
         self.directory_id = b""
+        self.identity: Identity | None = None
         self.failure: OSError | None = None
         self.replicas: dict[Replica, None] = {}
         self.unopened: dict[TopicPartition, Offsets] = {}
+        self._lock: DiskLock | None = None
         self._soon = soon
         self._start = start
         self._on_failure = on_failure
@@ -101,6 +108,30 @@ class LogDirectory:
             self._soon(lambda: self._on_failure(self))
 
     # -- start
+
+    def open(self, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> Identity:
+        """Takes the lock and looks whose directory it is.
+
+        Raises:
+            DirectoryInUse: another live process has it.
+            WrongDirectory: it is not this node's.
+            OSError: as the disk says.
+        """
+        self._lock = self.disk.lock(LOCK_FILE)
+        self.identity = open_directory(self.disk, config, rng, cluster_id)
+        self.directory_id = self.identity.directory_id
+        return self.identity
+
+    @property
+    def clean(self) -> bool:
+        """Whether the last stop was clean, so that its files need no check."""
+        return self.identity is not None and self.identity.clean
+
+    def release(self) -> None:
+        """Gives the lock back."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
 
     def read(self) -> list[str]:
         """Reads the checkpoints; what earlier deletions left is removed. Returns the folders of partitions.
@@ -150,17 +181,16 @@ class LogDirectory:
 
     # -- the end
 
-    def close(self) -> bool:
-        """Closes every log with its producer snapshot and writes the checkpoints.
+    def close(self, broker_epoch: int) -> None:
+        """Closes every log with its producer snapshot, writes the checkpoints and the mark of a clean stop.
 
-        Returns:
-            Whether the stop is a clean one: no partition was offline, so that the next start may trust every file.
+        Without the mark where a partition was offline: the next start must not trust every file.
 
         Raises:
             OSError: as the disk says.
         """
         if not self.online:
-            return False
+            return
         healthy = [replica for replica in self.replicas if not replica.failed]
         self.disk.sync_now([file for replica in healthy for file in replica.log.prepare_close()])
         for replica in healthy:
@@ -168,7 +198,8 @@ class LogDirectory:
             replica.log.close()
         for name, data in self.checkpoints().items():
             self.disk.replace(name, data)
-        return not self.unopened and len(healthy) == len(self.replicas)
+        if not self.unopened and len(healthy) == len(self.replicas):
+            write_clean_shutdown(self.disk, broker_epoch)
 
     def checkpoints(self, *, only_high_watermarks: bool = False) -> dict[str, bytes]:
         """The checkpoint files as they should be now, by name; without the high watermarks where none has moved."""

@@ -53,7 +53,6 @@ class Replicas:
         self._by_topic: dict[str, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}  # of every topic in the image
         self._image = MetadataImage()
-        self._clean = False
         self._homes: dict[Replica, LogDirectory] = {}
         self._isr_changes = IsrChanges(node)
 
@@ -98,13 +97,8 @@ class Replicas:
 
     # -- start
 
-    def load(self, image: MetadataImage, *, clean: bool) -> list[Election]:
-        """Opens every partition that the image gives this node; folders of no partition are set aside.
-
-        Args:
-            clean: the last stop was clean: files are trusted and not read through.
-        """
-        self._clean = clean
+    def load(self, image: MetadataImage) -> list[Election]:
+        """Opens every partition that the image gives this node; folders of no partition are set aside."""
         assigned = {
             (topic.name, number): _assigned(partition, self._node.node_id)
             for topic, number, partition in image.partitions()
@@ -139,25 +133,19 @@ class Replicas:
 
     # -- the end
 
-    def close(self) -> bool:
-        """Closes every log with its producer snapshot and writes the checkpoints.
-
-        Returns:
-            Whether the stop is a clean one: no partition was offline, so that the next start may trust every file.
+    def close(self, broker_epoch: int) -> None:
+        """Closes every directory; those where nothing is missing get the mark of a clean stop.
 
         Raises:
-            OSError: as the disk says.
+            OSError: as the first directory's disk says.
         """
-        clean = True
         for directory in self._node.log_dirs:
             try:
-                clean = directory.close() and clean
+                directory.close(broker_epoch)
             except OSError as error:
                 if directory is self._node.log_dirs.main:
                     raise
                 directory.fail(error)
-                clean = False
-        return clean
 
     # -- directories
 
@@ -253,7 +241,7 @@ class Replicas:
                 config,
                 now_ms=node.clock.now_ms(),
                 topic_id=topic.topic_id,
-                clean=self._clean,
+                clean=directory.clean,
                 recovery_point=offsets.recovery_point,
                 log_start_offset=offsets.log_start_offset,
             )
