@@ -1,11 +1,12 @@
-"""CreateTopics (19, versions 2 to 7), DeleteTopics (20, 1 to 6), CreatePartitions (37, 0 to 3); of the same
-family are `configs`, `delete_records` and `log_dirs`.
+"""CreateTopics (19, versions 2 to 7), DeleteTopics (20, 1 to 6), CreatePartitions (37, 0 to 3),
+ElectLeaders (43, 0 to 2), UpdateFeatures (57, 0 to 2); of the same family are `configs`, `delete_records` and `log_dirs`.
 
 Behaviour: changes of metadata go to the controller and are answered once this node's own image has them. The requests hold the
 later ones of their connection until then, as topic creation by Metadata does.
 
 Version notes: CreateTopics v4 takes −1 for the broker's defaults, v5 returns the configs, v7 the id; DeleteTopics v6 deletes by
-id.
+id; ElectLeaders v1 knows unclean elections; UpdateFeatures v1 has upgrade types and validate_only, from v2 it is answered by one
+error, for features change together or not at all.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from barnabas.broker.handlers.configs import (
 )
 from barnabas.broker.handlers.delete_records import delete_records, refuse_delete_records
 from barnabas.broker.handlers.log_dirs import describe_log_dirs, refuse_describe_log_dirs
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import Call, Pending, Refuse, handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
@@ -39,31 +40,43 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicState,
     DescribeConfigsRequest,
     DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
+    PartitionElectionResult,
+    ReplicaElectionResult,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
 __all__ = [
+    "answered_later",
     "create_partitions",
     "create_topics",
     "delete_records",
     "delete_topics",
     "describe_configs",
     "describe_log_dirs",
+    "elect_leaders",
     "incremental_alter_configs",
     "refuse",
     "replace_configs",
+    "update_features",
 ]
 
 
-def _answered_later(call: Call[Any], ask: Callable[[Callable[[Any], None]], None]) -> Pending:
-    """Asks the controller; a refusal of the whole request becomes the response that says so."""
+def answered_later(
+    call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refusal: Refuse | None = None
+) -> Pending:
+    """Asks the controller; a refusal of the whole request becomes the response that says so (`refusal`, else this family's)."""
     pending = Pending(blocks=True)
 
     def done(answer: Any) -> None:
-        pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
+        pending.resolve((refusal or refuse)(call, answer) if isinstance(answer, BrokerError) else answer)
 
     ask(done)
     return pending
@@ -72,14 +85,14 @@ def _answered_later(call: Call[Any], ask: Callable[[Callable[[Any], None]], None
 @handles(CreateTopicsRequest)
 def create_topics(node: Node, call: Call[CreateTopicsRequest]) -> Pending:
     """Creates topics."""
-    return _answered_later(call, lambda done: node.controller.create_topics(call.request, done))
+    return answered_later(call, lambda done: node.controller.create_topics(call.request, done))
 
 
 @handles(DeleteTopicsRequest)
 def delete_topics(node: Node, call: Call[DeleteTopicsRequest]) -> Pending:
     """Deletes topics by name or id."""
     states = _states_to_delete(call)
-    return _answered_later(call, lambda done: node.controller.delete_topics(states, done))
+    return answered_later(call, lambda done: node.controller.delete_topics(states, done))
 
 
 def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]:
@@ -91,7 +104,21 @@ def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]
 @handles(CreatePartitionsRequest)
 def create_partitions(node: Node, call: Call[CreatePartitionsRequest]) -> Pending:
     """Adds partitions to topics."""
-    return _answered_later(call, lambda done: node.controller.create_partitions(call.request, done))
+    return answered_later(call, lambda done: node.controller.create_partitions(call.request, done))
+
+
+@handles(ElectLeadersRequest)
+def elect_leaders(node: Node, call: Call[ElectLeadersRequest]) -> Pending:
+    """Elects preferred or unclean leaders (KIP-183, KIP-460)."""
+    timeout_ms = call.request.timeout_ms
+    return answered_later(call, lambda done: node.controller.request(call.request, done, timeout_ms=timeout_ms))
+
+
+@handles(UpdateFeaturesRequest)
+def update_features(node: Node, call: Call[UpdateFeaturesRequest]) -> Pending:
+    """Changes finalized feature levels of the cluster (KIP-584)."""
+    timeout_ms = call.request.timeout_ms
+    return answered_later(call, lambda done: node.controller.request(call.request, done, timeout_ms=timeout_ms))
 
 
 def refuse(call: Call[Any], error: BrokerError) -> Any:
@@ -127,6 +154,28 @@ def _refuse_create_partitions(call: Call[CreatePartitionsRequest], error: Broker
     )
 
 
+def _refuse_elect_leaders(call: Call[ElectLeadersRequest], error: BrokerError) -> ElectLeadersResponse:
+    results = [
+        ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                PartitionElectionResult(partition_id=number, error_code=error.code, error_message=error.message)
+                for number in topic.partitions
+            ],
+        )
+        for topic in call.request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
+
+
+def _refuse_update_features(call: Call[UpdateFeaturesRequest], error: BrokerError) -> UpdateFeaturesResponse:
+    results = [
+        UpdatableFeatureResult(feature=update.feature, error_code=error.code, error_message=error.message)
+        for update in call.request.feature_updates
+    ]
+    return UpdateFeaturesResponse(error_code=error.code, error_message=error.message, results=results)
+
+
 _REFUSALS: Final[dict[int, Callable[[Call[Any], BrokerError], Any]]] = {
     CreateTopicsRequest.API_KEY: _refuse_create_topics,
     DeleteTopicsRequest.API_KEY: _refuse_delete_topics,
@@ -135,5 +184,7 @@ _REFUSALS: Final[dict[int, Callable[[Call[Any], BrokerError], Any]]] = {
     AlterConfigsRequest.API_KEY: refuse_alter_configs,
     DescribeLogDirsRequest.API_KEY: refuse_describe_log_dirs,
     CreatePartitionsRequest.API_KEY: _refuse_create_partitions,
+    ElectLeadersRequest.API_KEY: _refuse_elect_leaders,
     IncrementalAlterConfigsRequest.API_KEY: refuse_alter_configs,
+    UpdateFeaturesRequest.API_KEY: _refuse_update_features,
 }

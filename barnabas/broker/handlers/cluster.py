@@ -1,5 +1,7 @@
 """What the controller listener serves besides the quorum's own: everything that the active controller decides.
 
+On the listener of clients: UnregisterBroker 64 0, passed on to the controller.
+
 CreateTopics 19, DeleteTopics 20, AlterConfigs 33, CreatePartitions 37, ElectLeaders 43, IncrementalAlterConfigs 44, AlterPartition
 56, UpdateFeatures 57, BrokerRegistration 62, BrokerHeartbeat 63, UnregisterBroker 64, AllocateProducerIds 67,
 ControllerRegistration 70, AssignReplicasToDirs 73; all versions.
@@ -20,12 +22,16 @@ from barnabas.broker.metadata.requests import DECISIONS
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
-from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
+from barnabas.protocol.messages.cluster import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    UnregisterBrokerRequest,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
-__all__ = ["decide", "refuse"]
+__all__ = ["decide", "refuse", "unregister_broker"]
 
 
 @handles(*DECISIONS, BrokerRegistrationRequest, BrokerHeartbeatRequest, listener="controller")
@@ -41,6 +47,12 @@ def decide(node: Node, call: Call[Any]) -> Pending:
 
     controller.handle(call.request, done, source=call.connection)
     return pending
+
+
+@handles(UnregisterBrokerRequest)
+def unregister_broker(node: Node, call: Call[UnregisterBrokerRequest]) -> Pending:
+    """Removes a broker that will not come back, for an administrator."""
+    return admin.answered_later(call, lambda done: node.controller.request(call.request, done), refuse)
 
 
 def refuse(call: Call[Any], error: BrokerError) -> Any:

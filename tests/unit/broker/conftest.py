@@ -92,7 +92,7 @@ class Nodes:
         self.peers: list[Peer] = []
         self.failures: list[BaseException] = []
 
-    async def start(self, disk: Disk | None = None, **settings: str) -> Node:
+    async def start(self, disk: Disk | None = None, *other_disks: Disk, **settings: str) -> Node:
         """A served node; settings with underscores for dots. `node.address` is where it listens."""
         config = BrokerConfig(
             {"node.id": "1", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "memory"}
@@ -103,6 +103,7 @@ class Nodes:
             clock=SystemClock(),
             rng=SystemRng(),
             disk=disk or MemoryDisk(),
+            other_disks=other_disks,
             network=AsyncioNetwork(),
             on_fatal=self.failures.append,
         )

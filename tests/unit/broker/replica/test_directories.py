@@ -157,4 +157,5 @@ def test_checkpoints_keep_what_could_not_be_opened(bench: Bench) -> None:
     files = directory.checkpoints()
     assert files[checkpoints.REPLICATION_OFFSET_CHECKPOINT] == b"0\n1\nt 0 7\n"
     assert directory.checkpoints(only_high_watermarks=True) == {}, "nothing moved"
-    assert directory.close() is False
+    directory.close(5)
+    assert not directory.disk.exists(checkpoints.CLEAN_SHUTDOWN_FILE)
