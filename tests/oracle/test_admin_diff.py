@@ -34,14 +34,20 @@ from barnabas.protocol.messages.admin import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+    FeatureUpdateKey,
     IncrementalAlterConfigsRequest,
+    UpdateFeaturesRequest,
 )
+from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
 from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
 
 from .wire import Wire
 
 pytestmark = pytest.mark.oracle
 
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = range(1, 4)
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, LOGGER = 2, 4, 8
 Observe = Callable[[Wire], Any]
@@ -157,6 +163,42 @@ def replace(*resources: tuple[int, str, dict[str, str | None]], validate_only: b
     def observe(wire: Wire) -> Any:
         answer = wire.call(request, 2)
         return [(one.resource_type, one.resource_name, one.error_code, one.error_message) for one in answer.responses]
+
+    return observe
+
+
+def update(*updates: tuple[str, int, int], version: int = 2, validate_only: bool = False) -> Observe:
+    request = UpdateFeaturesRequest(
+        feature_updates=[
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates
+        ],
+        validate_only=validate_only,
+    )
+
+    def observe(wire: Wire) -> Any:
+        answer = wire.call(request, version)
+        return answer.error_code, answer.error_message, [(each.feature, each.error_code) for each in answer.results]
+
+    return observe
+
+
+def elect(kind: int, *topics: tuple[str, list[int]]) -> Observe:
+    asked = [ElectLeadersTopic(topic=name, partitions=numbers) for name, numbers in topics]
+
+    def observe(wire: Wire) -> Any:
+        answer = wire.call(ElectLeadersRequest(election_type=kind, topic_partitions=asked), 2)
+        return answer.error_code, [
+            (each.topic, [(one.partition_id, one.error_code, one.error_message) for one in each.partition_result])
+            for each in answer.replica_election_results
+        ]
+
+    return observe
+
+
+def unregister(broker_id: int) -> Observe:
+    def observe(wire: Wire) -> Any:
+        answer = wire.call(UnregisterBrokerRequest(broker_id=broker_id), 0)
+        return answer.error_code, answer.error_message
 
     return observe
 
@@ -415,6 +457,39 @@ SCRIPTS: dict[str, list[Observe]] = {
         log_dirs(("adm.d", [0, 1]), ("adm.nope", [0]), version=3),
         log_dirs(("adm.d", []), version=3),
         log_dirs(version=3),
+    ],
+    "features": [
+        update(),
+        *(
+            update((name, level, kind), validate_only=True)
+            for name, level, kind in (
+                ("transaction.version", 1, UPGRADE),
+                ("transaction.version", 1, SAFE_DOWNGRADE),
+                ("transaction.version", 1, UNSAFE_DOWNGRADE),
+                ("transaction.version", 2, UPGRADE),
+                ("transaction.version", 9, UPGRADE),
+                ("transaction.version", -1, SAFE_DOWNGRADE),
+                ("transaction.version", 2, 0),
+                ("transaction.version", 2, 7),
+                ("nope", 1, UPGRADE),
+                ("metadata.version", 29, UPGRADE),
+                ("metadata.version", 30, UPGRADE),
+                ("metadata.version", 99, UPGRADE),
+                ("group.version", 9, UPGRADE),
+            )
+        ),
+        update(("transaction.version", 2, UPGRADE), ("group.version", 9, UPGRADE)),
+        update(("transaction.version", 9, UPGRADE), version=1),
+        update(("transaction.version", 2, UPGRADE), version=1),
+    ],
+    "elections": [
+        create(topic("adm.e", 2), validate_only=False),
+        lambda wire: wire.create_topic("adm.e", 2),
+        elect(0, ("adm.e", [0, 7]), ("adm.nope", [0])),
+        elect(1, ("adm.e", [1])),
+        elect(5, ("adm.e", [0])),
+        elect(0),
+        unregister(77),
     ],
     "producers": [
         produce("adm.p", 2),

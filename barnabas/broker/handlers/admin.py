@@ -45,7 +45,6 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsRequest,
     PartitionElectionResult,
     ReplicaElectionResult,
-    UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
@@ -169,11 +168,7 @@ def _refuse_elect_leaders(call: Call[ElectLeadersRequest], error: BrokerError) -
 
 
 def _refuse_update_features(call: Call[UpdateFeaturesRequest], error: BrokerError) -> UpdateFeaturesResponse:
-    results = [
-        UpdatableFeatureResult(feature=update.feature, error_code=error.code, error_message=error.message)
-        for update in call.request.feature_updates
-    ]
-    return UpdateFeaturesResponse(error_code=error.code, error_message=error.message, results=results)
+    return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
 
 
 _REFUSALS: Final[dict[int, Callable[[Call[Any], BrokerError], Any]]] = {

@@ -113,15 +113,16 @@ def min_isr_record(config_value: int) -> ConfigRecord:
     return ConfigRecord(resource_type=BROKER_RESOURCE, name=MIN_ISR_KEY, value=str(config_value))
 
 
-def unsupported_by(image: MetadataImage, feature: str, level: int) -> str | None:
+def unsupported_by(view: ClusterView, feature: str, level: int) -> str | None:
     """Which node keeps the feature from that level, in Kafka's words; None where none does."""
+    who = f"Local controller {view.config.node_id}"
     own = FEATURES.get(feature)
     if own is None:
-        return "The controller does not support the given feature."
-    refusal = _refusal("Local controller", own.low, own.high, feature, level)
+        return f"{who} does not support this feature."
+    refusal = _refusal(who, own.low, own.high, feature, level)
     if refusal is not None:
         return refusal
-    for who, features in _registered(image):
+    for who, features in _registered(view.image):
         supported = next((each for each in features if each.name == feature), None)
         if supported is None:
             if level == 0:
@@ -160,24 +161,24 @@ def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Metada
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Feature {name} is updated more than once.")
     records: list[MetadataRecord] = []
     for update in updates:
-        _check(view.image, update)
+        _check(view, update)
         records += _records(view, update)
     results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in names]
     answer = UpdateFeaturesResponse(error_message=None, results=results)
     return MetadataDecision(answer, [] if request.validate_only else records)
 
 
-def _check(image: MetadataImage, update: FeatureUpdateKey) -> None:
+def _check(view: ClusterView, update: FeatureUpdateKey) -> None:
     name, level = update.feature, update.max_version_level
     kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
-    current = image.feature(name)
+    current = view.image.feature(name)
     wrong = None
     if kind not in tuple(UpgradeType):
         wrong = "The controller does not support the given upgrade type."
     elif level < 0:
         wrong = "A feature version cannot be less than 0."
     else:
-        wrong = unsupported_by(image, name, level)
+        wrong = unsupported_by(view, name, level)
     if wrong is None and level < current:
         if kind == UpgradeType.UPGRADE:
             wrong = (
@@ -190,7 +191,9 @@ def _check(image: MetadataImage, update: FeatureUpdateKey) -> None:
         wrong = "Can't downgrade to a newer version."
     if wrong is not None:
         raise BrokerError(
-            ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {wrong}"
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"The update failed for all features since the following feature had an error: "
+            f"Invalid update version {level} for feature {name}. {wrong}",
         )
 
 

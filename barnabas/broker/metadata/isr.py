@@ -177,13 +177,17 @@ def _elect(
     partition = topic.partitions[number]
     if partition.leader != NO_LEADER if unclean else partition.leader == partition.replicas[0]:
         result.error_code = ErrorCode.ELECTION_NOT_NEEDED
+        result.error_message = "Leader election not needed for topic partition."
         return result, None
     kind = ElectionKind.UNCLEAN if unclean else ElectionKind.PREFERRED
     record = elections.change(topic, number, kind=kind)
     if record is None:
-        result.error_code = (
-            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        )
+        if unclean:
+            result.error_code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            result.error_message = "Eligible topic partition leaders are not available."
+        else:
+            result.error_code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            result.error_message = "The preferred leader was not available."
     return result, record
 
 

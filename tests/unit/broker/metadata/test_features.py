@@ -40,12 +40,12 @@ def test_transaction_version_goes_down_and_up() -> None:
     ("feature", "level", "kind", "words"),
     [
         ("transaction.version", 1, UpgradeType.UPGRADE, "Can't downgrade"),
-        ("transaction.version", 3, UpgradeType.UPGRADE, "Local controller only supports versions 0-2"),
+        ("transaction.version", 3, UpgradeType.UPGRADE, "Local controller 1 only supports versions 0-2"),
         ("transaction.version", -1, UpgradeType.SAFE_DOWNGRADE, "cannot be less than 0"),
         ("transaction.version", 1, 9, "upgrade type"),
         ("metadata.version", 29, UpgradeType.SAFE_DOWNGRADE, "might delete metadata"),
         ("metadata.version", 0, UpgradeType.SAFE_DOWNGRADE, "only supports versions 7-30"),
-        ("kraft.dreams", 1, UpgradeType.UPGRADE, "does not support the given feature"),
+        ("kraft.dreams", 1, UpgradeType.UPGRADE, "Local controller 1 does not support this feature"),
     ],
 )
 def test_refusals(feature: str, level: int, kind: int, words: str) -> None:
