@@ -232,8 +232,9 @@ def _partition_v0(number: int, partition: PartitionImage, alive: set[int]) -> Me
 
 
 def _controller_id(node: Node, alive: Container[int]) -> int:
-    """A broker that takes what is for the controller: any does, the controller's own saves a hop."""
-    return node.node_id
+    """A broker that takes what is for the controller: any does, one that is the controller itself saves a hop."""
+    leader_id = node.quorum.leader_id
+    return leader_id if leader_id in alive else node.node_id
 
 
 def _is_topic_name(name: str) -> bool:
