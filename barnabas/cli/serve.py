@@ -32,7 +32,7 @@ WILDCARDS = ("", "0.0.0.0", "::")
 
 def serve(
     *,
-    data: Path,
+    data: str | None = None,
     node_id: int | None = None,
     listen: str | None = None,
     controller_listen: str | None = None,
@@ -57,7 +57,8 @@ def serve(
     Parameters
     ----------
     data
-        The data directory, made where it is missing. Kafka's own layout.
+        The data directory, made where it is missing, in Kafka's own layout; or several, separated by commas, of which the
+        first holds the metadata log, too [default: log.dirs of --config].
     node_id
         Id of this node in the cluster [default: node.id of --config, else 1].
     listen
@@ -79,7 +80,7 @@ def serve(
     )
     try:
         broker_config = _config(data, node_id, listen, controller_listen, quorum, config, set_)
-        data.mkdir(parents=True, exist_ok=True)
+        Path(broker_config.log_dirs[0]).mkdir(parents=True, exist_ok=True)
     except (BrokerError, OSError, ValueError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -87,11 +88,11 @@ def serve(
     from barnabas.runtime.memory import keep_freed_memory
 
     keep_freed_memory()
-    raise SystemExit(run(_serve(broker_config, data)))
+    raise SystemExit(run(_serve(broker_config)))
 
 
 def _config(
-    data: Path,
+    data: str | None,
     node_id: int | None,
     listen: str | None,
     controller_listen: str | None,
@@ -124,8 +125,14 @@ def _config(
         for_controllers = [f"{controller_name}://{_address('--controller-listen', controller_listen)}"]
     if for_clients or for_controllers:
         settings["listeners"] = ",".join([*for_clients, *for_controllers])
-    settings["log.dirs"] = str(data)
-    return BrokerConfig(settings)
+    if data is not None:
+        settings["log.dirs"] = data
+    elif "log.dirs" not in settings and "log.dir" not in settings:
+        raise ValueError("where is the data to lie? give --data DIR, or log.dirs in --config")
+    broker_config = BrokerConfig(settings)
+    if not broker_config.log_dirs:
+        raise ValueError("log.dirs names no directory: give --data DIR")
+    return broker_config
 
 
 def _address(flag: str, text: str) -> str:
@@ -135,7 +142,7 @@ def _address(flag: str, text: str) -> str:
     return f"{host}:{port}"
 
 
-async def _serve(config: BrokerConfig, data: Path) -> int:
+async def _serve(config: BrokerConfig) -> int:
     from barnabas.broker.node import Node
     from barnabas.runtime.clock import SystemClock
     from barnabas.runtime.files import FileDisk
@@ -152,11 +159,13 @@ async def _serve(config: BrokerConfig, data: Path) -> int:
     try:
         for key in config.unknown_keys:
             log.warning("configuration key %s has no meaning here and is ignored", key)
+        disks = [FileDisk(path) for path in config.log_dirs]
         node = Node(
             config,
             clock=SystemClock(),
             rng=SystemRng(),
-            disk=FileDisk(str(data)),
+            disk=disks[0],
+            other_disks=disks[1:],
             network=AsyncioNetwork(),
             on_fatal=lambda _error: end(1),
         )

@@ -13,6 +13,7 @@ path: close a handle before its file is renamed. POSIX only (`fcntl`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -159,13 +160,14 @@ class FileDisk:
     """A data directory of the file system.
 
     Args:
-        root: made if it is missing.
+        root: made if it is missing and can be.
         open_files_max: descriptors of partition files kept open at once.
     """
 
     def __init__(self, root: str, *, open_files_max: int = 600) -> None:
         self.root = os.path.abspath(root)
-        os.makedirs(self.root, exist_ok=True)
+        with contextlib.suppress(OSError):  # what cannot be made is told of by the first call that needs it
+            os.makedirs(self.root, exist_ok=True)
         self._open_files_max = open_files_max
         self._open: dict[DiskFile, None] = {}  # files with a descriptor, in the order of the clock's hand
         self._worker: ThreadPoolExecutor | None = None

@@ -15,15 +15,15 @@ FILE_BYTES_MAX = 256 * 1024
 BATCH_BYTES = 10_000
 
 
-def fill(address: str, topic: str) -> list[bytes]:
+def fill(address: str, topic: str, partition: int = 0) -> list[bytes]:
     """Produces until the broker gives up; what was acknowledged, in order."""
     acknowledged: list[bytes] = []
     with Wire(address) as wire:
-        wire.create_topic(topic)
+        wire.create_topic(topic, 2)
         for number in range(100):
             value = number.to_bytes(4, "big") * (BATCH_BYTES // 4)
             try:
-                answer = wire.produce(9, topic, 0, [value])
+                answer = wire.produce(9, topic, partition, [value])
             except ConnectionError:
                 break
             if answer.error_code:
@@ -31,6 +31,12 @@ def fill(address: str, topic: str) -> list[bytes]:
                 break
             acknowledged.append(value)
     return acknowledged
+
+
+def read(address: str, topic: str, partition: int) -> list[bytes]:
+    with Wire(address) as wire:
+        data = wire.fetch(topic, partition, 0).records
+    return [record.value for position, _ in iter_batches(data) for record in decode_records(data, position)]
 
 
 @pytest.mark.parametrize("settings", [(), ("flush.messages=1",)], ids=["page cache", "flushed"])
@@ -45,10 +51,30 @@ def test_a_broker_that_cannot_write_ends_and_names_the_directory(tmp_path: Path,
         assert f"[Errno 27] File too large: '{tmp_path / 'data'}'" in broker.log()
         assert "Traceback" not in broker.log()
         broker.start()
-        with Wire(broker.address) as wire:
-            data = wire.fetch("full", 0, 0).records
-            found = [record.value for position, _ in iter_batches(data) for record in decode_records(data, position)]
-        assert found == acknowledged
+        assert read(broker.address, "full", 0) == acknowledged
         assert broker.stop() == 0
+    finally:
+        broker.kill()
+
+
+def test_of_several_directories_the_others_go_on(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    broker = ServedBroker(Path(f"{first},{second}"))
+    broker.stderr_path = tmp_path / "stderr"
+    try:
+        broker.start()
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
+        acknowledged = fill(broker.address, "full", 1)
+        assert f"[Errno 27] File too large: '{second}'" in broker.log()
+        with Wire(broker.address) as wire:
+            assert wire.produce(9, "full", 0, [b"goes on"]).error_code == 0
+            assert wire.produce(9, "full", 1, [b"does not"]).error_code != 0
+        assert broker.stop() == 0
+        assert [(each / ".kafka_cleanshutdown").exists() for each in (first, second)] == [True, False]
+        broker.start()
+        assert read(broker.address, "full", 1) == acknowledged
+        assert read(broker.address, "full", 0) == [b"goes on"]
+        assert broker.stop() == 0
+        assert "Traceback" not in broker.log()
     finally:
         broker.kill()
