@@ -171,7 +171,13 @@ async def _serve(config: BrokerConfig) -> int:
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, 0)
-        host, port = await node.start()
+        starting = loop.create_task(node.start())
+        ended.add_done_callback(lambda _: starting.cancel())  # a node of a cluster may wait for the others for ever
+        host, port = await starting
+    except asyncio.CancelledError:
+        if not ended.done():
+            raise
+        return ended.result()
     except (BarnabasError, OSError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
         return 1

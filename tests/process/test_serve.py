@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -196,3 +198,43 @@ def test_settings_from_a_file_and_above_it(tmp_path: Path, serve: Serve) -> None
 def test_ready_is_soon(serve: Serve) -> None:
     """Far above the goal of 0.4 s, for machines that do other things: what it catches is a start that grew by seconds."""
     assert min(serve(name=f"data{n}").ready_seconds for n in range(3)) < 2
+
+
+def test_a_node_that_waits_for_the_others_stops_when_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [one.getsockname()[1], other.getsockname()[1]]
+    data = tmp_path / "data"
+    node = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "barnabas.cli.main", "serve", "--node-id", "1", "--listen", "127.0.0.1:0"),
+            *("--quorum", f"1@127.0.0.1:{ports[0]},2@127.0.0.1:{ports[1]},3@127.0.0.1:1", "--data", str(data)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 20
+    while not (data / "__cluster_metadata-0").exists():
+        assert node.poll() is None, node.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    node.send_signal(signal.SIGTERM)
+    out, err = node.communicate(timeout=20)
+    assert (node.returncode, out) == (0, "")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (["--node-id", "4", "--quorum", "1@127.0.0.1:1,2@127.0.0.1:2"], "node 4 .* must be one of the voters"),
+        (["--quorum", "1@127.0.0.1:1,1@127.0.0.1:2"], "voter 1 is there twice"),
+        (["--quorum", "127.0.0.1:1"], "write ID@HOST:PORT"),
+        (["--controller-listen", "nowhere"], "--controller-listen nowhere: write HOST:PORT"),
+    ],
+)
+def test_a_quorum_that_cannot_be_meant_is_refused(tmp_path: Path, arguments: list[str], wrong: str) -> None:
+    refused = barnabas("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), *arguments)
+    assert refused.returncode == 2
+    assert re.search(wrong, refused.stderr), refused.stderr
+    assert not (tmp_path / "data").exists()
