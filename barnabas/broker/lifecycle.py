@@ -108,6 +108,7 @@ class Lifecycle:
         self._registration: BrokerRegistrationRequest | None = None
         self._shutdown_allowed: asyncio.Future[bool] | None = None
         self._awaited: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []  # of the own image
+        self._asked: dict[asyncio.Future[Any], None] = {}  # answers of the controller that a step waits for
         self._heartbeat_due: Timer | None = None
         self._in_flight = False
         self._hurry = False  # something changed while a heartbeat was on its way
@@ -365,25 +366,31 @@ class Lifecycle:
 
     def on_fatal(self, error: BaseException) -> None:
         """The node gave up: a start or stop that waits for the controller ends here."""
-        for _, future in self._awaited:
+        waiting: list[asyncio.Future[Any]] = [*self._asked, *(future for _, future in self._awaited)]
+        if self._shutdown_allowed is not None:
+            waiting.append(self._shutdown_allowed)
+        for future in waiting:
             if not future.done():
                 future.set_exception(error)
-        self._awaited.clear()
-        if self._shutdown_allowed is not None and not self._shutdown_allowed.done():
-            self._shutdown_allowed.set_exception(error)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
     async def _ask(self, request: Any, timeout_ms: int) -> Any:
         """The controller's answer, or the BrokerError that stands for none."""
+        if self.node.failure is not None:
+            raise self.node.failure
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[waiting] = None
 
         def done(answer: Any) -> None:
             if not waiting.done():
                 waiting.set_result(answer)
 
         self.node.controller.request(request, done, timeout_ms=timeout_ms)
-        return await waiting
+        try:
+            return await waiting
+        finally:
+            del self._asked[waiting]
 
 
 def _reason(answer: Any) -> str:

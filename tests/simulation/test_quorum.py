@@ -74,7 +74,8 @@ class Voter:
         node.quorum.open()
         if config.controller_listener is not None:
             server = Server(node, Router(node, "controller"))
-            await server.listen(f"n{self.node_id}", 9093)
+            await server.bind(config.controller_listener)
+            await server.accept()
             server.serve()
         await node.quorum.start()
         await self.stop.wait()
