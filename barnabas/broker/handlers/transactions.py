@@ -227,15 +227,15 @@ def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pendin
     """Adds the group's partition of `__consumer_offsets` to the transaction; makes that topic if nobody needed it before."""
     if node.image.topic(OFFSETS_TOPIC) is not None:
         pending = Pending()
-        _add_group(node, call, pending)
+        _add_group(node, call, pending, PendingWaiter(pending))
         return pending
     pending = Pending(blocks=True)
 
     def made(error: BrokerError | None) -> None:
         if pending.resolved:
             return  # the connection closed while it waited: no effect
-        if error is not None:
-            pending.resolve(refuse(call, error))
+        if error is not None:  # too few brokers yet, or no controller: for the client both are passing
+            pending.resolve(refuse(call, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))))
             return
         _add_group(node, call, pending)
         pending.effected()
@@ -244,7 +244,7 @@ def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pendin
     return pending
 
 
-def _add_group(node: Node, call: Call[AddOffsetsToTxnRequest], pending: Pending) -> None:
+def _add_group(node: Node, call: Call[AddOffsetsToTxnRequest], pending: Pending, waiter: Waiter | None = None) -> None:
     request = call.request
 
     def done(error: BrokerError | None) -> None:
@@ -256,6 +256,7 @@ def _add_group(node: Node, call: Call[AddOffsetsToTxnRequest], pending: Pending)
         [(OFFSETS_TOPIC, node.groups.host.partition_of(request.group_id))],
         0,
         done,
+        waiter,
     )
 
 

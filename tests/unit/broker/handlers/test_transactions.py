@@ -502,3 +502,15 @@ async def test_a_produce_whose_connection_is_cut_during_the_hold_writes_nothing(
     assert slow.node.replicas.leader("t", 1).log.log_end_offset == 0
     await slow.add(client.peer, 0)
     assert slow.node.transactions.describe("tx").partitions == {("t", 0)}
+
+
+async def test_offsets_added_too_early_are_held_too(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    await client.peer.call(FindCoordinatorRequest(key="g", key_type=0), 3)
+    adding = asyncio.ensure_future(client.add_offsets())
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    slow.disk.gate.set()
+    assert await adding is ErrorCode.NONE
+    assert slow.node.transactions.concurrent_answers == 0
+    assert {topic for topic, _ in slow.node.transactions.describe("tx").partitions} == {"__consumer_offsets"}
