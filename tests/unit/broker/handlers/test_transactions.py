@@ -364,6 +364,7 @@ class SlowCompletion:
         self.client = Client(await self.nodes.peer(self.node))
         await self.client.peer.create("t", 2)
         await self.client.init()
+        await self.client.peer.call(FindCoordinatorRequest(key="g", key_type=0), 3)  # the topic of groups is made
         await self.add(self.client.peer, 0)
         assert await self.client.produce(version=11) is ErrorCode.NONE
         replica = self.node.replicas.leader("t", 0)
@@ -507,7 +508,6 @@ async def test_a_produce_whose_connection_is_cut_during_the_hold_writes_nothing(
 async def test_offsets_added_too_early_are_held_too(nodes: Nodes) -> None:
     slow = SlowCompletion(nodes, **LONG)
     client = await slow.prepare()
-    await client.peer.call(FindCoordinatorRequest(key="g", key_type=0), 3)
     adding = asyncio.ensure_future(client.add_offsets())
     await until(lambda: len(slow.node.transactions.held) == 1)
     slow.disk.gate.set()
