@@ -234,7 +234,6 @@ class Lifecycle:
             return
         self._arm(0)
 
-    @property
     def may_lead(self) -> bool:
         """Whether no other broker can have been given our leaderships: heartbeats were answered within the session timeout."""
         return self.node.clock.monotonic_ms() < self._session_until_ms
@@ -298,7 +297,7 @@ class Lifecycle:
         until_ms = sent_ms + self._session_ms
         if node.alone:
             return  # nobody else can give our leaderships away
-        if self.may_lead:
+        if self.may_lead():
             self._session_until_ms = until_ms
             return
 

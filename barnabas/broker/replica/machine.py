@@ -65,6 +65,7 @@ class Replica:
 
     __slots__ = (
         "_on_io_error",
+        "_may_lead",
         "_propose",
         "_sequence",
         "_waiting",
@@ -99,6 +100,7 @@ class Replica:
         on_io_error: Callable[[Replica, OSError], None] = lambda *_: None,
         in_sync: InSyncReplicas | None = None,
         high_watermark: int = 0,
+        may_lead: Callable[[], bool] = lambda: True,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -115,6 +117,7 @@ class Replica:
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.watchers: dict[Watcher, None] = {}
         self.durability = Durability(log, lambda: request_sync(self))
+        self._may_lead = may_lead  # whether the node's session with the controller can still run
         self._propose = propose
         self._on_io_error = on_io_error
         self._waiting: list[
@@ -529,6 +532,10 @@ class Replica:
     def _check_leads(self) -> None:
         if self.leader_id != self.node_id:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not self._may_lead():
+            raise BrokerError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker may have been fenced without knowing it yet"
+            )
 
     def _broken(self, error: OSError) -> BrokerError:
         self.fail()

@@ -271,6 +271,7 @@ class Replicas:
                 node.config.node_id, self._is_eligible, node.config.get_int("replica.lag.time.max.ms")
             ),
             high_watermark=offsets.high_watermark,
+            may_lead=node.lifecycle.may_lead,
         )
         directory.replicas[replica] = None
         self._homes[replica] = directory
