@@ -64,8 +64,8 @@ class Replica:
     """
 
     __slots__ = (
-        "_on_io_error",
         "_may_lead",
+        "_on_io_error",
         "_propose",
         "_sequence",
         "_waiting",
