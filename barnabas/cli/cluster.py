@@ -32,14 +32,14 @@ def cluster(
     async def work() -> None:
         nonlocal serving
         async with Admin(bootstrap_servers=bootstrap, request_timeout_ms=round(timeout * 1000)) as admin:
-            cluster_id, controller_id, found = await admin.describe_cluster()
+            cluster_id, _, found = await admin.describe_cluster()
+            quorum = await admin.describe_quorum()
             features = await admin.features()
         serving = len(found)
-        print(f"cluster {cluster_id}")
+        print(f"cluster {cluster_id}  controller {quorum.leader_id}  voters {', '.join(map(str, quorum.voters))}")
         for broker in sorted(found):
             rack = f"  rack {broker.rack}" if broker.rack else ""
-            controller = "  controller" if broker.node_id == controller_id else ""
-            print(f"  broker {broker.node_id}  {broker.host}:{broker.port}{rack}{controller}")
+            print(f"  broker {broker.node_id}  {broker.host}:{broker.port}{rack}")
         for name, level in sorted(features.items()):
             print(f"  {name} {level}")
 

