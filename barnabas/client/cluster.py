@@ -307,8 +307,9 @@ class Cluster:
             KafkaError: the broker refused to tell, and will again.
         """
         found = self._coordinators.get((kind, key))
-        if found is not None:
+        if found in self.metadata.brokers:
             return found
+        self._coordinators.pop((kind, key), None)  # the broker is gone: whoever coordinates now is another
         error = self._coordinator_errors.pop((kind, key), None)
         if error is not None:
             raise error
