@@ -75,6 +75,8 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as scratch:
         try:
             return run(_demo(taken, data or Path(scratch) / "data", kills, abort_every))
+        except asyncio.CancelledError:
+            return 130  # SIGTERM: the brokers were stopped
         except (ClusterFailed, DemoFailed, KafkaError) as error:
             console.print(f"[red]barnabas demo failed: {error}[/red]")
             return 1
@@ -82,6 +84,9 @@ def demo(
 
 async def _demo(rows: list[bytes], data: Path, kills: bool, abort_every: int) -> int:
     started = time.monotonic()
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # as Ctrl-C: the brokers end with us
     cluster = LocalCluster(data, brokers=BROKERS, settings=(f"num.partitions={PARTITIONS}",))
     await cluster.start()
     try:

@@ -1,0 +1,50 @@
+"""`barnabas demo` as a user runs it: three brokers, a copy through every kill, and the table at its end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+ROWS = 160_000  # enough that the copy still runs when the last kill is due
+COMMAND = [sys.executable, "-m", "barnabas.cli.main", "demo"]
+
+
+def test_every_row_comes_out_once_through_every_kill(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("header\n" + "".join(f"{number},row\n" for number in range(ROWS)))
+    done = subprocess.run(
+        [*COMMAND, "--input", str(rows), "--rows", str(ROWS), "--data", str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = dict(re.findall(r"│ ([^│]+?) +│ ([^│]+?) +│", done.stdout))
+    assert (table["rows in"], table["rows out"]) == (f"{ROWS:,}", f"{ROWS:,}")
+    assert (table["duplicates"], table["losses"]) == ("0", "0")
+    pauses = {what: float(text.split()[0]) for what, text in table.items() if what.startswith("killed: ")}
+    assert len(pauses) == 4, table
+    assert all(pause > 0 for pause in pauses.values())
+
+
+def test_a_stop_in_the_middle_ends_the_brokers_too(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("".join(f"{number},row\n" for number in range(20_000)))
+    data = tmp_path / "data"
+    demo = subprocess.Popen([*COMMAND, "--input", str(rows), "--data", str(data)], stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (data / "node-3" / "meta.properties").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    demo.send_signal(signal.SIGTERM)
+    assert demo.wait(60) == 130
+    running = subprocess.run(["pgrep", "-f", str(data)], capture_output=True, text=True, check=False)
+    assert running.stdout == ""
