@@ -92,7 +92,7 @@ class Node:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
-        self.listener_name = config.inter_broker_listener
+        self.listener_name = config.inter_broker_listener  # by which the brokers reach each other
         self.alone = CONTROLLER in config.roles and len(config.voter_endpoints) < 2  # nobody else can be the controller
         self.image = MetadataImage()
         self.failure: BaseException | None = None
@@ -103,7 +103,7 @@ class Node:
         self._soon_due = False
         self._alive = False
         self._logs_open = False
-        self._live_brokers: list[tuple[BrokerImage, RegisteredEndpoint]] = []
+        self._live_brokers: dict[str, list[tuple[BrokerImage, RegisteredEndpoint]]] = {}  # by listener
         self._timers = Timers(clock, self._loop_call_later, self.fatal)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.fetch_sessions = FetchSessions(
@@ -332,8 +332,8 @@ class Node:
     def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """The metadata log was replayed further: everything on this node follows it."""
         self.image = image
-        if delta.brokers or not self._live_brokers:
-            self._live_brokers = self._with_address(image.alive_brokers())
+        if delta.brokers:
+            self._live_brokers.clear()
         if any(kind == 4 for kind, _ in delta.configs):
             self.config.reconfigure(image.cluster_config, image.broker_config(self.node_id))
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
@@ -345,21 +345,16 @@ class Node:
             self.groups.on_topics_deleted([topic.name for topic in delta.deleted.values()])
         self.lifecycle.on_image()
 
-    def live_brokers(self) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
-        """Brokers that serve, with their addresses under the listener of our clients."""
-        return self._live_brokers
-
-    def registered_brokers(self) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
-        """All registered brokers, fenced ones too."""
-        return self._with_address(list(self.image.brokers.values()))
-
-    def _with_address(self, brokers: list[BrokerImage]) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
-        found = []
-        for broker in brokers:
-            address = broker.endpoint(self.listener_name)
-            if address is not None:
-                found.append((broker, address))
+    def live_brokers(self, listener: str) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
+        """Brokers that serve, with their addresses under the listener by which a client came."""
+        found = self._live_brokers.get(listener)
+        if found is None:
+            found = self._live_brokers[listener] = _with_address(self.image.alive_brokers(), listener)
         return found
+
+    def registered_brokers(self, listener: str) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
+        """All registered brokers, fenced ones too."""
+        return _with_address(list(self.image.brokers.values()), listener)
 
     def _tell(self, elections: list[Election]) -> None:
         """Coordinators follow the leadership of their topics' partitions."""
@@ -375,3 +370,12 @@ class Node:
                 coordinator.on_elected(partition, leader_epoch)
             else:
                 coordinator.on_resigned(partition)
+
+
+def _with_address(brokers: list[BrokerImage], listener: str) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
+    found = []
+    for broker in brokers:
+        address = broker.endpoint(listener)
+        if address is not None:
+            found.append((broker, address))
+    return found

@@ -62,6 +62,11 @@ class Call(Generic[R]):
         self.connection = connection
         self.client_host = client_host
 
+    @property
+    def listener(self) -> str:
+        """Name of the listener by which the request came: addresses of brokers are told under the same."""
+        return self.connection.listener_name
+
 
 class Pending:
     """An answer that comes later.

@@ -232,7 +232,7 @@ class _Fetch:
             topics[-1].partitions.append(data)
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id, responses=topics)
         if self.urgent:
-            add_fetch_hints(self.node, self.call.version, response)
+            add_fetch_hints(self.node, self.call, response)
         return response
 
     # -- waiting

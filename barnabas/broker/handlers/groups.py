@@ -104,9 +104,9 @@ def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) ->
     request = call.request
     if call.version >= 4:
         return FindCoordinatorResponse(
-            coordinators=[_coordinator(node, topic, key) for key in request.coordinator_keys]
+            coordinators=[_coordinator(node, topic, key, call.listener) for key in request.coordinator_keys]
         )
-    found = _coordinator(node, topic, request.key)
+    found = _coordinator(node, topic, request.key, call.listener)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message or ErrorCode(found.error_code).name,  # "NONE" too, as in Kafka
@@ -116,11 +116,11 @@ def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) ->
     )
 
 
-def _coordinator(node: Node, topic: str, key: str) -> Coordinator:
+def _coordinator(node: Node, topic: str, key: str, listener: str) -> Coordinator:
     partition_count = node.image.partition_count(topic)  # 0 where it was deleted while this request waited for it
     image = node.image.partition(topic, partition_for(key, partition_count)) if partition_count else None
     broker = None if image is None else node.image.brokers.get(image.leader)
-    address = None if broker is None else broker.endpoint(node.listener_name)
+    address = None if broker is None else broker.endpoint(listener)
     # A broker that shuts down coordinates until its partitions have moved.
     if broker is not None and address is not None and not broker.fenced:
         return Coordinator(key=key, node_id=broker.broker_id, host=address.host, port=address.port, error_message="")

@@ -13,15 +13,16 @@ from barnabas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
+    from barnabas.broker.router import Call
 
 __all__ = ["add_fetch_hints", "add_produce_hints"]
 
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def add_produce_hints(node: Node, version: int, response: Any) -> None:
+def add_produce_hints(node: Node, call: Call[Any], response: Any) -> None:
     """Names the leaders in a ProduceResponse that has errors."""
-    if version < 10:
+    if call.version < 10:
         return
     from barnabas.protocol.messages.produce import NodeEndpoint
 
@@ -31,12 +32,12 @@ def add_produce_hints(node: Node, version: int, response: Any) -> None:
         for answer in topic.partition_responses:
             if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 _hint(node, name, answer.index, answer, leaders)
-    response.node_endpoints = _endpoints(node, leaders, NodeEndpoint)
+    response.node_endpoints = _endpoints(node, call.listener, leaders, NodeEndpoint)
 
 
-def add_fetch_hints(node: Node, version: int, response: Any) -> None:
+def add_fetch_hints(node: Node, call: Call[Any], response: Any) -> None:
     """Names the leaders in a FetchResponse that has errors."""
-    if version < 12:
+    if call.version < 12:
         return
     from barnabas.protocol.messages.fetch import NodeEndpoint
 
@@ -46,8 +47,8 @@ def add_fetch_hints(node: Node, version: int, response: Any) -> None:
         for answer in topic.partitions:
             if answer.error_code in _MOVED:
                 _hint(node, name, answer.partition_index, answer, leaders)
-    if version >= 16:
-        response.node_endpoints = _endpoints(node, leaders, NodeEndpoint)
+    if call.version >= 16:
+        response.node_endpoints = _endpoints(node, call.listener, leaders, NodeEndpoint)
 
 
 def _hint(node: Node, name: str | None, index: int, answer: Any, leaders: dict[int, None]) -> None:
@@ -59,9 +60,9 @@ def _hint(node: Node, name: str | None, index: int, answer: Any, leaders: dict[i
             leaders[partition.leader] = None
 
 
-def _endpoints(node: Node, leaders: dict[int, None], endpoint: Any) -> list[Any]:
+def _endpoints(node: Node, listener: str, leaders: dict[int, None], endpoint: Any) -> list[Any]:
     return [
         endpoint(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
-        for broker, address in node.live_brokers()
+        for broker, address in node.live_brokers(listener)
         if broker.broker_id in leaders
     ]

@@ -128,7 +128,7 @@ class _AckWait:
     def _finish(self) -> None:
         self._timer.cancel()
         self.pending.on_closed = None
-        add_produce_hints(self.node, self.call.version, self.response)
+        add_produce_hints(self.node, self.call, self.response)
         self.pending.resolve(self.response)
 
 
@@ -360,7 +360,7 @@ def _append(
         return None
     if not waiting:
         if failed:
-            add_produce_hints(node, call.version, response)
+            add_produce_hints(node, call, response)
         return response
     if pending is None:
         pending = Pending()

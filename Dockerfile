@@ -1,0 +1,22 @@
+# One image for every node of a cluster: see docker-compose.yml.
+# BASE_IMAGE is any image with Python 3.11 or newer.
+ARG BASE_IMAGE=python:3.12-slim
+
+FROM ${BASE_IMAGE} AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY barnabas barnabas
+RUN python3 -m venv /opt/barnabas && /opt/barnabas/bin/pip install --no-cache-dir --quiet .
+
+FROM ${BASE_IMAGE}
+RUN useradd --system --uid 10001 --no-create-home barnabas && mkdir /data && chown barnabas /data
+COPY --from=build /opt/barnabas /opt/barnabas
+ENV PATH=/opt/barnabas/bin:$PATH PYTHONUNBUFFERED=1
+USER barnabas
+VOLUME /data
+EXPOSE 9092
+# A stop asks the controller to move leaderships away first: give it the time (docker stop --time 30).
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=5s --start-period=30s CMD ["barnabas", "cluster", "--timeout", "4"]
+ENTRYPOINT ["barnabas"]
+CMD ["serve", "--listen", "0.0.0.0:9092", "--data", "/data"]

@@ -1,0 +1,180 @@
+"""The image and docker-compose.yml for real: build, up, transactions from this machine, a killed container, and back.
+
+Runs where a Docker engine answers, with the base image `python-base:local` where there is one (BASE_IMAGE names another).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+ROOT = Path(__file__).parents[2]
+LOCAL_BASE = "python-base:local"
+TRANSACTIONS = 60
+RECORDS_EACH = 20
+PARTITIONS = 3
+
+
+def _engine_answers() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+
+
+def _compose() -> list[str] | None:
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) and not subprocess.run([*command, "version"], capture_output=True).returncode:
+            return command
+    return None
+
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not _engine_answers(), reason="no Docker engine answers here"),
+    pytest.mark.skipif(_compose() is None, reason="there is neither `docker compose` nor docker-compose"),
+]
+
+
+def _run(*command: str, environment: dict[str, str] | None = None, timeout_s: float = 240.0) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _base_image() -> str:
+    named = os.environ.get("BASE_IMAGE")
+    if named:
+        return named
+    inspected = subprocess.run(["docker", "image", "inspect", LOCAL_BASE], capture_output=True, check=False)
+    return LOCAL_BASE if inspected.returncode == 0 else "python:3.12-slim"
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Composed:
+    """The cluster of docker-compose.yml under a project name and ports of its own."""
+
+    def __init__(self) -> None:
+        self.ports = _free_ports(3)
+        self.environment = {**os.environ, **{f"BARNABAS_PORT_{n}": str(port) for n, port in enumerate(self.ports, 1)}}
+        self._command = [*(_compose() or []), "--project-name", f"barnabas-test-{os.getpid()}"]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def __call__(self, *arguments: str) -> str:
+        return _run(*self._command, *arguments, environment=self.environment)
+
+    def brokers(self) -> dict[int, str]:
+        """Host and port of the brokers that serve, as a client on this machine is told them."""
+        try:
+            metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2}).list_topics(timeout=2)
+        except KafkaException:
+            return {}
+        return {broker.id: f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
+
+    def wait_for_brokers(self, count: int, seconds_max: float = 60.0) -> dict[int, str]:
+        deadline = time.monotonic() + seconds_max
+        while len(found := self.brokers()) != count:
+            assert time.monotonic() < deadline, f"only {found} serve\n{self('logs', '--tail', '40')}"
+            time.sleep(0.25)
+        return found
+
+
+@pytest.fixture
+def composed() -> Iterator[Composed]:
+    _run(
+        "docker",
+        "build",
+        "--quiet",
+        "--network",
+        "host",
+        "--build-arg",
+        f"BASE_IMAGE={_base_image()}",
+        "-t",
+        "barnabas",
+        ".",
+    )
+    cluster = Composed()
+    try:
+        cluster("up", "--detach", "--no-build")
+        yield cluster
+    finally:
+        cluster("down", "--volumes", "--timeout", "15")
+
+
+def _read_committed(bootstrap: str, topic: str, count: int) -> list[str]:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed", "log_level": 2}
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    values: list[str] = []
+    silent_until = time.monotonic() + 30
+    try:
+        # A second of silence after the expected count would show a record too many.
+        while time.monotonic() < silent_until:
+            for message in consumer.consume(500, timeout=0.25):
+                assert message.error() is None, message.error()
+                values.append((message.value() or b"").decode())
+                silent_until = time.monotonic() + (30 if len(values) < count else 1)
+    finally:
+        consumer.close()
+    return values
+
+
+def test_transactions_survive_a_killed_container(composed: Composed) -> None:
+    told = composed.wait_for_brokers(3)
+    assert sorted(told.values()) == sorted(f"localhost:{port}" for port in composed.ports)
+
+    admin = AdminClient({"bootstrap.servers": composed.bootstrap})
+    admin.create_topics([NewTopic("orders", PARTITIONS, 3)])["orders"].result(30)
+    leader = admin.list_topics("orders", timeout=10).topics["orders"].partitions[0].leader
+
+    producer = Producer(
+        {
+            "bootstrap.servers": composed.bootstrap,
+            "transactional.id": "composed",
+            "transaction.timeout.ms": 60_000,
+            "log_level": 2,
+        }
+    )
+    producer.init_transactions(60)
+    committed: list[str] = []
+    for number in range(TRANSACTIONS):
+        if number == TRANSACTIONS // 3:
+            composed("kill", f"broker-{leader}")
+        if number == 2 * TRANSACTIONS // 3:
+            composed("start", f"broker-{leader}")
+        values = [f"{number}-{record}" for record in range(RECORDS_EACH)]
+        producer.begin_transaction()
+        for record, value in enumerate(values):
+            producer.produce("orders", value, partition=record % PARTITIONS)
+        if number % 5 == 4:
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+            committed += values
+    composed.wait_for_brokers(3)
+
+    assert sorted(_read_committed(composed.bootstrap, "orders", len(committed))) == sorted(committed)
+
+    everyone_runs_as = composed("exec", "-T", f"broker-{leader}", "id", "-u").strip()
+    assert everyone_runs_as != "0"
