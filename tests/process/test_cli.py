@@ -155,21 +155,6 @@ def test_dump_of_a_damaged_log(tmp_path: Path) -> None:
 
 
 class TestDemo:
-    def test_copies_every_row_once_through_a_kill(self, tmp_path: Path) -> None:
-        rows = tmp_path / "rows.txt"
-        rows.write_text("".join(f"row {number},{number * number}\n" for number in range(6_000)))
-        shown = barnabas("demo", "--input", str(rows), "--abort-every", "3", timeout_s=120)
-        assert shown.returncode == 0, shown.stdout + shown.stderr
-        table = {
-            cells[0].strip(): cells[1].strip()
-            for line in shown.stdout.splitlines()
-            if len(cells := line.strip("│").split("│")) == 2
-        }
-        assert table["rows in"] == table["rows out"] == "6,000"
-        assert table["duplicates"] == table["losses"] == "0"
-        assert table["worker kills"] == "1"
-        assert int(table["transactions aborted"].split()[0]) >= 1
-
     def test_without_input_it_names_the_command(self, tmp_path: Path) -> None:
         refused = barnabas("demo", "--input", str(tmp_path / "missing.csv"))
         assert refused.returncode == 2

@@ -35,9 +35,9 @@ async def test_peers_are_told_addresses_of_their_own_listener() -> None:
             told[listener] = told_host
             topic, group = f"topic-{listener}", f"group-{listener}"
             # Coordinators are told by it, too: a transaction finds its own, a group its own.
-            async with Producer(bootstrap_servers=f"{host}:{port}", transactional_id=listener) as producer:
-                async with producer.transaction():
-                    await producer.send(topic, b"1")
+            producer = Producer(bootstrap_servers=f"{host}:{port}", transactional_id=listener)
+            async with producer, producer.transaction():
+                await producer.send(topic, b"1")
             async with Consumer(
                 topic, bootstrap_servers=f"{host}:{port}", group_id=group, auto_offset_reset="earliest"
             ) as consumer:
