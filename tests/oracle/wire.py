@@ -28,13 +28,13 @@ NOT_READY = {5, 14, 15, 16}  # leader or coordinator not available, loading, not
 
 
 class Wire:
-    """One connection."""
+    """One connection. Calls raise OSError when nothing comes for `timeout_s`."""
 
-    def __init__(self, bootstrap: str, client_id: str = "wire") -> None:
+    def __init__(self, bootstrap: str, client_id: str = "wire", *, timeout_s: float = 30.0) -> None:
         host, port = bootstrap.rsplit(":", 1)
         self.bootstrap = bootstrap
         self.client_id = client_id
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlations = itertools.count(1)
 

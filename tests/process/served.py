@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 READY = re.compile(r"ready node=(\d+) listen=(\S+):(\d+) pid=(\d+)")
@@ -22,17 +23,29 @@ class ServedBroker:
         data: the data directory.
         settings: "key=value" as for `--set`.
         module: what is run as the `barnabas` command.
+        port: for clients; 0 takes a free one at the first start.
+        arguments: more of `barnabas serve`.
     """
 
-    def __init__(self, data: Path, *settings: str, node_id: int = 1, module: str = "barnabas.cli.main") -> None:
+    def __init__(
+        self,
+        data: Path,
+        *settings: str,
+        node_id: int = 1,
+        module: str = "barnabas.cli.main",
+        port: int = 0,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self.module = module
         self.data = data
         self.settings = settings
         self.node_id = node_id
-        self.port = 0
+        self.port = port
+        self.arguments = tuple(arguments)
         self.ready_seconds = 0.0  # from the start of the process to its ready line
         self.stderr_path = data.with_name(data.name + ".stderr")
         self.process: subprocess.Popen[str] | None = None
+        self._began = 0.0
 
     @property
     def address(self) -> str:
@@ -49,19 +62,28 @@ class ServedBroker:
 
     def start(self) -> ServedBroker:
         """Starts the process and waits for its ready line; its stderr on failure."""
+        self.launch()
+        return self.await_ready()
+
+    def launch(self) -> None:
+        """Starts the process; a node of a cluster is ready once enough others are there."""
         command = [sys.executable, "-m", self.module, "serve"]
         command += ["--node-id", str(self.node_id), "--listen", f"127.0.0.1:{self.port}", "--data", str(self.data)]
-        command += ["--log-level", "info"]
+        command += [*self.arguments, "--log-level", "info"]
         for setting in self.settings:
             command += ["--set", setting]
-        began = time.monotonic()
+        self._began = time.monotonic()
         with self.stderr_path.open("a") as stderr:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+
+    def await_ready(self) -> ServedBroker:
+        """Waits for the ready line of a launched process; its stderr on failure."""
+        assert self.process is not None
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             line = self.process.stdout.readline() if selector.select(READY_SECONDS_MAX) else ""
-        self.ready_seconds = time.monotonic() - began
+        self.ready_seconds = time.monotonic() - self._began
         match = READY.match(line)
         if match is None:
             self.kill()
@@ -84,6 +106,14 @@ class ServedBroker:
             self.process.kill()
             self.process.wait(20)
             self._close()
+
+    def pause(self) -> None:
+        """SIGSTOP: it hears and does nothing, and does not know it."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def restart(self, *, kill: bool = False) -> ServedBroker:
         """Stops it cleanly, or kills it, and starts it again on the same directory and port."""
