@@ -40,10 +40,15 @@ class Journal:
     aborted: int = 0
     failures: list[str] = field(default_factory=list)
     seen: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITIONS)})
+    bootstrap: str = BOOTSTRAP
 
 
 class Broker:
-    """A broker's program, and the hand that stops it cleanly. Its failure is the world's."""
+    """A broker's program, and the hand that stops it cleanly. Its failure is the world's.
+
+    Attributes:
+        node: of its present life, else of its last one.
+    """
 
     def __init__(self, **settings: str) -> None:
         self.settings = {
@@ -55,6 +60,7 @@ class Broker:
             "transaction.state.log.num.partitions": "3",
             **settings,
         }
+        self.node: Node | None = None
         self.disk_may_fail = False
         self._ended: asyncio.Future[None] | None = None
 
@@ -69,7 +75,7 @@ class Broker:
 
     async def _serve(self, ports: Ports) -> None:
         self._ended = asyncio.get_running_loop().create_future()
-        node = Node(
+        self.node = node = Node(
             BrokerConfig(self.settings),
             clock=ports.clock,
             rng=ports.rng,
@@ -96,7 +102,7 @@ def feeder(journal: Journal, *, records: int, pause_s: float, burst_max: int = 1
     async def program(ports: Ports) -> None:
         rng = ports.rng
         async with Producer(
-            bootstrap_servers=BOOTSTRAP,
+            bootstrap_servers=journal.bootstrap,
             max_batch_size=500,
             compression_type=(None, "lz4", "zstd")[rng.randrange(3)],
             clock=ports.clock,
@@ -145,7 +151,7 @@ def copier(
 
     async def live(ports: Ports) -> None:
         clients: dict[str, Any] = {
-            "bootstrap_servers": BOOTSTRAP,
+            "bootstrap_servers": journal.bootstrap,
             "clock": ports.clock,
             "rng": ports.rng,
             "network": ports.network,
@@ -204,7 +210,7 @@ def observer(journal: Journal) -> Program:
 
     async def program(ports: Ports) -> None:
         async with Consumer(
-            bootstrap_servers=BOOTSTRAP,
+            bootstrap_servers=journal.bootstrap,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
             clock=ports.clock,
@@ -219,11 +225,13 @@ def observer(journal: Journal) -> Program:
     return program
 
 
-async def read_all(ports: Ports, partitions: list[TopicPartition], isolation_level: str) -> dict[int, list[bytes]]:
+async def read_all(
+    ports: Ports, partitions: list[TopicPartition], isolation_level: str, bootstrap: str = BOOTSTRAP
+) -> dict[int, list[bytes]]:
     """Every value of the partitions, in order of the offsets."""
     found: dict[int, list[bytes]] = {tp.partition: [] for tp in partitions}
     async with Consumer(
-        bootstrap_servers=BOOTSTRAP,
+        bootstrap_servers=bootstrap,
         isolation_level=isolation_level,
         auto_offset_reset="earliest",
         clock=ports.clock,
@@ -247,7 +255,7 @@ async def judge(world: World, journal: Journal, *, settle_s: float = 120.0) -> N
         ports: Ports, partitions: list[TopicPartition], isolation_level: str
     ) -> dict[TopicPartition, int]:
         async with Consumer(
-            bootstrap_servers=BOOTSTRAP,
+            bootstrap_servers=journal.bootstrap,
             isolation_level=isolation_level,
             clock=ports.clock,
             rng=ports.rng,
@@ -256,12 +264,12 @@ async def judge(world: World, journal: Journal, *, settle_s: float = 120.0) -> N
             return await consumer.end_offsets(partitions)
 
     async def program(ports: Ports) -> None:
-        source = await read_all(ports, SOURCE, "read_uncommitted")
+        source = await read_all(ports, SOURCE, "read_uncommitted", journal.bootstrap)
         for partition, acknowledged in journal.acknowledged.items():
             check_acknowledged(acknowledged, source[partition])
         deadline = asyncio.get_running_loop().time() + settle_s
         while True:
-            target = await read_all(ports, TARGET, "read_committed")
+            target = await read_all(ports, TARGET, "read_committed", journal.bootstrap)
             if sum(map(len, target.values())) >= sum(map(len, source.values())):
                 break
             if asyncio.get_running_loop().time() > deadline:
@@ -270,7 +278,7 @@ async def judge(world: World, journal: Journal, *, settle_s: float = 120.0) -> N
         check_copy(source, target)
         world.machine("worker").kill()  # what it had open is aborted by its time-out
         await asyncio.sleep(60)
-        again = await read_all(ports, TARGET, "read_committed")
+        again = await read_all(ports, TARGET, "read_committed", journal.bootstrap)
         check_copy(source, again)
         for partition, values in journal.seen.items():
             check_live(values, again[partition])

@@ -1,0 +1,235 @@
+"""Several brokers in a simulated world, and what must hold among them after every event.
+
+`Watch` looks at a machine whenever something was delivered to it or it changed its disk, and at every log that has moved since:
+one leader an epoch, epochs and high watermarks that never go back, the same committed prefix on every node, and a leader that has
+all of it. It reads the nodes' memory, which no client could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.broker.node import Node
+from barnabas.ports import Buffer
+from barnabas.protocol.records import iter_batches
+from barnabas.testing.simulation.world import Machine, World
+from tests.simulation.workload import PARTITIONS, Broker
+
+METADATA = "__cluster_metadata-0"
+READ_BYTES = 1 << 22
+
+
+def names(count: int) -> list[str]:
+    """Machines of brokers 1 to `count`."""
+    return [f"broker-{number}" for number in range(1, count + 1)]
+
+
+def bootstrap(count: int = 3) -> str:
+    """What clients are told."""
+    return ",".join(f"{name}:9092" for name in names(count))
+
+
+class ClusterBroker(Broker):
+    """The program of one broker among several, each a controller too."""
+
+    def __init__(self, node_id: int, count: int = 3, **settings: str) -> None:
+        name = f"broker-{node_id}"
+        super().__init__(
+            **{
+                "node.id": str(node_id),
+                "listeners": f"PLAINTEXT://{name}:9092,CONTROLLER://{name}:9093",
+                "controller.quorum.voters": ",".join(
+                    f"{number}@{other}:9093" for number, other in enumerate(names(count), 1)
+                ),
+                "num.partitions": str(PARTITIONS),
+                "default.replication.factor": str(count),
+                "min.insync.replicas": str(max(1, count - 1)),
+                "group.initial.rebalance.delay.ms": "0",
+                **settings,
+            }
+        )
+
+
+class Split(AssertionError):
+    """Nodes disagree about what they must agree on."""
+
+
+@dataclass
+class Ledger:
+    """What has been called committed of one log, by any node: (last offset, epoch, checksum) by base offset."""
+
+    name: str
+    batches: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    end: int = 0
+    leaders: dict[int, str] = field(default_factory=dict)  # by epoch
+
+    def check(self, who: str, buffer: Buffer, until: int) -> int:
+        """Holds batches below `until` against the ledger, and adds what it has not seen. Returns where they end."""
+        end = -1
+        for _, header in iter_batches(buffer):
+            base = header.base_offset
+            if base >= until:
+                break
+            mine = (header.last_offset, header.partition_leader_epoch, header.crc)
+            known = self.batches.get(base)
+            end = header.last_offset + 1
+            if known == mine:
+                continue
+            if known is not None or base < self.end:
+                raise Split(f"{self.name}: {who} has {mine} committed at {base}, others {known}")
+            self.batches[base] = mine
+            self.end = end
+        return end
+
+    def elect(self, who: str, epoch: int) -> bool:
+        """Notes a leader; returns whether it is new."""
+        known = self.leaders.setdefault(epoch, who)
+        if known.partition("#")[0] != who.partition("#")[0]:
+            raise Split(f"{self.name}: {known} and {who} both lead in epoch {epoch}")
+        if known == who:
+            return False
+        self.leaders[epoch] = who
+        return True
+
+
+@dataclass
+class Seen:
+    """One node's log as it was last looked at."""
+
+    epoch: int = -1
+    high_watermark: int = -1
+    checked: int = 0
+    leads: bool = False
+    log: Any = None
+
+
+class Watch:
+    """Looks after the nodes of a world.
+
+    Attributes:
+        checks: how often a log that had moved was looked at.
+        on_disk_change, on_delivery: what a test wants to do at such an event, after it was looked at.
+    """
+
+    def __init__(self, world: World, brokers: dict[str, Broker]) -> None:
+        self.world = world
+        self.brokers = brokers
+        self.ledgers: dict[str, Ledger] = {}
+        self.seen: dict[tuple[str, str], Seen] = {}
+        self.quorum_epochs: dict[str, int] = {}  # by machine: survives its processes
+        self.checks = 0
+        self.on_disk_change: Callable[[str, str], None] = lambda machine, what: None
+        self.on_delivery: Callable[[str, str], None] = lambda source, target: None
+        world.network.after_delivery = self._delivered
+        for name in brokers:
+            self._wire(world.machine(name))
+
+    def _wire(self, machine: Machine) -> None:
+        def before(what: str) -> None:
+            self.look(machine.name)
+            self.on_disk_change(machine.name, what)
+
+        machine.before_disk_change = before
+
+    def _delivered(self, source: str, target: str) -> None:
+        if target in self.brokers:
+            self.look(target)
+        self.on_delivery(source, target)
+
+    def look(self, name: str) -> None:
+        """Looks at one machine now."""
+        machine, node = self.world.machine(name), self.brokers[name].node
+        if node is None or machine.process is None or node.failure is not None or not is_up(node):
+            return
+        who = machine.process.label
+        self._look_at_quorum(name, who, node)
+        for replica in node.replicas.all():
+            if replica.failed:
+                continue
+            log = replica.log
+            seen = self._seen(who, f"{replica.topic}-{replica.partition}/{replica.topic_id.hex()}", log)
+            epoch, high_watermark, leads = replica.leader_epoch, replica.high_watermark, replica.is_leader
+            if (epoch, high_watermark, leads) == (seen.epoch, seen.high_watermark, seen.leads):
+                continue
+            ledger = self._ledger(f"{replica.topic}-{replica.partition}/{replica.topic_id.hex()}")
+
+            def read(offset: int, end: int, log: Any = log) -> Buffer:
+                return log.read(offset, READ_BYTES, end_offset=end).records  # type: ignore[no-any-return]  # of a log that is Any
+
+            self._compare(who, ledger, seen, epoch, high_watermark, leads, log, read)
+
+    def _look_at_quorum(self, name: str, who: str, node: Node) -> None:
+        quorum: Any = node.quorum
+        epoch, high_watermark, leads = quorum.leader_epoch, quorum.high_watermark, quorum.is_leader
+        if epoch < self.quorum_epochs.get(name, -1):
+            raise Split(f"{METADATA}: {who} goes back from epoch {self.quorum_epochs[name]} to {epoch}")
+        self.quorum_epochs[name] = epoch
+        raft_log = quorum._log
+        seen = self._seen(who, METADATA, raft_log)
+        if (epoch, high_watermark, leads) == (seen.epoch, seen.high_watermark, seen.leads):
+            return
+
+        def read(offset: int, end: int) -> Buffer:
+            return raft_log.read(max(offset, raft_log.start_offset), READ_BYTES)  # type: ignore[no-any-return]  # as above
+
+        self._compare(who, self._ledger(METADATA), seen, epoch, high_watermark, leads, raft_log, read)
+
+    def _compare(
+        self,
+        who: str,
+        ledger: Ledger,
+        seen: Seen,
+        epoch: int,
+        high_watermark: int,
+        leads: bool,
+        log: Any,
+        read: Callable[[int, int], Buffer],
+    ) -> None:
+        self.checks += 1
+        if epoch < seen.epoch:
+            raise Split(f"{ledger.name}: {who} goes back from epoch {seen.epoch} to {epoch}")
+        if high_watermark < seen.high_watermark:
+            raise Split(f"{ledger.name}: {who}'s high watermark goes back: {seen.high_watermark} → {high_watermark}")
+        if leads and (not seen.leads or epoch != seen.epoch) and ledger.elect(who, epoch):
+            seen.checked = 0
+        if leads and seen.checked == 0:
+            self._check_complete(who, ledger, log, read)
+        start = log.start_offset if ledger.name == METADATA else log.log_start_offset
+        at = max(seen.checked, start)
+        while at < high_watermark:
+            end = ledger.check(who, read(at, high_watermark), high_watermark)
+            if end <= at:
+                break
+            at = end
+        seen.checked = max(seen.checked, at)
+        seen.epoch, seen.high_watermark, seen.leads = epoch, high_watermark, leads
+
+    def _check_complete(self, who: str, ledger: Ledger, log: Any, read: Callable[[int, int], Buffer]) -> None:
+        """A new leader has everything that was ever committed."""
+        end = log.end_offset if ledger.name == METADATA else log.log_end_offset
+        if end < ledger.end:
+            raise Split(f"{ledger.name}: {who} leads with a log that ends at {end}; committed is {ledger.end}")
+        at = log.start_offset if ledger.name == METADATA else log.log_start_offset
+        while at < ledger.end:
+            reached = ledger.check(who, read(at, ledger.end), ledger.end)
+            if reached <= at:
+                break
+            at = reached
+
+    def _ledger(self, name: str) -> Ledger:
+        if name not in self.ledgers:
+            self.ledgers[name] = Ledger(name)
+        return self.ledgers[name]
+
+    def _seen(self, who: str, name: str, log: Any) -> Seen:
+        seen = self.seen.get((who, name))
+        if seen is None or seen.log is not log:
+            seen = self.seen[who, name] = Seen(log=log)
+        return seen
+
+
+def is_up(node: Node) -> bool:
+    """Whether its metadata log is open: before, there is nothing to look at."""
+    return getattr(node.quorum, "_log", None) is not None

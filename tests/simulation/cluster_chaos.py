@@ -1,0 +1,244 @@
+"""Chaos among several brokers: faults drawn from a world's seed that may overlap, while the main job goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from barnabas.testing.simulation.world import Machine, World
+from tests.simulation.cluster import Watch
+from tests.simulation.workload import Broker, Program
+
+DOWN_SECONDS_MAX = 15.0  # longer than a session
+
+
+class ClusterChaos:
+    """Breaks things and mends them.
+
+    Args:
+        watch: looks at every event; faults at events go through it.
+        copier: runs on machine "worker", and as its double on "worker-2".
+        power: whether power may fail. Only where acknowledgements wait for the disk is nothing lost then.
+    """
+
+    def __init__(self, world: World, brokers: dict[str, Broker], watch: Watch, copier: Program, *, power: bool) -> None:
+        self.world = world
+        self.brokers = brokers
+        self.watch = watch
+        self.copier = copier
+        self.power = power
+        self.worker: Machine = world.machine("worker")
+        self.double: Machine = world.machine("worker-2")
+        self.count: dict[str, int] = {}
+        self.faults: list[Callable[[], Awaitable[None]]] = [
+            self.kill_broker,
+            self.lose_power if power else self.kill_broker,
+            self.stop_broker,
+            self.all_at_once,
+            self.cut_brokers,
+            self.cut_brokers,
+            self.zombie,
+            self.isolate,
+            self.reset_brokers,
+            self.crash_at_disk_change,
+            self.crash_at_delivery,
+            self.kill_worker,
+            self.cut_client,
+            self.split_brain,
+            self.break_disk,
+            self.set_clock,
+        ]
+
+    async def run(self, count: int) -> None:
+        """`count` faults; everything is mended at the end."""
+        for _ in range(count):
+            await self._pause(4.0 if self._draw(3) else 0.3)
+            fault = self.faults[self._draw(len(self.faults))]
+            self.count[fault.__name__] = self.count.get(fault.__name__, 0) + 1
+            await fault()
+        self.double.kill()
+        self.world.network.heal()
+        for name in self.brokers:
+            self._start(name)
+        if self.worker.process is None:
+            self.worker.start(self.copier)
+
+    # -- faults
+
+    async def kill_broker(self) -> None:
+        """SIGKILL: the page cache survives."""
+        name = self._broker()
+        self.world.machine(name).kill()
+        self._restart_later(name)
+
+    async def lose_power(self) -> None:
+        """A machine falls silent; what was not synced is lost or torn."""
+        name = self._broker()
+        self.world.machine(name).lose_power()
+        self._restart_later(name)
+
+    async def all_at_once(self) -> None:
+        """Every broker dies in the same moment."""
+        power = self.power and bool(self._draw(2))
+        for name in self.brokers:
+            machine = self.world.machine(name)
+            if power:
+                machine.lose_power()
+            else:
+                machine.kill()
+        for name in self.brokers:
+            self._restart_later(name)
+
+    async def stop_broker(self) -> None:
+        """SIGTERM; where it cannot come to its end, SIGKILL after a while."""
+        name = self._broker()
+        machine = self.world.machine(name)
+        if machine.process is None:
+            return
+        self.brokers[name].stop()
+        try:
+            async with asyncio.timeout(20):
+                await machine.join()
+        except TimeoutError:
+            machine.kill()
+        self._restart_later(name)
+
+    async def crash_at_disk_change(self) -> None:
+        """A broker dies just before a change of its disk, in the middle of whatever it is doing."""
+        countdown = self._draw(60)
+
+        def crash(name: str, what: str) -> None:
+            nonlocal countdown
+            countdown -= name == victim
+            if countdown < 0 and name == victim:
+                self.watch.on_disk_change = _nothing
+                self._crash(name)
+
+        victim = self._broker()
+        self.watch.on_disk_change = crash
+        await self._pause(6.0)
+        self.watch.on_disk_change = _nothing
+        self._restart_later(victim)
+
+    async def crash_at_delivery(self) -> None:
+        """A broker dies at the moment when somebody has heard from it: whatever it said must hold."""
+        countdown = self._draw(60)
+
+        def crash(source: str, target: str) -> None:
+            nonlocal countdown
+            countdown -= source == victim
+            if countdown < 0:
+                self.watch.on_delivery = _nothing
+                self._crash(victim)
+
+        victim = self._broker()
+        self.watch.on_delivery = crash
+        await self._pause(6.0)
+        self.watch.on_delivery = _nothing
+        self._restart_later(victim)
+
+    async def cut_brokers(self) -> None:
+        """Nothing passes between two brokers, in one direction or both."""
+        one = self._broker()
+        others = [name for name in self.brokers if name != one]
+        other = others[self._draw(len(others))]
+        self.world.network.cut(one, other, both_ways=bool(self._draw(2)))
+        await self._pause(20.0 if self._draw(2) else 2.0)
+        if self._draw(4):
+            self.world.network.heal(one, other)
+
+    async def zombie(self) -> None:
+        """A broker is cut off from the others, while clients still reach it."""
+        name = self._broker()
+        for other in self.brokers:
+            if other != name:
+                self.world.network.cut(name, other)
+        await self._pause(20.0)
+        self.world.network.heal(name)
+
+    async def isolate(self) -> None:
+        """A broker is cut off from everybody."""
+        name = self._broker()
+        self.world.network.isolate(name)
+        await self._pause(20.0)
+        self.world.network.heal(name)
+
+    async def reset_brokers(self) -> None:
+        """Connections between two brokers are reset."""
+        one, other = self._broker(), self._broker()
+        if one != other:
+            self.world.network.reset_links(one, other)
+
+    async def kill_worker(self) -> None:
+        """The worker dies, often within a transaction, and is started again."""
+        self.worker.kill()
+        await self._pause(3.0 * self._draw(2))
+        self.worker.start(self.copier)
+
+    async def cut_client(self) -> None:
+        """Nothing passes between a broker and a client, in one direction or both."""
+        client = ("worker", "feeder", "observer")[self._draw(3)]
+        name = self._broker()
+        self.world.network.cut(client, name, both_ways=bool(self._draw(2)))
+        await self._pause(3.0 if self._draw(4) else 40.0)
+        self.world.network.heal(client, name)
+
+    async def split_brain(self) -> None:
+        """The worker is cut off and replaced by a double with the same transactional id; then it comes back, a zombie."""
+        for name in self.brokers:
+            self.world.network.cut("worker", name)
+        if self.double.process is None:
+            self.double.start(self.copier)
+        await self._pause(20.0)
+        self.world.network.heal("worker")
+        await self._pause(3.0)
+        self.double.kill()
+
+    async def break_disk(self) -> None:
+        """Calls of a broker's disk fail, soon or later, perhaps after half of a write; then it is started again."""
+        name = self._broker()
+        machine, broker = self.world.machine(name), self.brokers[name]
+        call = ("pwrite", "sync", "create", "replace", "rename", "remove")[self._draw(6)]
+        broker.disk_may_fail = True
+        machine.disk.fail([call], after=self._draw(30), times=None if self._draw(2) else 1, prefix=bool(self._draw(2)))
+        await self._pause(8.0)
+        machine.kill()  # where it has not given up by itself
+        machine.disk.heal()
+        broker.disk_may_fail = False
+        self._restart_later(name)
+
+    async def set_clock(self) -> None:
+        """The wall clock of a machine jumps, to half an hour off at most."""
+        machine = self.world.machine((*self.brokers, "worker")[self._draw(len(self.brokers) + 1)])
+        machine.clock.skew_ms = self._draw(3_600_000) - 1_800_000
+
+    # -- inside
+
+    def _crash(self, name: str) -> None:
+        if self.power and self._draw(2):
+            self.world.machine(name).lose_power()
+        else:
+            self.world.machine(name).kill()
+
+    def _restart_later(self, name: str) -> None:
+        """Soon or later, while other things happen."""
+        delay = self.world.rng.random() * (DOWN_SECONDS_MAX if self._draw(3) == 0 else 2.0)
+        self.world.loop.call_later(delay, self._start, name)
+
+    def _start(self, name: str) -> None:
+        machine = self.world.machine(name)
+        if machine.process is None:
+            machine.start(self.brokers[name])
+
+    def _broker(self) -> str:
+        return list(self.brokers)[self._draw(len(self.brokers))]
+
+    def _draw(self, stop: int) -> int:
+        return self.world.rng.randrange(stop)
+
+    async def _pause(self, up_to_s: float) -> None:
+        await asyncio.sleep(self.world.rng.random() * up_to_s)
+
+
+def _nothing(one: str, other: str) -> None:
+    """Nothing happens."""

@@ -1,0 +1,112 @@
+"""Three brokers, clients and the exactly-once copy on the simulated loop, through crashes, partitions and lost power.
+
+After every event `Watch` holds the nodes' memory against what they must agree on; at the end the judge holds what clients see
+against what they were promised. `BARNABAS_SEEDS=17:18 pytest tests/simulation/test_cluster.py` runs one seed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from barnabas.testing.simulation.world import World
+from tests.simulation.cluster import ClusterBroker, Watch, bootstrap, names
+from tests.simulation.cluster_chaos import ClusterChaos
+from tests.simulation.workload import Broker, Journal, Membership, copier, feeder, judge, observer
+
+pytestmark = pytest.mark.simulation
+
+SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "0:20").split(":")))
+SEEDS_PER_TEST = 2
+FLUSH = {"log.flush.interval.messages": "1"}
+STATE_TOPICS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+CONVERGE_SECONDS = 60
+
+
+def make_brokers(count: int = 3, **settings: str) -> dict[str, Broker]:
+    return {
+        name: ClusterBroker(number, count, **STATE_TOPICS, **settings) for number, name in enumerate(names(count), 1)
+    }
+
+
+async def converged(brokers: dict[str, Broker]) -> None:
+    """Every replica is in sync, ends where its leader's log ends, and has all of it committed."""
+    deadline = asyncio.get_running_loop().time() + CONVERGE_SECONDS
+    while True:
+        behind = [
+            f"{name} {replica.topic}-{replica.partition} {replica.high_watermark}/{replica.log.log_end_offset}"
+            for name, broker in brokers.items()
+            if broker.node is not None
+            for replica in broker.node.replicas.all()
+            if replica.high_watermark != replica.log.log_end_offset
+        ]
+        images = [broker.node.image for broker in brokers.values() if broker.node is not None]
+        out_of_sync = [
+            f"{topic.name}-{number}"
+            for topic, number, partition in images[0].partitions()
+            if len(partition.isr) < len(partition.replicas) or partition.leader < 0
+        ]
+        if not behind and not out_of_sync:
+            return
+        assert asyncio.get_running_loop().time() < deadline, f"behind: {behind}; out of sync: {out_of_sync}"
+        await asyncio.sleep(0.5)
+
+
+async def quiet(world: World, journal: Journal, watch: Watch, brokers: dict[str, Broker]) -> None:
+    """Nothing breaks."""
+    for name, broker in brokers.items():
+        world.machine(name).start(broker)
+    fed = world.machine("feeder").start(feeder(journal, records=60, pause_s=0.5, burst_max=6))
+    world.machine("worker").start(copier(journal, pause_s=0.1, abort_one_in=6))
+    world.machine("observer").start(observer(journal))
+    await fed
+    await judge(world, journal)
+    await converged(brokers)
+
+
+async def crashes(world: World, journal: Journal, *, faults: int = 20) -> None:
+    """Brokers and worker die, links break, while the copy goes on. In even seeds power may fail too (flush.messages=1)."""
+    power = world.seed % 2 == 0
+    segments = {"log.roll.ms": "3000"} if world.rng.randrange(2) else {}
+    brokers = make_brokers(**(FLUSH if power else {}), **segments)
+    watch = Watch(world, brokers)
+    membership = list(Membership)[world.rng.randrange(3)]
+    version = 1 + (world.rng.randrange(3) > 0)
+    copy = copier(journal, pause_s=0.02, abort_one_in=5, membership=membership, transaction_version=version)
+    for name, broker in brokers.items():
+        world.machine(name).start(broker)
+    fed = world.machine("feeder").start(feeder(journal, records=300, pause_s=0.5, burst_max=12, padding_max=20_000))
+    world.machine("worker").start(copy)
+    world.machine("observer").start(observer(journal))
+    await ClusterChaos(world, brokers, watch, copy, power=power).run(faults)
+    await fed
+    await judge(world, journal)
+    await converged(brokers)
+
+
+def run_crashes(seed: int, **how: int) -> str:
+    """One world of crashes; returns its trace's hash. A failure names the seed."""
+    journal = Journal(bootstrap=bootstrap())
+    with World(seed) as world:
+        world.run(crashes(world, journal, **how), time_limit_s=7200)
+        return world.trace.digest
+
+
+def test_a_quiet_cluster() -> None:
+    journal = Journal(bootstrap=bootstrap())
+    brokers = make_brokers()
+    with World(1) as world:
+        watch = Watch(world, brokers)
+        world.run(quiet(world, journal, watch, brokers), time_limit_s=3600)
+    assert journal.failures == []
+    assert journal.committed > 10
+    assert watch.checks > 1000
+    assert len([ledger for ledger in watch.ledgers.values() if ledger.end > 0]) > 8
+
+
+@pytest.mark.parametrize("first", SEEDS[::SEEDS_PER_TEST])
+def test_crashes_of_a_cluster(first: int) -> None:
+    for seed in range(first, min(first + SEEDS_PER_TEST, SEEDS.stop)):
+        run_crashes(seed)
