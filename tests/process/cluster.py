@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from barnabas.protocol.messages import quorum
 from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -308,10 +309,8 @@ class Cluster:
 
     def controller(self) -> int:
         """Node id of the active controller: the leader of the metadata quorum; −1 while there is none."""
-        from barnabas.protocol.messages import quorum
-
-        topic = quorum.DescribeQuorumTopic(
-            topic_name="__cluster_metadata", partitions=[quorum.DescribeQuorumPartition(partition_index=0)]
+        topic = quorum.DescribeQuorumRequestTopic(
+            topic_name="__cluster_metadata", partitions=[quorum.DescribeQuorumRequestPartition(partition_index=0)]
         )
         try:
             answer = self.ask(quorum.DescribeQuorumRequest(topics=[topic]), 1)

@@ -1,0 +1,58 @@
+"""The cluster's process tests on a real Kafka of three nodes: what they ask for is what Kafka does, so their harness is right.
+
+Not part of the suite: three JVMs, and a session's time-out after each kill.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process.cluster import Cluster, kafka_nodes
+
+pytest.importorskip("confluent_kafka")
+from tests.process import test_cluster  # after the check that librdkafka is there
+from tests.process.test_cluster import StartCluster, cluster  # as above
+
+__all__ = ["cluster"]
+
+pytestmark = [pytest.mark.oracle, pytest.mark.soak]
+
+test_cluster.STALL_SECONDS_MAX = 30.0  # Kafka waits for the session
+
+# Of a Kafka that wakes up, a record with acks=1 may still be taken: only acks=all is asked for here.
+test_the_copy_through_a_kill_of_every_broker = test_cluster.test_the_copy_through_a_kill_of_every_broker
+test_the_order_of_one_partition_through_kills = test_cluster.test_the_order_of_one_partition_through_kills
+test_the_copy_through_kills_of_its_worker = test_cluster.test_the_copy_through_kills_of_its_worker
+test_everything_is_killed_at_once = test_cluster.test_everything_is_killed_at_once
+test_rolling_restarts = test_cluster.test_rolling_restarts
+test_transaction_version_is_raised_under_load = test_cluster.test_transaction_version_is_raised_under_load
+test_acknowledged_records_survive_five_leaders = test_cluster.test_acknowledged_records_survive_five_leaders
+test_the_controller_is_killed_again_and_again = test_cluster.test_the_controller_is_killed_again_and_again
+test_a_zombie_leader_accepts_nothing = test_cluster.test_a_zombie_leader_accepts_nothing
+test_the_copy_through_a_frozen_leader = test_cluster.test_the_copy_through_a_frozen_leader
+test_a_replica_that_lags_is_not_in_sync = test_cluster.test_a_replica_that_lags_is_not_in_sync_and_comes_back
+test_below_min_insync_nothing_is_acknowledged = test_cluster.test_below_min_insync_nothing_is_acknowledged
+
+
+@pytest.fixture
+def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
+    """As of the process tests, of Kafka."""
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"no real Kafka to compare with: {' and '.join(missing)} not installed")
+    started: list[Cluster] = []
+
+    def start(*settings: str, **how: Any) -> Cluster:
+        kafka = Cluster(kafka_nodes(tmp_path, *test_cluster.STATE_TOPICS, *settings, **how))
+        started.append(kafka)
+        return kafka.start()
+
+    yield start
+    for kafka in started:
+        for node in kafka.nodes.values():
+            node.kill()

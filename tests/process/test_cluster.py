@@ -1,0 +1,336 @@
+"""Three brokers as processes: killed, frozen and rolled while records are written, copied exactly once and read."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.admin import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.testing.simulation.invariants import check_acknowledged
+from tests.oracle.wire import Wire
+from tests.process.cluster import KAFKA_UP, Cluster, barnabas_nodes
+
+pytest.importorskip("confluent_kafka")
+from tests.process.copying import (  # after the check that librdkafka is there
+    SOURCE,
+    TARGET,
+    CopyRun,
+    Feeder,
+    read_all,
+)
+
+pytestmark = pytest.mark.process
+
+INTERNAL = ("__transaction_state", "__consumer_offsets")
+STATE_TOPICS = ("offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4")
+SESSION_SECONDS = 9.0
+STALL_SECONDS_MAX = 8.0  # on two busy cores; what a quiet machine needs is measured by bench/cluster.py
+
+StartCluster = Callable[..., Cluster]
+
+
+@pytest.fixture
+def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
+    """Starts three nodes: `start_cluster("key=value", …)`."""
+    started: list[Cluster] = []
+
+    def start(*settings: str, **how: Any) -> Cluster:
+        cluster = Cluster(barnabas_nodes(tmp_path, *STATE_TOPICS, *settings, **how))
+        started.append(cluster)
+        return cluster.start()
+
+    yield start
+    for cluster in started:
+        try:
+            cluster.end()
+        finally:
+            for node in cluster.nodes.values():
+                node.kill()
+
+
+@pytest.fixture
+def cluster(start_cluster: StartCluster) -> Cluster:
+    """Three nodes that serve."""
+    return start_cluster()
+
+
+def dumped_by_kafka(folder: Path) -> None:
+    """Kafka's tool reads every log that the nodes left behind, state topics and metadata by their decoders."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("the logs were not read by DumpLogSegments: java and mvn are not installed")
+    logs = sorted(path for path in folder.glob("node-*/*-*/*.log") if path.stat().st_size)
+    assert logs
+    decoders = {"__cluster_metadata": "--cluster-metadata-decoder", "__transaction_state": "--transaction-log-decoder"}
+    for name, flags in {
+        "__cluster_metadata": [decoders["__cluster_metadata"]],
+        "__transaction_state": [decoders["__transaction_state"]],
+        "": ["--deep-iteration"],
+    }.items():
+        chosen = [
+            str(path)
+            for path in logs
+            if (path.parent.name.startswith(name) if name else not path.parent.name.startswith(tuple(decoders)))
+        ]
+        assert chosen, f"no log of {name}"
+        dumped = subprocess.run(
+            [
+                "bash",
+                str(KAFKA_UP),
+                "tool",
+                "org.apache.kafka.tools.DumpLogSegments",
+                *flags,
+                "--files",
+                ",".join(chosen),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert dumped.returncode == 0, dumped.stderr[-2000:]
+        assert dumped.stdout.count("Dumping ") == len(chosen)
+        for trouble in ("isvalid: false", "Found invalid", "corrupt", "mismatch"):
+            assert trouble not in dumped.stdout, dumped.stdout[-2000:]
+
+
+# -- the exactly-once copy
+
+
+@pytest.mark.parametrize(
+    ("client", "records"), [("librdkafka", 100_000), ("barnabas", 100_000), ("aiokafka", 40_000)], ids=lambda v: str(v)
+)
+def test_the_copy_through_a_kill_of_every_broker(cluster: Cluster, tmp_path: Path, client: str, records: int) -> None:
+    share = records // 4
+    with CopyRun(cluster, tmp_path, client=client) as run:
+        for node_id in cluster.nodes:
+            run.feed(share)
+            killed_at = time.monotonic()
+            cluster.kill(node_id)
+            time.sleep(1)
+            cluster.start_node(node_id)
+            cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
+            cluster.wait_until(lambda at=killed_at: run.worker.progress[-1][0] > at + 1, "the copy goes on", 30)
+            assert run.worker.longest_gap(killed_at, killed_at + 10) < STALL_SECONDS_MAX
+        run.feeder.allow(records - 3 * share)
+        run.judge()
+    assert len(run.feeder.acknowledged_at) == records
+    cluster.end()
+    if client == "librdkafka":
+        dumped_by_kafka(tmp_path)
+
+
+def test_the_order_of_one_partition_through_kills(cluster: Cluster, tmp_path: Path) -> None:
+    with CopyRun(cluster, tmp_path, partitions=1) as run:
+        for _ in range(3):
+            run.feed(33_333 // 3)
+            leader = cluster.leader(TARGET, 0)
+            cluster.kill(leader)
+            cluster.wait_until(lambda leader=leader: cluster.leader(TARGET, 0) not in (-1, leader), "there is a leader")
+            cluster.start_node(leader)
+            cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
+        run.judge()
+
+
+def test_the_copy_through_kills_of_its_worker(cluster: Cluster, tmp_path: Path) -> None:
+    with CopyRun(cluster, tmp_path) as run:
+        for _ in range(3):
+            run.feed(10_000)
+            run.worker.kill()
+        run.judge()
+        assert run.worker.lives > 3
+
+
+def test_everything_is_killed_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    with CopyRun(cluster, tmp_path) as run:
+        for _ in range(2):
+            run.feed(15_000)
+            cluster.kill(*cluster.nodes)
+            cluster.start()
+        run.judge()
+
+
+def test_rolling_restarts(cluster: Cluster, tmp_path: Path) -> None:
+    with CopyRun(cluster, tmp_path) as run:
+        for node_id in cluster.nodes:
+            run.feed(8_000)
+            cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
+            cluster.stop(node_id)
+            cluster.start_node(node_id)
+        cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
+        run.judge()
+
+
+def test_transaction_version_is_raised_under_load(cluster: Cluster, tmp_path: Path) -> None:
+    with CopyRun(cluster, tmp_path, client="barnabas") as run:
+        for level in (1, 2, 1, 2):
+            run.feed(6_000)
+            update = FeatureUpdateKey(
+                feature="transaction.version", max_version_level=level, upgrade_type=1 + (level < 2)
+            )
+            answer = cluster.ask(UpdateFeaturesRequest(feature_updates=[update]), 1)
+            assert answer.error_code == 0, answer
+        run.judge()
+
+
+# -- what was acknowledged
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_acknowledged_records_survive_five_leaders(cluster: Cluster, how: str) -> None:
+    cluster.create_topic("kept", 1, min__insync__replicas="2")
+    feeder = Feeder(cluster.bootstrap, "kept", 1, per_second=2_000)
+    for _ in range(5):
+        acknowledged = len(feeder.acknowledged_at)
+        feeder.allow(4_000)
+        cluster.wait_until(
+            lambda before=acknowledged: len(feeder.acknowledged_at) > before + 1_000, "records are acknowledged"
+        )
+        leader = cluster.leader("kept", 0)
+        if how == "kill":
+            cluster.kill(leader)
+        else:
+            cluster.stop(leader)
+        moved = cluster.wait_until(
+            lambda leader=leader: cluster.leader("kept", 0) not in (-1, leader), "another one leads", 30
+        )
+        assert moved < STALL_SECONDS_MAX
+        cluster.start_node(leader)
+        cluster.wait_in_sync("kept")
+    feeder.end()
+    found = read_all(cluster, "kept", 1, isolation_level="read_uncommitted")
+    check_acknowledged(feeder.acknowledged[0], found[0])
+    assert len(found[0]) == 20_000
+
+
+def test_the_controller_is_killed_again_and_again(cluster: Cluster) -> None:
+    cluster.create_topic("kept", 3, min__insync__replicas="2")
+    feeder = Feeder(cluster.bootstrap, "kept", 3, per_second=1_000)
+    for number in range(4):
+        feeder.allow(1_500)
+        controller = cluster.wait_for(cluster.controller, lambda node_id: node_id > 0, "there is a controller")
+        cluster.kill(controller)
+        cluster.wait_until(lambda old=controller: cluster.controller() not in (-1, old), "another one is elected")
+        cluster.create_topic(f"made-{number}", 1, replication_factor=2)
+        cluster.start_node(controller)
+        cluster.wait_in_sync("kept")
+    feeder.end()
+    found = read_all(cluster, "kept", 3, isolation_level="read_uncommitted")
+    for partition, acknowledged in feeder.acknowledged.items():
+        check_acknowledged(acknowledged, found[partition])
+
+
+def produce_request(topic: str, value: bytes, *, acks: int) -> ProduceRequest:
+    batch = build_batch([NewRecord(None, value, int(time.time() * 1000))])
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=5_000, topic_data=[data])
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_zombie_leader_accepts_nothing(cluster: Cluster, acks: int) -> None:
+    """Frozen for longer than its session, with a record waiting in its socket when it wakes."""
+    cluster.create_topic("kept", 1, min__insync__replicas="2")
+    zombie = cluster.leader("kept", 0)
+    with Wire(cluster.nodes[zombie].address) as wire:
+        first = wire.call(produce_request("kept", b"before", acks=-1), 9)
+        assert first.responses[0].partition_responses[0].error_code == 0
+        cluster.pause(zombie)
+        cluster.wait_until(
+            lambda: cluster.leader("kept", 0) not in (-1, zombie), "another one leads", 3 * SESSION_SECONDS
+        )
+        correlation = wire.send(produce_request("kept", b"from the dead", acks=acks), 9)
+        with Wire(cluster.nodes[cluster.leader("kept", 0)].address) as leader:
+            after = leader.call(produce_request("kept", b"after", acks=-1), 9)
+            assert after.responses[0].partition_responses[0].error_code == 0
+        cluster.resume(zombie)
+        try:
+            answer = wire.receive(ProduceRequest.API_KEY, 9, correlation)
+        except ConnectionError:
+            pass  # an answer too: nothing was acknowledged
+        else:
+            code = answer.responses[0].partition_responses[0].error_code
+            assert code in (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                ErrorCode.REQUEST_TIMED_OUT,
+            )
+    cluster.wait_in_sync("kept")
+    assert read_all(cluster, "kept", 1, isolation_level="read_uncommitted")[0] == [b"before", b"after"]
+
+
+def test_the_copy_through_a_frozen_leader(cluster: Cluster, tmp_path: Path) -> None:
+    with CopyRun(cluster, tmp_path) as run:
+        run.feed(10_000)
+        frozen = cluster.leader(TARGET, 0)
+        cluster.pause(frozen)
+        time.sleep(SESSION_SECONDS + 3)
+        cluster.resume(frozen)
+        run.feed(10_000)
+        cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
+        run.judge()
+
+
+# -- the cluster itself
+
+
+def test_nodes_start_one_by_one_and_transactions_work_without_configuration(tmp_path: Path) -> None:
+    cluster = Cluster(barnabas_nodes(tmp_path))
+    try:
+        for node in cluster.nodes.values():
+            node.launch()
+            time.sleep(0.5)
+        cluster.start()
+        cluster.create_topic(SOURCE, 2)
+        cluster.wait_until(lambda: cluster.coordinator("copier") > 0, "there is a transaction coordinator")
+        parts = cluster.partitions("__transaction_state")
+        assert len(parts) == 50
+        assert all(len(part.replica_nodes) == 3 for part in parts)
+        cluster.end()
+    finally:
+        for node in cluster.nodes.values():
+            node.kill()
+
+
+def test_a_replica_that_lags_is_not_in_sync_and_comes_back(start_cluster: StartCluster) -> None:
+    cluster = start_cluster("replica.lag.time.max.ms=1500")
+    cluster.create_topic("kept", 1, min__insync__replicas="2")
+    leader = cluster.leader("kept", 0)
+    follower = next(node_id for node_id in cluster.nodes if node_id != leader)
+    cluster.pause(follower)
+    with Wire(cluster.nodes[leader].address) as wire:
+        for number in range(20):
+            answer = wire.call(produce_request("kept", b"%d" % number, acks=-1), 9)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+    cluster.wait_until(lambda: follower not in cluster.partitions("kept")[0].isr_nodes, "it is out of sync", 15)
+    cluster.resume(follower)
+    cluster.wait_in_sync("kept")
+    found = read_all(cluster, "kept", 1, isolation_level="read_uncommitted")
+    assert found[0] == [b"%d" % number for number in range(20)]
+
+
+def test_below_min_insync_nothing_is_acknowledged(cluster: Cluster) -> None:
+    cluster.create_topic("kept", 1, min__insync__replicas="2")
+    leader = cluster.leader("kept", 0)
+    others = [node_id for node_id in cluster.nodes if node_id != leader]
+    cluster.kill(*others)  # the quorum is gone too
+    with Wire(cluster.nodes[leader].address) as wire:
+        answer = wire.call(produce_request("kept", b"alone", acks=-1), 9)
+        assert answer.responses[0].partition_responses[0].error_code in (
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        )
+    cluster.start()
+    cluster.wait_in_sync("kept")
+    assert cluster.ask(MetadataRequest(topics=[MetadataRequestTopic(name="kept")]), 9).topics[0].error_code == 0
