@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Side-by-side broker benchmark over a neutral client (librdkafka through confluent-kafka).
 
-usage: kbench.py NAME BOOTSTRAP [--pids P[,P...]] [--only case,...] [--scale 1.0] [--rf 1]
+usage: kbench.py NAME BOOTSTRAP [--pids P[,P...]] [--only case,...] [--scale 1.0] [--rf 1] [--sizes 100,1000,10000]
 Prints one JSON line a case: wall seconds, rate, and the broker's own CPU seconds and RSS where --pids is given.
 """
 
@@ -22,6 +22,7 @@ ap.add_argument("--pids", default="")
 ap.add_argument("--only", default="")
 ap.add_argument("--scale", type=float, default=1.0)
 ap.add_argument("--rf", type=int, default=1)
+ap.add_argument("--sizes", default="100,1000,10000")  # bytes, of the case bulk
 ap.add_argument("--warmup", action="store_true")
 a = ap.parse_args()
 PIDS = [int(p) for p in a.pids.split(",") if p]
@@ -160,7 +161,9 @@ def pct(x, q):
 
 
 def case_bulk():
-    for size, n in ((100, int(1_000_000 * a.scale)), (1000, int(300_000 * a.scale)), (10000, int(50_000 * a.scale))):
+    counts = {100: 1_000_000, 1000: 300_000, 10000: 50_000}
+    for size in map(int, a.sizes.split(",")):
+        n = int(counts[size] * a.scale)
         t, t0, c0, r = produce(n, size, **{"enable.idempotence": True})
         report(f"produce_{size}B", t0, c0, **r)
         t0, c0, r = consume(t, n, 4)
