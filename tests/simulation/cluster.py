@@ -72,7 +72,7 @@ class Ledger:
             base = header.base_offset
             if base >= until:
                 break
-            mine = (header.last_offset, header.partition_leader_epoch, header.crc)
+            mine = (header.last_offset, header.leader_epoch, header.crc)
             known = self.batches.get(base)
             end = header.last_offset + 1
             if known == mine:
@@ -139,7 +139,13 @@ class Watch:
         self.on_delivery(source, target)
 
     def look(self, name: str) -> None:
-        """Looks at one machine now."""
+        """Looks at one machine now; what is wrong there ends the run, whoever would have caught it."""
+        try:
+            self._look(name)
+        except Split as split:
+            self.world.loop.call_exception_handler({"message": "nodes disagree", "exception": split})
+
+    def _look(self, name: str) -> None:
         machine, node = self.world.machine(name), self.brokers[name].node
         if node is None or machine.process is None or node.failure is not None or not is_up(node):
             return
