@@ -38,6 +38,7 @@ class ClusterChaos:
             self.cut_brokers,
             self.cut_brokers,
             self.zombie,
+            self.freeze,
             self.isolate,
             self.reset_brokers,
             self.crash_at_disk_change,
@@ -155,6 +156,13 @@ class ClusterChaos:
                 self.world.network.cut(name, other)
         await self._pause(20.0)
         self.world.network.heal(name)
+
+    async def freeze(self) -> None:
+        """SIGSTOP, for longer than a session perhaps, then SIGCONT."""
+        machine = self.world.machine(self._broker())
+        machine.pause()
+        await self._pause(20.0)
+        machine.resume()
 
     async def isolate(self) -> None:
         """A broker is cut off from everybody."""

@@ -223,12 +223,19 @@ class SimLoop(asyncio.AbstractEventLoop):
                 ready.append((handle, process))
         for _ in range(len(ready)):
             handle_, process = ready.popleft()
-            if not handle_.cancelled():
+            if process is not None and process.parked is not None:
+                process.parked.append(handle_)
+            elif not handle_.cancelled():
                 self._process = process
                 self.callbacks_run += 1
                 handle_._run()
                 if self._failure is not None:
                     return
+
+    def wake(self, process: Process) -> None:
+        """A paused process goes on: what became ready for it meanwhile runs now, in its order."""
+        parked, process.parked = process.parked or [], None
+        self._ready.extend((handle, process) for handle in parked)
 
     def _waiting(self) -> str:
         names = sorted(task.get_name() for task in asyncio.all_tasks(self))

@@ -43,11 +43,13 @@ class Process:
         label: name and incarnation, e.g. "broker-1#3"; stands in the trace.
         context: the context its code runs in.
         alive: False from the moment it is killed or has ended.
+        parked: while it is paused, what has become ready for it; else None.
     """
 
     def __init__(self, label: str) -> None:
         self.label = label
         self.alive = True
+        self.parked: list[asyncio.Handle] | None = None
         self.context = contextvars.copy_context()
         self.context.run(_CURRENT.set, self)
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -72,6 +74,7 @@ class Process:
         if not self.alive:
             return
         self.alive = False
+        self.parked = None
         for cut in self._cuts:
             cut()
         contextvars.Context().run(self._bury_all, _BURIALS_MAX)  # a context of no process: burials go on after death

@@ -100,6 +100,18 @@ class Machine:
             self._end(self.process)
             self.disk.kill()
 
+    def pause(self) -> None:
+        """SIGSTOP: it does nothing until `resume`, and does not know it; its connections stay. No effect where nothing runs."""
+        if self.process is not None and self.process.parked is None:
+            self._note(f"pause {self.process.label}")
+            self.process.parked = []
+
+    def resume(self) -> None:
+        """SIGCONT: everything that it slept through happens to it now."""
+        if self.process is not None and self.process.parked is not None:
+            self._note(f"resume {self.process.label}")
+            self._world.loop.wake(self.process)
+
     def lose_power(self) -> None:
         """Power cut: unsynced changes survive, tear or vanish by the seed; the network falls silent until the next start."""
         self._note(f"lose power {self.name}")

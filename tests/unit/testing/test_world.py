@@ -270,3 +270,31 @@ def test_clocks_and_random_numbers_are_the_seed_s() -> None:
     assert results[0] == results[1] != results[2]
     (first, *_), (second, *_) = cast(list[tuple[int, int, bytes]], results[0])
     assert first - second == 5_000
+
+
+def test_a_paused_process_sleeps_through_its_timers_and_gets_them_all_when_it_wakes() -> None:
+    beats: list[float] = []
+
+    async def program(ports: Ports) -> None:
+        for _ in range(3):
+            await asyncio.sleep(1)
+            beats.append(asyncio.get_running_loop().time())
+
+    async def main(world: World) -> None:
+        machine = world.machine("box")
+        done = machine.start(program)
+        await asyncio.sleep(1.5)
+        machine.pause()
+        await asyncio.sleep(10)
+        assert beats == [1.0]
+        machine.resume()
+        await done
+        machine.start(program)
+        machine.pause()
+        machine.kill()
+        machine.resume()  # nothing runs
+        await asyncio.sleep(5)
+
+    with World(1) as world:
+        world.run(main(world))
+    assert beats == [1.0, 11.5, 12.5]
