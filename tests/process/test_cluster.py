@@ -64,11 +64,13 @@ def cluster(start_cluster: StartCluster) -> Cluster:
     return start_cluster()
 
 
-def dumped_by_kafka(folder: Path) -> None:
+def dumped_by_kafka(cluster: Cluster) -> None:
     """Kafka's tool reads every log that the nodes left behind, state topics and metadata by their decoders."""
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("the logs were not read by DumpLogSegments: java and mvn are not installed")
-    logs = sorted(path for path in folder.glob("node-*/*-*/*.log") if path.stat().st_size)
+    logs = [
+        path for node in cluster.nodes.values() for path in sorted(node.data.glob("*-*/*.log")) if path.stat().st_size
+    ]
     assert logs
     decoders = {"__cluster_metadata": "--cluster-metadata-decoder", "__transaction_state": "--transaction-log-decoder"}
     for name, flags in {
@@ -126,7 +128,7 @@ def test_the_copy_through_a_kill_of_every_broker(cluster: Cluster, tmp_path: Pat
     assert len(run.feeder.acknowledged_at) == records
     cluster.end()
     if client == "librdkafka":
-        dumped_by_kafka(tmp_path)
+        dumped_by_kafka(cluster)
 
 
 def test_the_order_of_one_partition_through_kills(cluster: Cluster, tmp_path: Path) -> None:
