@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from enum import Enum
 
 from barnabas.testing.simulation.world import Machine, World
 from tests.simulation.cluster import Watch
@@ -12,16 +13,27 @@ from tests.simulation.workload import Broker, Program
 DOWN_SECONDS_MAX = 15.0  # longer than a session
 
 
+class Power(Enum):
+    """Whose power fails."""
+
+    ON = "nobody's: the page cache is safe"
+    ONE_BY_ONE = (
+        "one machine's, the next one's when all replicas are in sync again: what min.insync.replicas=2 of 3 bears"
+    )
+    OFF = "anybody's at any time: acknowledgements must wait for the disk"
+
+
 class ClusterChaos:
     """Breaks things and mends them.
 
     Args:
         watch: looks at every event; faults at events go through it.
         copier: runs on machine "worker", and as its double on "worker-2".
-        power: whether power may fail. Only where acknowledgements wait for the disk is nothing lost then.
     """
 
-    def __init__(self, world: World, brokers: dict[str, Broker], watch: Watch, copier: Program, *, power: bool) -> None:
+    def __init__(
+        self, world: World, brokers: dict[str, Broker], watch: Watch, copier: Program, *, power: Power
+    ) -> None:
         self.world = world
         self.brokers = brokers
         self.watch = watch
@@ -32,7 +44,7 @@ class ClusterChaos:
         self.count: dict[str, int] = {}
         self.faults: list[Callable[[], Awaitable[None]]] = [
             self.kill_broker,
-            self.lose_power if power else self.kill_broker,
+            self.kill_broker if power is Power.ON else self.lose_power,
             self.stop_broker,
             self.all_at_once,
             self.cut_brokers,
@@ -74,13 +86,15 @@ class ClusterChaos:
 
     async def lose_power(self) -> None:
         """A machine falls silent; what was not synced is lost or torn."""
+        if self.power is Power.ONE_BY_ONE and not await self._all_in_sync():
+            return
         name = self._broker()
         self.world.machine(name).lose_power()
         self._restart_later(name)
 
     async def all_at_once(self) -> None:
         """Every broker dies in the same moment."""
-        power = self.power and bool(self._draw(2))
+        power = self.power is Power.OFF and bool(self._draw(2))
         for name in self.brokers:
             machine = self.world.machine(name)
             if power:
@@ -223,10 +237,24 @@ class ClusterChaos:
     # -- inside
 
     def _crash(self, name: str) -> None:
-        if self.power and self._draw(2):
+        if self.power is Power.OFF and self._draw(2):
             self.world.machine(name).lose_power()
         else:
             self.world.machine(name).kill()
+
+    async def _all_in_sync(self) -> bool:
+        """Waits until every replica of every partition is in sync; returns whether it came to that."""
+        deadline = self.world.loop.time() + 60
+        while self.world.loop.time() < deadline:
+            images = [broker.node.image for broker in self._living() if broker.node is not None]
+            newest = max(images, key=lambda image: image.offset, default=None)
+            if newest is not None and all(len(p.isr) == len(p.replicas) for _, _, p in newest.partitions()):
+                return True
+            await asyncio.sleep(0.2)
+        return False
+
+    def _living(self) -> list[Broker]:
+        return [broker for name, broker in self.brokers.items() if self.world.machine(name).process is not None]
 
     def _restart_later(self, name: str) -> None:
         """Soon or later, while other things happen."""

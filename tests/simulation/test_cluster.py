@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.testing.simulation.world import World
 from tests.simulation.cluster import ClusterBroker, Watch, bootstrap, names
-from tests.simulation.cluster_chaos import ClusterChaos
+from tests.simulation.cluster_chaos import ClusterChaos, Power
 from tests.simulation.workload import Broker, Journal, Membership, copier, feeder, judge, observer
 
 pytestmark = pytest.mark.simulation
@@ -67,10 +67,10 @@ async def quiet(world: World, journal: Journal, watch: Watch, brokers: dict[str,
 
 
 async def crashes(world: World, journal: Journal, *, faults: int = 20) -> None:
-    """Brokers and worker die, links break, while the copy goes on. In even seeds power may fail too (flush.messages=1)."""
-    power = world.seed % 2 == 0
+    """Brokers and worker die, links break, while the copy goes on. Whose power may fail the seed decides, modulo 3."""
+    power = list(Power)[world.seed % 3]
     segments = {"log.roll.ms": "3000"} if world.rng.randrange(2) else {}
-    brokers = make_brokers(**(FLUSH if power else {}), **segments)
+    brokers = make_brokers(**(FLUSH if power is Power.OFF else {}), **segments)
     watch = Watch(world, brokers)
     membership = list(Membership)[world.rng.randrange(3)]
     version = 1 + (world.rng.randrange(3) > 0)
