@@ -86,11 +86,16 @@ class ClusterChaos:
 
     async def lose_power(self) -> None:
         """A machine falls silent; what was not synced is lost or torn."""
-        if self.power is Power.ONE_BY_ONE and not await self._all_in_sync():
+        careful = self.power is Power.ONE_BY_ONE
+        if careful and not await self._all_in_sync():
             return
         name = self._broker()
         self.world.machine(name).lose_power()
         self._restart_later(name)
+        if careful:
+            # A killed broker cannot be told from one that lost power: all of them within a session would be too many.
+            await asyncio.sleep(DOWN_SECONDS_MAX)
+            await self._all_in_sync()
 
     async def all_at_once(self) -> None:
         """Every broker dies in the same moment."""
@@ -243,18 +248,20 @@ class ClusterChaos:
             self.world.machine(name).kill()
 
     async def _all_in_sync(self) -> bool:
-        """Waits until every replica of every partition is in sync; returns whether it came to that."""
+        """Waits until every broker serves and every replica is in sync; returns whether it came to that."""
         deadline = self.world.loop.time() + 60
         while self.world.loop.time() < deadline:
-            images = [broker.node.image for broker in self._living() if broker.node is not None]
-            newest = max(images, key=lambda image: image.offset, default=None)
-            if newest is not None and all(len(p.isr) == len(p.replicas) for _, _, p in newest.partitions()):
+            self.world.network.heal()
+            images = [broker.node.image for broker in self.brokers.values() if broker.node is not None]
+            newest = max(images, key=lambda image: image.offset)
+            if (
+                all(self.world.machine(name).process is not None for name in self.brokers)
+                and all(not broker.fenced for broker in newest.brokers.values())
+                and all(len(p.isr) == len(p.replicas) for _, _, p in newest.partitions())
+            ):
                 return True
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.5)
         return False
-
-    def _living(self) -> list[Broker]:
-        return [broker for name, broker in self.brokers.items() if self.world.machine(name).process is not None]
 
     def _restart_later(self, name: str) -> None:
         """Soon or later, while other things happen."""
