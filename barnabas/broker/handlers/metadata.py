@@ -13,6 +13,7 @@ listener for controllers it tells of those.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Container
 from functools import partial
@@ -56,6 +57,8 @@ __all__ = [
     "refuse",
     "unsupported_api_versions",
 ]
+
+log = logging.getLogger(__name__)
 
 NO_ID: Final = bytes(16)
 BROKERS: Final = 1  # endpoint types of DescribeCluster
@@ -129,27 +132,24 @@ def metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse | Pend
         for topic in request.topics or ()
         if topic.name is not None and topic.topic_id == NO_ID and node.image.topic(topic.name) is None
     ]
-    if not creates or not missing:
-        return _metadata(node, call, {})
-    pending = Pending(blocks=True)
-    errors: dict[str, BrokerError] = {}
     open_names = dict.fromkeys(name for name in missing if _is_topic_name(name))
-    if not open_names:
-        return _metadata(node, call, {})
+    if not creates or not open_names:
+        return _metadata(node, call)
+    pending = Pending(blocks=True)
 
     def created(name: str, error: BrokerError | None) -> None:
         open_names.pop(name, None)
         if error is not None:
-            errors[name] = error
+            log.info("topic %s, which a client asked for, cannot be created: %s", name, error)
         if not open_names:
-            pending.resolve(_metadata(node, call, errors))
+            pending.resolve(_metadata(node, call))
 
     for name in list(open_names):
         node.controller.ensure_topic(name, partial(created, name))
     return pending
 
 
-def _metadata(node: Node, call: Call[MetadataRequest], errors: dict[str, BrokerError]) -> MetadataResponse:
+def _metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse:
     request = call.request
     image = node.image
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
@@ -174,12 +174,8 @@ def _metadata(node: Node, call: Call[MetadataRequest], errors: dict[str, BrokerE
                 )
                 continue
             name = asked.name or ""
-            if name in errors:
-                code = errors[name].code
-            elif _is_topic_name(name):
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            # Also of a topic that could not be created, as in Kafka: the client asks again, and more brokers may be there then.
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             topics.append(
                 MetadataResponseTopic(error_code=code, name=name, is_internal=node.replicas.is_internal(name))
             )
