@@ -71,14 +71,15 @@ class CopyWorker:
     def log(self) -> str:
         return self.stderr_path.read_text() if self.stderr_path.exists() else ""
 
-    def longest_gap(self, since: float, until: float | None = None) -> float:
-        """Seconds without a committed transaction, the longest such time that touches [since, until]."""
-        times = [at for at, _ in self.progress]
-        before = max((at for at in times if at < since), default=since)
-        inside = [at for at in times if at >= since and (until is None or at <= until)]
-        after = [min((at for at in times if until is not None and at > until), default=until or time.monotonic())]
-        moments = [before, *inside, *after]
-        return max(b - a for a, b in pairwise(moments))
+    def longest_gap(self, since: float, records: int) -> float:
+        """Seconds without a committed transaction: the longest such time after `since` until `records` were copied."""
+        times = [max((at for at, _ in self.progress if at < since), default=since)]
+        for at, copied in list(self.progress):
+            if at >= since:
+                times.append(at)
+                if copied >= records:
+                    break
+        return max(b - a for a, b in pairwise(times))
 
     def _supervise(self) -> None:
         while not self._over.is_set() and self.lives <= RESTARTS_MAX:
@@ -103,6 +104,7 @@ class Feeder:
     Attributes:
         acknowledged: values by partition, in the order sent.
         acknowledged_at: monotonic seconds of each acknowledgement.
+        allowed: how many records may be sent so far.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, *, per_second: int) -> None:
@@ -113,7 +115,7 @@ class Feeder:
         self._topic = topic
         self._partitions = partitions
         self._per_second = per_second
-        self._allowed = 0
+        self.allowed = 0
         self._more = threading.Condition()
         self._over = False
         self._given_up = False
@@ -132,7 +134,7 @@ class Feeder:
     def allow(self, records: int) -> None:
         """So many more records may be sent."""
         with self._more:
-            self._allowed += records
+            self.allowed += records
             self._more.notify()
 
     def end(self) -> None:
@@ -150,12 +152,12 @@ class Feeder:
     def _run(self) -> None:
         while not self._given_up:
             with self._more:
-                while self.sent == self._allowed and not self._over and not self._given_up:
+                while self.sent == self.allowed and not self._over and not self._given_up:
                     self._more.wait(0.05)
                     self._producer.poll(0)
-                if self.sent == self._allowed:
+                if self.sent == self.allowed:
                     break
-                share = self._allowed
+                share = self.allowed
             began, first = time.monotonic(), self.sent
             while self.sent < share and not self._given_up:
                 due = first + int((time.monotonic() - began) * self._per_second) + 1
@@ -332,18 +334,21 @@ class CopyRun:
             120,
         )
 
+    def wait_until_copied(self, seconds: float = 120) -> None:
+        """Waits until everything that was let in is copied."""
+        allowed = self.feeder.allowed
+        try:
+            self.cluster.wait_until(lambda: self.worker.copied >= allowed, "everything is copied", seconds)
+        except AssertionError as late:
+            self.worker.ask_where()
+            late.add_note(f"{self.worker.copied} of {allowed} copied; the worker says:\n{self.worker.log()[-3000:]}")
+            raise
+
     def judge(self, *, seconds: float = 120) -> None:
         """Waits until everything is copied, then holds every promise against what is there."""
         self.feeder.end()
         cluster = self.cluster
-        try:
-            cluster.wait_until(lambda: self.worker.copied >= self.feeder.sent, "everything is copied", seconds)
-        except AssertionError as late:
-            self.worker.ask_where()
-            late.add_note(
-                f"{self.worker.copied} of {self.feeder.sent} copied; the worker says:\n{self.worker.log()[-3000:]}"
-            )
-            raise
+        self.wait_until_copied(seconds)
         self.worker.end()
         self.reader.wait_for(self.feeder.sent, 20)
         self.reader.end()
