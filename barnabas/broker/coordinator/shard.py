@@ -333,6 +333,22 @@ class ShardHost(Generic[S]):
         """Leader epoch at which the partition's shard serves; raises as `shard`."""
         return self._active(partition).leader_epoch
 
+    def check_leads(self, partition: int) -> None:
+        """Makes sure that nobody else can coordinate the partition by now: what is only read has no append to tell.
+
+        Raises:
+            BrokerError: as `shard`; NOT_COORDINATOR too while this broker's session with the controller may be over.
+        """
+        self._active(partition)
+        try:
+            self._node.replicas.leader(self.topic, partition).check_leads()
+        except BrokerError as error:
+            raise BrokerError(_coordinator_code(error.code), str(error)) from error
+
+    def is_here(self, partition: int) -> bool:
+        """Whether the partition is led here, loaded or not."""
+        return partition in self._partitions
+
     def active_shards(self) -> list[tuple[int, S]]:
         """Active shards in partition order."""
         return [(p, part.shard) for p, part in sorted(self._partitions.items()) if part.phase is _Phase.ACTIVE]

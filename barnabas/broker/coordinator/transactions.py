@@ -326,7 +326,8 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
-        _, shard = self.host.shard_for(transactional_id)
+        partition, shard = self.host.shard_for(transactional_id)
+        self.host.check_leads(partition)  # the transaction may have ended at another coordinator
         try:
             return shard.verify_partitions(transactional_id, producer, partitions)
         except BrokerError as error:
@@ -436,10 +437,8 @@ class TransactionCoordinator:
         """Every marker is written: COMPLETE_* follows."""
 
         def done(outcome: bool | BrokerError) -> None:
-            if not isinstance(outcome, BrokerError):
-                return
-            if outcome.code is ErrorCode.NOT_COORDINATOR or self._stopped:
-                return  # its next coordinator writes the markers once more and completes it
+            if not isinstance(outcome, BrokerError) or self._stopped or not self.host.is_here(partition):
+                return  # where it has another coordinator, that one writes the markers once more and completes it
             log.info("%s could not be completed, trying again: %s", prepared.transactional_id, outcome)
             self.node.call_later(RETRY_MS, lambda: self._complete(partition, prepared))
 

@@ -224,7 +224,7 @@ class Replica:
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool = False
     ) -> VerificationGuard | None:
         """As `PartitionLog.verification_guard` (KIP-890); holds within this leader epoch. Raises BrokerError where not leading."""
-        self._check_leads()
+        self.check_leads()
         verification = self.log.verification_guard(
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
         )
@@ -243,7 +243,7 @@ class Replica:
             BrokerError: NOT_LEADER_OR_FOLLOWER (also for a guard of another leader epoch: what was verified may have ended
                 under a leader in between), KAFKA_STORAGE_ERROR, or any code of `PartitionLog.append_as_leader`.
         """
-        self._check_leads()
+        self.check_leads()
         verification = None
         if guard is not None:
             if guard.leader_epoch != self.leader_epoch:
@@ -273,7 +273,7 @@ class Replica:
         Raises:
             BrokerError: as `append`, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for an old marker.
         """
-        self._check_leads()
+        self.check_leads()
         try:
             info = self.log.append_marker(
                 producer_id,
@@ -515,7 +515,7 @@ class Replica:
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE (above the high watermark), NOT_LEADER_OR_FOLLOWER.
         """
-        self._check_leads()
+        self.check_leads()
         target = self.high_watermark if offset == -1 else offset
         if not 0 <= target <= self.high_watermark:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -529,7 +529,11 @@ class Replica:
 
     # -- inside
 
-    def _check_leads(self) -> None:
+    def check_leads(self) -> None:
+        """Raises BrokerError NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR where this node may not act as leader now.
+
+        It may not either while its session with the controller may be over: another may lead by now.
+        """
         if self.leader_id != self.node_id:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not self._may_lead():

@@ -1,0 +1,96 @@
+"""Coordinators whose session with the controller may be over for a while: what they refuse meanwhile, and what they go on with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
+from barnabas.broker.coordinator.shard import Decision, partition_for
+from barnabas.broker.coordinator.transaction_shard import ProducerIdentity
+from barnabas.broker.coordinator.transaction_state import TransactionState
+from barnabas.broker.coordinator.transactions import TRANSACTION_TOPIC
+from barnabas.broker.node import Node
+from barnabas.errors import BrokerError, ErrorCode
+from tests.simulation.test_controllers import Trio, simulate
+
+pytestmark = pytest.mark.simulation
+
+ID = "writer"
+STATE_TOPICS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+
+
+def lapse(node: Node) -> None:
+    """Its last heartbeat that was answered is a session ago; the next one that is renews the session."""
+    node.lifecycle._session_until_ms = 0
+
+
+async def coordinator(trio: Trio, topic: str) -> Node:
+    """The node that leads the topic's one partition, once it may serve it."""
+    made: list[Any] = []
+    trio.node(1).controller.ensure_topic(topic, made.append)
+    await trio.until(lambda: made, 5)
+    assert made == [None]
+    leader = trio.partitions(1)[-1].leader
+    await trio.until(lambda: trio.node(leader).replicas.get(topic, 0) is not None, 5)
+    node = trio.node(leader)
+    host = node.groups.host if topic == OFFSETS_TOPIC else node.transactions.host
+    await trio.until(host.active_shards, 5)
+    return node
+
+
+def test_a_transaction_is_completed_after_its_coordinators_session_has_lapsed() -> None:
+    async def story(trio: Trio) -> None:
+        await trio.create(1, "output", partitions=3)
+        node = await coordinator(trio, TRANSACTION_TOPIC)
+        transactions = node.transactions
+        answers: list[Any] = []
+
+        transactions.init_producer_id(ID, 60_000, None, answers.append)
+        await trio.until(lambda: len(answers) == 1, 5)
+        producer: ProducerIdentity = answers[0]
+        output = node.image.topics_by_name["output"].partitions
+        elsewhere = [("output", number) for number, each in enumerate(output) if each.leader != node.node_id]
+        transactions.add_partitions(ID, producer, elsewhere, 2, answers.append)
+        await trio.until(lambda: len(answers) == 2, 5)
+
+        def prepared(outcome: Any) -> None:
+            answers.append(outcome)
+            lapse(node)
+
+        transactions.end_transaction(ID, producer, commit=True, transaction_version=2, done=prepared)
+        await trio.until(lambda: len(answers) == 3, 5)
+        assert not isinstance(answers[2], BrokerError)
+        await trio.until(lambda: transactions.describe(ID).state is TransactionState.COMPLETE_COMMIT, 5)
+
+    simulate(1, story, **STATE_TOPICS)
+
+
+def test_who_may_be_a_coordinator_no_more_tells_no_offsets_and_verifies_nothing() -> None:
+    async def story(trio: Trio) -> None:
+        node = await coordinator(trio, OFFSETS_TOPIC)
+        assert partition_for("group", 1) == 0
+        read: list[Any] = []
+        node.groups.write("group", lambda shard, at: Decision("read"), read.append)
+        assert read == ["read"]
+        lapse(node)
+        with pytest.raises(BrokerError) as refused:
+            node.groups.write("group", lambda shard, at: Decision("read"), read.append)
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+
+        await trio.create(1, "output", partitions=1)
+        node = await coordinator(trio, TRANSACTION_TOPIC)
+        answers: list[Any] = []
+        node.transactions.init_producer_id(ID, 60_000, None, answers.append)
+        await trio.until(lambda: len(answers) == 1, 5)
+        node.transactions.add_partitions(ID, answers[0], [("output", 0)], 0, answers.append)
+        await trio.until(lambda: len(answers) == 2, 5)
+        verified = {("output", 0): ErrorCode.NONE}
+        assert node.transactions.verify_partitions(ID, answers[0], [("output", 0)]) == verified
+        lapse(node)
+        with pytest.raises(BrokerError) as refused:
+            node.transactions.verify_partitions(ID, answers[0], [("output", 0)])
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+
+    simulate(2, story, **STATE_TOPICS)
