@@ -12,7 +12,7 @@ folder could not be opened. Follows KIP-112 (several directories) and KIP-858 (t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
@@ -30,7 +30,7 @@ from barnabas.storage.checkpoints import (
     write_clean_shutdown,
 )
 
-__all__ = ["LogDirectory", "Offsets", "TopicPartition"]
+__all__ = ["NO_OFFSETS", "LogDirectory", "Offsets", "TopicPartition"]
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,9 @@ class Offsets(NamedTuple):
     recovery_point: int
     log_start_offset: int
     high_watermark: int
+
+
+NO_OFFSETS: Final = Offsets(0, 0, 0)
 
 
 class LogDirectory:
@@ -155,6 +158,12 @@ class LogDirectory:
             elif _is_partition_folder(folder):
                 folders.append(folder)
         return folders
+
+    def forget_offsets_but(self, known: Container[TopicPartition]) -> None:
+        """Checkpoints may name partitions of topics that are gone: the next topic of that name has nothing to do with them."""
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+            for key in [key for key in offsets if key not in known]:
+                del offsets[key]
 
     def take_offsets(self, key: TopicPartition) -> Offsets:
         """What the checkpoints said of a partition, once; zeros where nothing."""

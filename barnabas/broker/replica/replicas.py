@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from barnabas.broker.metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY
-from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.directory import NO_OFFSETS, LogDirectory, Offsets
 from barnabas.broker.replica.isr import InSyncReplicas
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.topic_config import log_config
@@ -106,6 +106,8 @@ class Replicas:
         }
         directories = self._node.log_dirs
         directories.find(assigned.get, self._set_aside)
+        for directory in directories.online():
+            directory.forget_offsets_but(assigned)
         elections = self._take(image, image.topics_by_name.values())
         for directory in directories.online():
             directory.sync_recovered()
@@ -235,16 +237,14 @@ class Replicas:
             return None
         offsets = directory.take_offsets(key)
         try:
-            partition_log = PartitionLog.open(
-                directory.disk,
-                f"{topic.name}-{number}",
-                config,
-                now_ms=node.clock.now_ms(),
-                topic_id=topic.topic_id,
-                clean=directory.clean,
-                recovery_point=offsets.recovery_point,
-                log_start_offset=offsets.log_start_offset,
-            )
+            try:
+                partition_log = self._open_log(directory, topic, number, config, offsets)
+            except (
+                BrokerError
+            ):  # INCONSISTENT_TOPIC_ID: of a former topic, deleted and created anew while this node was down
+                self._set_aside(directory, f"{topic.name}-{number}")
+                offsets = NO_OFFSETS
+                partition_log = self._open_log(directory, topic, number, config, offsets)
         except (OSError, BrokerError) as error:
             log.error("%s-%d cannot be opened and stays offline: %s", topic.name, number, error)
             directory.unopened[key] = offsets
@@ -279,6 +279,20 @@ class Replicas:
             node.directory_assignments.tell(topic.topic_id, number, directory.directory_id)
         self._by_topic.setdefault(topic.name, {})[number] = replica
         return replica
+
+    def _open_log(
+        self, directory: LogDirectory, topic: TopicImage, number: int, config: LogConfig, offsets: Offsets
+    ) -> PartitionLog:
+        return PartitionLog.open(
+            directory.disk,
+            f"{topic.name}-{number}",
+            config,
+            now_ms=self._node.clock.now_ms(),
+            topic_id=topic.topic_id,
+            clean=directory.clean,
+            recovery_point=offsets.recovery_point,
+            log_start_offset=offsets.log_start_offset,
+        )
 
     def _delete(self, topic: TopicImage) -> list[Election]:
         self._names.pop(topic.topic_id, None)

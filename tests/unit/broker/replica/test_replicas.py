@@ -118,6 +118,41 @@ async def test_a_folder_of_no_partition_is_set_aside(nodes: Nodes) -> None:
     assert name.endswith("-stray")
 
 
+async def test_a_folder_of_a_former_topic_of_that_name_is_set_aside_with_its_offsets(nodes: Nodes) -> None:
+    """Deleted and created anew while this broker was down."""
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    for _ in range(3):
+        append(node)
+    node.replicas.leader("t", 0).delete_records_before(2)
+    await node.stop()
+    disk.replace("t-0/partition.metadata", checkpoints.format_partition_metadata(bytes(range(16))))
+    again = await nodes.start(disk)
+    log = again.replicas.leader("t", 0).log
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    aside, present = sorted(folders(disk), reverse=True)
+    assert (present, aside[:4], aside[-6:]) == ("t-0", "t-0.", "-stray")
+
+
+async def test_what_checkpoints_say_of_a_topic_that_is_gone_is_not_for_the_next_of_its_name(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    await node.stop()
+    for name in (
+        checkpoints.RECOVERY_POINT_CHECKPOINT,
+        checkpoints.LOG_START_OFFSET_CHECKPOINT,
+        checkpoints.REPLICATION_OFFSET_CHECKPOINT,
+    ):
+        checkpoints.write_offsets(disk, name, {("t", 0): 7})
+    again = await nodes.start(disk)
+    peer = await nodes.peer(again)
+    await peer.create("t")
+    replica = again.replicas.leader("t", 0)
+    assert (replica.log.log_start_offset, replica.log.log_end_offset, replica.high_watermark) == (0, 0, 0)
+
+
 async def test_the_rest_goes_on_without_a_partition_that_cannot_be_opened(nodes: Nodes) -> None:
     disk = MemoryDisk()
     node = await nodes.start(disk)
