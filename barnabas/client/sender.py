@@ -54,7 +54,8 @@ _STALE_LEADER = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-_NOT_WRITTEN = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS, *_STALE_LEADER})
+# Told before the append. A leader that resigns, or whose disk fails, while acks=all waits refuses what it has written.
+_NOT_WRITTEN = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS})
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,6 +347,27 @@ def test_a_restarted_leader_remembers_the_last_batch_and_that_is_enough(executed
     assert len(unknown) == 9 * max(0, executed - 1)
 
 
+@pytest.mark.parametrize("refusal", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+@pytest.mark.parametrize("executed", range(6))
+def test_a_leader_that_resigns_may_have_written_what_it_refuses(executed: int, refusal: ErrorCode) -> None:
+    """acks=all waits for replicas; its leader then loses its place, and the next one may have the batches all the same."""
+    world = World()
+    world.append(b"known")
+    world.settle()
+    for i in range(45):
+        world.append(b"%06d" % i)
+    world.pump()
+    for number, dispatch in enumerate(list(world.wire)):
+        if number < executed:
+            world.execute(dispatch)
+    while world.wire:
+        world.answer(refusal)
+    world.leaders[TP].restart()
+    world.settle()
+    assert world.leaders[TP].values == [b"known"] + [b"%06d" % i for i in range(45)]
+    assert world.sender.epoch == 0, "nothing was lost, so no new epoch"
+
+
 def test_a_leader_that_lost_the_tail_of_its_log_gets_it_again() -> None:
     world = World()
     world.append(b"known")
