@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION
 from barnabas.broker.metadata.image import BrokerImage, PartitionImage
+from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
 from barnabas.broker.node import Node
+from barnabas.broker.quorum.snapshots import encode_snapshot
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.cluster import BrokerRegistrationRequest, RegistrationListener
@@ -114,6 +117,29 @@ class Trio:
 
     def partitions(self, seen_by: int) -> list[PartitionImage]:
         return [partition for _, _, partition in self.node(seen_by).image.partitions()]
+
+
+def test_without_eligible_leaders_the_servers_own_min_isr_counts() -> None:
+    """As in a directory that a Kafka below 4.1 formatted: then nobody wrote the cluster's min.insync.replicas down."""
+
+    async def main() -> None:
+        formatted = encode_record(
+            FeatureLevelRecord(name=METADATA_VERSION, feature_level=FEATURES[METADATA_VERSION].low)
+        )
+        for process in trio.processes.values():
+            data = encode_snapshot([formatted], epoch=0, last_timestamp_ms=0, now_ms=0)
+            process.machine.disk.replace("bootstrap.checkpoint", data)
+        await trio.start()
+        assert trio.node(1).image.feature("eligible.leader.replicas.version") == 0
+        await trio.create(1, "t", 1)
+        leader = trio.partitions(1)[0].leader
+        await trio.until(lambda: trio.node(leader).replicas.get("t", 0) is not None, 1)
+        replica = trio.node(leader).replicas.leader("t", 0)
+        assert replica.min_insync_replicas == 2
+
+    with World(5) as world:
+        trio = Trio(world, **{"min.insync.replicas": "2"})
+        world.run(main(), time_limit_s=120)
 
 
 def simulate(seed: int, story: Callable[[Trio], Coroutine[Any, Any, None]], **settings: str) -> None:

@@ -182,7 +182,8 @@ class Elections:
         if rules is None:
             unclean = unclean_elections_enabled(self.image, self.config, topic.name)
             kind = ElectionKind.UNCLEAN if unclean else ElectionKind.ONLINE
-            rules = self._rules[topic.topic_id] = _Rules(self.image.min_insync_replicas(topic.name), kind)
+            min_isr = self.image.min_insync_replicas(topic.name, self.config.get_int("min.insync.replicas"))
+            rules = self._rules[topic.topic_id] = _Rules(min_isr, kind)
         return rules
 
     def _eligible(self, partition: PartitionImage, isr: tuple[int, ...], min_isr: int) -> tuple[int, ...]:

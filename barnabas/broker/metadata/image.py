@@ -175,14 +175,17 @@ class MetadataImage:
         """The dynamic settings of one broker."""
         return self.config(BROKER_RESOURCE, str(broker_id))
 
-    def min_insync_replicas(self, topic: str) -> int:
-        """How many in-sync replicas acks=all needs: the topic's own, else the cluster's, at most as many as it has (KIP-966)."""
-        text = (
-            self.topic_config(topic).get("min.insync.replicas") or self.cluster_config.get("min.insync.replicas") or "1"
-        )
+    def min_insync_replicas(self, topic: str, otherwise: int) -> int:
+        """How many in-sync replicas acks=all needs: the topic's own, else the cluster's, at most as many as it has (KIP-966).
+
+        Args:
+            otherwise: what the asking node is configured with. It counts where the metadata holds none for the cluster, as
+                in one without eligible leaders.
+        """
+        text = self.topic_config(topic).get("min.insync.replicas") or self.cluster_config.get("min.insync.replicas")
         found = self.topics_by_name.get(topic)
         replicas = len(found.partitions[0].replicas) if found is not None and found.partitions else 1
-        return min(int(text), replicas)
+        return min(otherwise if text is None else int(text), replicas)
 
     # --- brokers ------------------------------------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ class Replicas:
             self._names[topic.topic_id] = topic.name
             numbers = range(len(topic.partitions)) if delta is None else delta.partitions[topic.topic_id]
             config = None
-            enough = image.min_insync_replicas(topic.name)
+            enough = self._min_insync_replicas(image, topic.name)
             for number in numbers:
                 partition = topic.partitions[number]
                 replica = self.get(topic.name, number)
@@ -216,6 +216,9 @@ class Replicas:
             else:
                 self._node.fetchers.follow(replica)
         return [Election(replica.topic, replica.partition, epoch, replica.is_leader)] if changed else []
+
+    def _min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
+        return image.min_insync_replicas(topic, self._node.config.get_int("min.insync.replicas"))
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether a broker may join an ISR: alive (KIP-841), in the life that fetched (KIP-903)."""
@@ -328,7 +331,7 @@ class Replicas:
         names = list(self._by_topic) if brokers else [name for kind, name in delta.configs if kind == 2]
         for name in names:
             config = log_config(self._node.config, image.topic_config(name))
-            enough = image.min_insync_replicas(name)
+            enough = self._min_insync_replicas(image, name)
             for replica in self._by_topic.get(name, {}).values():
                 replica.log.reconfigure(config)
                 replica.require(enough)
