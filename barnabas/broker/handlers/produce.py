@@ -1,7 +1,7 @@
 """Produce (key 0), versions 3 to 13: record batches into partitions.
 
 Behaviour: each partition's one batch is checked and appended by its leader's log straight from the received frame. acks=1 answers
-then; acks=-1 once the high watermark has passed it, REQUEST_TIMED_OUT per partition after `timeout_ms`; acks=0 never answers,
+then (with flush.messages=1 once the leader has synced it); acks=-1 once the high watermark has passed it, REQUEST_TIMED_OUT per partition after `timeout_ms`; acks=0 never answers,
 and closes the connection on an error, as Kafka does, so that the client learns of it. Duplicates of an idempotent producer are
 answered with the offset of the original. Transactional batches of a partition that is not yet part of the transaction are
 verified (≤ v11) or added (v12+) through the coordinator first: the only case that waits before its effect (KIP-890).
@@ -88,7 +88,8 @@ class _Batch:
 
 
 class _AckWait:
-    """acks=-1: an answer that waits until each partition's high watermark has passed its batch."""
+    """acks=-1: an answer that waits until each partition's high watermark has passed its batch; acks=1: until the leader has
+    synced it, where the topic asks for that (flush.messages)."""
 
     __slots__ = ("_open", "_timer", "call", "node", "pending", "response")
 
@@ -104,15 +105,18 @@ class _AckWait:
         self._open = dict.fromkeys(batch for batch, _ in waiting)
         self._timer = self.node.call_later(timeout_ms, self._on_timeout)
         self.pending.on_closed = self._timer.cancel
+        to_all = self.call.request.acks == ACKS_ALL
         for batch, next_offset in waiting:
             if batch.replica is not None:
-                batch.replica.when_committed(next_offset, partial(self._on_committed, batch))
+                when = batch.replica.when_committed if to_all else batch.replica.when_durable
+                when(next_offset, partial(self._on_acknowledged, batch))
 
-    def _on_committed(self, batch: _Batch, error: BrokerError | None) -> None:
+    def _on_acknowledged(self, batch: _Batch, error: BrokerError | None) -> None:
         if batch not in self._open:
             return
         del self._open[batch]
-        if error is None and batch.replica is not None and not _enough_in_sync(batch.replica):
+        to_all = self.call.request.acks == ACKS_ALL
+        if error is None and to_all and batch.replica is not None and not _enough_in_sync(batch.replica):
             error = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         if error is not None:
             batch.answer.error_code = error.code
@@ -342,8 +346,13 @@ def _append(
                 # Kafka answers a duplicate with the time of the original, whoever set it.
                 answer.log_append_time_ms = info.max_timestamp if info.duplicate else info.log_append_time_ms
                 answer.log_start_offset = info.log_start_offset
-                if acks == ACKS_ALL and replica.high_watermark <= info.last_offset:
-                    waiting.append((batch, info.last_offset + 1))
+                next_offset = info.last_offset + 1
+                if (
+                    replica.high_watermark < next_offset
+                    if acks == ACKS_ALL
+                    else not replica.durability.covers(next_offset)
+                ):
+                    waiting.append((batch, next_offset))
         if error is not None:
             failed = True
             answer.error_code = error.code

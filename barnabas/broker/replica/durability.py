@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from barnabas.errors import BrokerError
 from barnabas.storage.partition_log import PartitionLog
 
 __all__ = ["Durability"]
+
+Outcome = Callable[[BrokerError | None], None]
 
 
 class Durability:
@@ -31,7 +34,7 @@ class Durability:
         self._requested = False
         self._cut = False
         self._synced_offset = log.recovery_point  # exclusive: everything below is durable
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[tuple[int, Outcome]] = []  # in the order of arrival
 
     @property
     def owed(self) -> bool:
@@ -63,16 +66,25 @@ class Durability:
         self._requested = self._cut = False
         self._synced_offset = max(self._synced_offset, next_offset)
 
-    def when_durable(self, done: Callable[[], None]) -> None:
-        """Calls `done` at once where nothing is owed, else from `release`."""
-        if self.owed:
-            self._waiting.append(done)
-        else:
-            done()
+    def covers(self, next_offset: int) -> bool:
+        """Whether everything below `next_offset` may be acknowledged, as far as this disk is concerned."""
+        return not self._cut and (next_offset <= self._synced_offset or not self.owed)
 
-    def release(self, *, failed: bool = False) -> None:
-        """Calls who waits, if nothing is owed any more, or if nothing will come."""
-        if self._waiting and (failed or not self.owed):
-            waiting, self._waiting = self._waiting, []
-            for done in waiting:
-                done()
+    def when_durable(self, next_offset: int, done: Outcome) -> None:
+        """Calls `done(None)` once `next_offset` is covered: at once, or from `release`."""
+        if self.covers(next_offset):
+            done(None)
+        else:
+            self._waiting.append((next_offset, done))
+            self.ask()
+
+    def release(self, error: BrokerError | None = None) -> None:
+        """Calls who need not wait any more; everybody where an error says that waiting is in vain."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for next_offset, done in waiting:
+            if error is not None or self.covers(next_offset):
+                done(error)
+            else:
+                self._waiting.append((next_offset, done))

@@ -18,7 +18,7 @@ from barnabas.broker.peers import Peer, PeerError
 from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.waiting import Timer
-from barnabas.errors import ErrorCode
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Fetchers:
         if fetcher is None:
             fetcher = self._fetchers[leader_id] = _Fetcher(self._node, self, leader_id)
         fetcher.plan.follow(replica)
+        fetcher.await_durable(replica)  # it may have led, and not have synced its end yet
         fetcher.wake()
 
     def unfollow(self, replica: Replica) -> None:
@@ -178,11 +179,15 @@ class _Fetcher:
         self._ask_bounds()
         self._unsynced += 1
         for replica in touched:
-            self._unsynced += 1
-            replica.when_durable(self._on_durable)
+            self.await_durable(replica)
         self._on_durable()
 
-    def _on_durable(self) -> None:
+    def await_durable(self, replica: Replica) -> None:
+        """The next request acknowledges what the replica holds now, so that must be on the disk where the topic asks for it."""
+        self._unsynced += 1
+        replica.when_durable(replica.log.log_end_offset, self._on_durable)
+
+    def _on_durable(self, _error: BrokerError | None = None) -> None:
         self._unsynced -= 1
         if not self._unsynced:
             self.wake()

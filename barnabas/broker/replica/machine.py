@@ -185,7 +185,9 @@ class Replica:
         self.in_sync.on_metadata(isr, partition_epoch)
         if resigned:
             self.in_sync.resign()
-            self._refuse_waiting(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            resignation = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._refuse_waiting(resignation)
+            self.durability.release(resignation)
             self._progressed()
         return resigned
 
@@ -194,7 +196,7 @@ class Replica:
         self.failed = True
         self.leader_id = NO_LEADER
         self._refuse_waiting(BrokerError(code))
-        self.durability.release(failed=True)
+        self.durability.release(BrokerError(code))
         self._progressed()
 
     def require(self, min_insync_replicas: int) -> None:
@@ -450,12 +452,13 @@ class Replica:
             self.durability.on_cut()
         return True
 
-    def when_durable(self, done: Callable[[], None]) -> None:
-        """Calls `done` once what was appended may be acknowledged to the leader: at once, or after the flush that the topic asks for."""
+    def when_durable(self, next_offset: int, done: Callable[[BrokerError | None], None]) -> None:
+        """Calls `done(None)` once this replica's own part below `next_offset` may be acknowledged: at once, or after the flush
+        that the topic asks for; `done(error)` if that cannot come."""
         if self.failed:
-            done()
+            done(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
         else:
-            self.durability.when_durable(done)
+            self.durability.when_durable(next_offset, done)
 
     def _follows(self, leader_epoch: int) -> bool:
         return leader_epoch == self.leader_epoch and self.leader_id != self.node_id and not self.failed

@@ -123,14 +123,17 @@ async def test_too_few_in_sync_refuses_before_the_append(peer: Peer, node: Node)
     assert (await produce(peer, 9, request(batch(b"x"), acks=1))).error_code == 0
 
 
-async def test_acks_all_waits_for_the_sync_and_acks_1_does_not(nodes: Nodes) -> None:
+async def test_an_acknowledgement_waits_for_the_sync_whatever_acks_is(nodes: Nodes) -> None:
     disk = GatedDisk()
     node = await nodes.start(disk)
-    peer, other = await nodes.peer(node), await nodes.peer(node)
+    peer, second, other = await nodes.peer(node), await nodes.peer(node), await nodes.peer(node)
     await peer.create("t", flush_messages="1")
+    await peer.create("fast")
     disk.gate.clear()
     waiting = peer.send(request(batch(b"x")), 9)
-    assert (await produce(other, 9, request(batch(b"y"), acks=1))).base_offset == 1
+    by_itself = asyncio.create_task(produce(second, 9, request(batch(b"y"), acks=1)))
+    assert (await produce(other, 9, request(batch(b"z"), topic="fast", acks=1))).base_offset == 0
+    await until(lambda: node.replicas.leader("t", 0).log.log_end_offset == 2)
     fetched = await other.call(
         FetchRequest(
             max_bytes=1000,
@@ -143,8 +146,10 @@ async def test_acks_all_waits_for_the_sync_and_acks_1_does_not(nodes: Nodes) -> 
         11,
     )
     assert fetched.responses[0].partitions[0].high_watermark == 0, "unsynced is unseen"
+    assert not by_itself.done()
     disk.gate.set()
     assert (await peer.receive(waiting)).responses[0].partition_responses[0].base_offset == 0
+    assert (await by_itself).base_offset == 1
     assert node.replicas.leader("t", 0).high_watermark == 2
 
 

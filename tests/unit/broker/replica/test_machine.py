@@ -299,7 +299,7 @@ def test_a_follower_cuts_what_its_leader_never_had_and_syncs_the_cut_before_it_f
     assert replica.on_diverged(2, 1, 2)
     assert (replica.log.log_end_offset, replica.high_watermark) == (2, 1)
     fetches: list[int] = []
-    replica.when_durable(lambda: fetches.append(replica.log.log_end_offset))
+    replica.when_durable(2, lambda _: fetches.append(replica.log.log_end_offset))
     assert (bench.asked, fetches) == ([replica], [])
     bench.sync()
     assert fetches == [2]
@@ -320,7 +320,7 @@ def test_a_follower_that_must_flush_acknowledges_after_the_sync() -> None:
     bench.replica.follow(2, 1, (1, 2), 0)
     bench.replica.on_fetched(1, 0, batch(0, 1), 0, 0)
     durable: list[bool] = []
-    bench.replica.when_durable(lambda: durable.append(True))
+    bench.replica.when_durable(1, lambda _: durable.append(True))
     assert not durable
     bench.sync()
     assert durable
