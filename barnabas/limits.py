@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = [
     "DECODED_ELEMENTS_MAX",
     "DECOMPRESSED_BYTES_MAX",
-    "FETCH_SESSIONS_MAX",
     "FRAME_BYTES_MAX",
     "FRAME_BYTES_SMALL_MAX",
     "INFLIGHT_REQUESTS_MAX",
@@ -24,7 +23,6 @@ DECODED_ELEMENTS_MAX = (
 )
 INFLIGHT_REQUESTS_MAX = 1_000  # requests of one connection decoded and not yet answered; reading pauses above it
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024  # of one batch's records: a bomb of 100 kB would fill 100 MB
-FETCH_SESSIONS_MAX = 1_000  # default of max.incremental.fetch.session.cache.slots
 SEQUENCE_MAX = 2**31 - 1  # base sequences wrap to 0 after it (KIP-98)
 PRODUCER_EPOCH_MAX = 32_766  # the highest epoch handed out; 32,767 is the coordinator's own fence (KIP-360, KIP-890)
 PRODUCER_ID_BLOCK_SIZE = 1_000  # ids in one ProducerIdsRecord, as in Kafka

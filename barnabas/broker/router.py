@@ -205,11 +205,6 @@ class Router:
             route = self.routes[api_key << 16 | version] = Route(api, version, handler, refuse)
         return route
 
-    def warm(self, api_keys_and_versions: list[tuple[int, int]]) -> None:
-        """Makes the codecs of hot requests before the first client asks."""
-        for api_key, version in api_keys_and_versions:
-            self.route(api_key, version)
-
     def answer(self, route: Route, call: Call[Any]) -> Any:
         """Runs the handler: its response, a Pending, or None.
 

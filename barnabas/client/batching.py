@@ -26,7 +26,6 @@ RECORD_OVERHEAD_MAX = (
     21  # of a record without headers: length 5, attributes 1, timestamp 10, offset 5 (as Kafka counts it)
 )
 _HEADER_OVERHEAD_MAX = 10  # of one header: two varint lengths
-_NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
 
 def record_size_max(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from barnabas.client.errors import KafkaError, NoOffsetForPartition, code_of, error_for
+from barnabas.client.errors import KafkaError, code_of, error_for
 from barnabas.client.fetch_session import FetchSession
 from barnabas.client.metadata import ClusterMetadata
 from barnabas.client.read_committed import AbortedFilter
@@ -585,10 +585,3 @@ class Fetcher:
     def _drop_buffer(self, state: PartitionState) -> None:
         self._buffered_bytes -= state.buffered_bytes
         self._turns.pop(state, None)
-
-
-def check_reset_policy(policy: str) -> str:
-    """The policy itself; NoOffsetForPartition is what "none" leads to."""
-    if policy not in (Reset.EARLIEST, Reset.LATEST, "none"):
-        raise NoOffsetForPartition(f"auto_offset_reset={policy!r} is none of 'earliest', 'latest', 'none'")
-    return policy

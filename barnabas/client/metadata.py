@@ -89,10 +89,6 @@ class ClusterMetadata:
         self.leader_epochs[tp] = leader_epoch
         return True
 
-    def forget_leader(self, tp: TopicPartition) -> None:
-        """The partition's leader is in doubt: nothing is sent until metadata names one again."""
-        self.leaders.pop(tp, None)
-
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic, 0 where it is unknown."""
         info = self.topics.get(topic)

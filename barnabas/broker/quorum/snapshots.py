@@ -36,7 +36,6 @@ __all__ = [
     "encode_snapshot",
     "list_snapshots",
     "read_bootstrap",
-    "read_snapshot",
     "snapshot_name",
 ]
 
@@ -124,13 +123,6 @@ def decode_snapshot(data: bytes, on_control: Callable[[int, bytes], None] | None
         end = position + header.size_bytes
     if not ended or end != len(data):
         raise RemoteProtocolError(f"snapshot: no footer at its end, {len(data) - end} bytes left over")
-
-
-def read_snapshot(
-    disk: Disk, directory: str, snapshot: SnapshotId, on_control: Callable[[int, bytes], None] | None = None
-) -> list[bytes]:
-    """The records of a snapshot. Raises RemoteProtocolError where it is damaged, OSError where it cannot be read."""
-    return list(decode_snapshot(disk.read(f"{directory}/{snapshot_name(snapshot)}"), on_control))
 
 
 def read_bootstrap(disk: Disk) -> list[bytes]:

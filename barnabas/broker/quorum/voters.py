@@ -1,7 +1,7 @@
 """Who votes in the metadata quorum: static voters, or the voter set that the log itself holds (KIP-853).
 
 Driven by: the metadata log, which hands over the control records it reads (KRaftVersion, KRaftVoters) from log and snapshots.
-Emits: the voter ids; the control records that a new snapshot must carry; a refusal where this node may not be the sole voter.
+Emits: the voter ids; the control records that a new snapshot must carry; refusals of voters that disagree.
 
 A directory that Kafka formatted with `--standalone` has kraft.version 1 and a voter set in its log, one formatted for
 controller.quorum.voters has neither. Both are led on as they are: nothing is upgraded here.
@@ -128,31 +128,6 @@ class VoterSet:
                 f"quorum-state names the voters {_shown(state.voters)}, controller.quorum.voters {_shown(voters)}: "
                 f"give node {node_id} the list that its cluster was made with"
             )
-
-    def check_sole(self, node_id: int, state: QuorumState, configured: tuple[str, ...]) -> None:
-        """Makes sure that this node is the only voter.
-
-        Args:
-            configured: controller.quorum.voters, id@host:port each.
-
-        Raises:
-            NotTheSoleVoter: the configuration, the log or quorum-state names another.
-        """
-        if self.kraft_version > KRAFT_VERSION_MAX:
-            raise NotTheSoleVoter(
-                f"kraft.version is finalized at {self.kraft_version}, known here are 0 to {KRAFT_VERSION_MAX}"
-            )
-        named = {
-            "controller.quorum.voters": tuple(int(each.partition("@")[0]) for each in configured),
-            "the voter set of the metadata log": self.voters,
-            "quorum-state": state.voters,
-        }
-        for where, voters in named.items():
-            if voters and voters != (node_id,):
-                raise NotTheSoleVoter(
-                    f"{where} names the voters {', '.join(map(str, voters))}: node {node_id} can only lead a quorum "
-                    f"of which it is the one voter"
-                )
 
 
 def check_elected(batches: Buffer, epoch: int, voters: Sequence[int]) -> None:

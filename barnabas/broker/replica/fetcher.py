@@ -28,7 +28,6 @@ __all__ = ["Fetchers"]
 
 log = logging.getLogger(__name__)
 
-FETCH_VERSION_MIN: Final = 15  # the first that names the life of the broker: what the plan relies on
 RETRY_MS: Final = 50  # after a lost connection; Peer has its own backoff on top
 LATEST: Final = -1
 EARLIEST: Final = -2
