@@ -46,7 +46,7 @@ RETRY_MS_MIN: Final = 20  # between tries to register or to be unfenced, doubled
 RETRY_MS_MAX: Final = 1_000
 TELL_EVERY_MS: Final = 10_000  # how often the log says that the controller is still waited for
 SHUTDOWN_MS_MAX: Final = 30_000  # while a controller answers that leaderships are still being moved
-SHUTDOWN_UNHEARD_MS_MAX: Final = 3_000  # while no controller answers at all
+SHUTDOWN_UNHEARD_MS_MAX: Final = 1_000  # while no controller answers at all
 SHUTDOWN_WATCH_MS: Final = 100  # between looks at these two
 FOR_EVER: Final = 2**62
 

@@ -175,7 +175,8 @@ class Quorum:
         node = self.node
         self._log = RaftLog(node.disk, node.config, node.clock, clean=node.lifecycle.clean)
         state = read_quorum_state(node.disk, METADATA_DIRECTORY)
-        self._log.voter_set.check(node.node_id, state, self.voters)
+        directory = f"{node.disk.root}/{METADATA_DIRECTORY}"
+        self._log.voter_set.check(node.node_id, state, self.voters, directory=directory)
         self._machine = RaftMachine(
             node.node_id,
             self.voters,

@@ -107,8 +107,11 @@ class VoterSet:
         """What a snapshot carries behind its header: (control type, value)."""
         return sorted(self._values.items())
 
-    def check(self, node_id: int, state: QuorumState, voters: tuple[int, ...]) -> None:
+    def check(self, node_id: int, state: QuorumState, voters: tuple[int, ...], *, directory: str = "") -> None:
         """Makes sure that this directory may belong to a member of the quorum of `voters`, ids ascending.
+
+        Args:
+            directory: its path, for the message.
 
         Raises:
             NotTheSoleVoter: kraft.version is not known here, or the log holds a set of voters other than this node alone.
@@ -123,9 +126,10 @@ class VoterSet:
                 f"the metadata log holds the voters {_shown(self.voters)}, controller.quorum.voters names "
                 f"{_shown(voters)}: a set of voters in the log (kraft.version 1) is served only where it is this node alone"
             )
+        where = f" in {directory}" if directory else ""
         if node_id in voters and state.voters and tuple(sorted(state.voters)) != voters:
             raise VotersDisagree(
-                f"quorum-state names the voters {_shown(state.voters)}, controller.quorum.voters {_shown(voters)}: "
+                f"quorum-state{where} names the voters {_shown(state.voters)}, controller.quorum.voters {_shown(voters)}: "
                 f"give node {node_id} the list that its cluster was made with"
             )
 
