@@ -25,6 +25,7 @@ class ServedBroker:
         module: what is run as the `barnabas` command.
         port: for clients; 0 takes a free one at the first start.
         arguments: more of `barnabas serve`.
+        listens: for clients; False for a node that is a controller only.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class ServedBroker:
         module: str = "barnabas.cli.main",
         port: int = 0,
         arguments: Sequence[str] = (),
+        listens: bool = True,
     ) -> None:
         self.module = module
         self.data = data
@@ -42,6 +44,7 @@ class ServedBroker:
         self.node_id = node_id
         self.port = port
         self.arguments = tuple(arguments)
+        self.listens = listens
         self.ready_seconds = 0.0  # from the start of the process to its ready line
         self.stderr_path = data.with_name(data.name + ".stderr")
         self.process: subprocess.Popen[str] | None = None
@@ -68,7 +71,9 @@ class ServedBroker:
     def launch(self) -> None:
         """Starts the process; a node of a cluster is ready once enough others are there."""
         command = [sys.executable, "-m", self.module, "serve"]
-        command += ["--node-id", str(self.node_id), "--listen", f"127.0.0.1:{self.port}", "--data", str(self.data)]
+        command += ["--node-id", str(self.node_id), "--data", str(self.data)]
+        if self.listens:
+            command += ["--listen", f"127.0.0.1:{self.port}"]
         command += [*self.arguments, "--log-level", "info"]
         for setting in self.settings:
             command += ["--set", setting]
