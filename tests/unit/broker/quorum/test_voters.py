@@ -105,6 +105,6 @@ async def test_a_directory_of_a_larger_quorum_is_refused_and_left_alone(nodes: N
     write_quorum_state(disk, METADATA_DIRECTORY, QuorumState(leader_epoch=4, leader_id=2, voters=(1, 2, 3)))
     paths = (".kafka_cleanshutdown", f"{METADATA_DIRECTORY}/quorum-state")
     before = [disk.read(path) for path in paths]
-    with pytest.raises(VotersDisagree, match="quorum-state in .* names the voters 1, 2, 3"):
+    with pytest.raises(VotersDisagree, match=r"quorum-state in .* names the voters 1, 2, 3"):
         await nodes.start(disk)
     assert [disk.read(path) for path in paths] == before
