@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
             self._reader.release()
             self.settle()
-        elif self._held or self._slots or not self._reading:
+        elif self._unsettled:
             self.settle()
 
     # -- serving
@@ -311,7 +311,13 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_due = False
         if self._out and not self.closed:
             self._write()
-        self.settle()
+        if self._unsettled:
+            self.settle()
+
+    @property
+    def _unsettled(self) -> bool:
+        """Whether reading may have to stop, or what was held may go on."""
+        return bool(self._held) or not self._reading or len(self._slots) >= INFLIGHT_REQUESTS_MAX
 
     def _unblocked(self) -> None:
         self._blocked_by = None

@@ -143,7 +143,9 @@ class Peer:
         self.node_id = node_id
         self._peers = peers
         self._node = peers.node
-        self._exchange = Exchange(f"{purpose}-{peers.node.node_id}", request_timeout_ms=NEGOTIATE_TIMEOUT_MS)
+        self._exchange = Exchange(
+            f"{purpose}-{peers.node.node_id}", request_timeout_ms=NEGOTIATE_TIMEOUT_MS, deliver=self._deliver
+        )
         self._queue: deque[_Queued] = deque()  # what waits for the connection to be made
         self._socket: _Socket | None = None
         self._unwritten: list[Buffer] = []
@@ -184,18 +186,20 @@ class Peer:
             barnabas.errors.LocalProtocolError: the request cannot be encoded.
         """
         state = self._exchange.state
-        deadline_ms = self._now_ms() + timeout_ms
+        now_ms = self._now_ms()
+        version_max = VERSION_MAX if version_max is None else version_max
         if state is ExchangeState.READY:
-            self._transmit(_Queued(request, done, deadline_ms, VERSION_MAX if version_max is None else version_max))
+            self._transmit(request, done, now_ms, timeout_ms, version_max)
         elif state is ExchangeState.CLOSED or self._node.scope.stopping:
             self._fail_soon(done, PeerError(PeerErrorKind.LOST, f"the connection to {self!r} is closed"))
-        elif self._failed is not None and (pause_ms := self._retry_at_ms - self._now_ms()) > 0:
+        elif self._failed is not None and (pause_ms := self._retry_at_ms - now_ms) > 0:
             self._fail_soon(done, PeerError(self._failed.kind, str(self._failed), retry_in_ms=pause_ms))
         elif len(self._queue) >= QUEUED_MAX:
             text = f"{QUEUED_MAX} requests wait for the connection to {self!r}"
             self._fail_soon(done, PeerError(PeerErrorKind.UNREACHABLE, text))
         else:
-            self._queue.append(_Queued(request, done, deadline_ms, VERSION_MAX if version_max is None else version_max))
+            deadline_ms = now_ms + timeout_ms
+            self._queue.append(_Queued(request, done, deadline_ms, version_max))
             if state is ExchangeState.DISCONNECTED:
                 self._exchange.on_connecting()
                 self._node.scope.start(self._connect(), name=f"connect {self!r}")
@@ -288,24 +292,18 @@ class Peer:
         self._failures = 0
         self._failed = None
         queue, self._queue = self._queue, deque()
-        for queued in queue:
-            self._transmit(queued)
-
-    def _transmit(self, queued: _Queued) -> None:
         now_ms = self._now_ms()
+        for request, done, deadline_ms, version_max in queue:
+            self._transmit(request, done, now_ms, deadline_ms - now_ms, version_max)
+
+    def _transmit(self, request: Any, done: Done, now_ms: int, timeout_ms: int, version_max: int) -> None:
         try:
-            parts = self._exchange.send(
-                queued.request,
-                self._guarded(queued.done),
-                now_ms,
-                timeout_ms=queued.deadline_ms - now_ms,
-                version_max=queued.version_max,
-            )
+            parts = self._exchange.send(request, done, now_ms, timeout_ms=timeout_ms, version_max=version_max)
         except NoCommonVersion as error:
-            self._fail_soon(queued.done, PeerError(PeerErrorKind.UNSUPPORTED, f"{self!r}: {error}"))
+            self._fail_soon(done, PeerError(PeerErrorKind.UNSUPPORTED, f"{self!r}: {error}"))
             return
         self._write(parts)
-        self._arm(queued.deadline_ms)
+        self._arm(now_ms + timeout_ms)
 
     def _write(self, parts: list[Buffer]) -> None:
         """Gathers what one wake-up writes into one call."""
@@ -342,10 +340,10 @@ class Peer:
         if self._exchange.state is not ExchangeState.DISCONNECTED:
             self._exchange.on_lost(lost)
         for queued in queue:
-            self._guarded(queued.done)(error)
+            self._deliver(queued.done, error)
         if was_ready:
             for listener in list(self._lost_listeners):
-                self._guarded(listener)(lost)
+                self._deliver(listener, lost)
 
     def _detach(self) -> None:
         socket, self._socket = self._socket, None
@@ -378,7 +376,7 @@ class Peer:
         self._arm(min(deadlines if earliest_ms is None else [*deadlines, earliest_ms], default=None))
         for queued in late:
             text = f"no connection to {self!r} in time"
-            self._guarded(queued.done)(PeerError(PeerErrorKind.UNREACHABLE, text))
+            self._deliver(queued.done, PeerError(PeerErrorKind.UNREACHABLE, text))
 
     def _overdue(self, api: str, now_ms: int) -> None:
         text = f"{self!r} did not answer {api} in time"
@@ -390,18 +388,14 @@ class Peer:
     def _fail_soon(self, done: Done, error: PeerError) -> None:
         self._node.soon(lambda: done(error))
 
-    def _guarded(self, callback: Done) -> Done:
+    def _deliver(self, callback: Done, outcome: Any) -> None:
         """What a callback raises concerns this node, not the peer's connection."""
-
-        def call(outcome: Any) -> None:
-            try:
-                callback(outcome)
-            except InvariantViolated as error:
-                self._node.fatal(error)
-            except Exception:
-                log.exception("what waited for %r failed", self)
-
-        return call
+        try:
+            callback(outcome)
+        except InvariantViolated as error:
+            self._node.fatal(error)
+        except Exception:
+            log.exception("what waited for %r failed", self)
 
     def _now_ms(self) -> int:
         return self._node.clock.monotonic_ms()

@@ -132,5 +132,8 @@ class Timers:
                 self._on_broken(error)
             except Exception:
                 log.exception("a deadline's callback failed")
+        while self._heap and self._heap[0].callback is None:  # not worth a wake-up
+            heapq.heappop(self._heap)
+            self._cancelled -= 1
         if self._heap:  # a callback may have armed for less than what is next
             self._arm(self._heap[0].deadline_ms)

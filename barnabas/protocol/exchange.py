@@ -13,17 +13,18 @@ Shells: `client/transport.py` and `broker/peers.py`.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.errors import BarnabasError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API, request_header_version, response_header_version
-from barnabas.protocol.schema import codec, decode, encode_parts
+from barnabas.protocol.schema import codec, decode, encode, encode_parts
 
 __all__ = [
     "VALID_PREVIOUS",
@@ -40,7 +41,8 @@ SOFTWARE_NAME = "barnabas"
 SOFTWARE_VERSION = "0.1.0"
 API_VERSIONS_KEY = 18
 VERSION_MAX = 0x7FFF
-_HEADER_CODECS = {version: codec(RequestHeader, version) for version in (1, 2)}
+_LENGTH: Final = struct.Struct(">i")
+_CORRELATION_ID_AT: Final = 8  # in a request frame: behind length, API key and version
 
 
 class NoCommonVersion(BarnabasError):
@@ -81,10 +83,26 @@ class Features(NamedTuple):
     levels: dict[str, int]
 
 
+class _Form:
+    """What all requests of one (class, version) on a connection have in common, made on the first of them."""
+
+    __slots__ = ("api_key", "decode", "head", "tagged", "version")
+
+    def __init__(self, request: Any, version: int, client_id: str) -> None:
+        api_key = request.API_KEY
+        header = RequestHeader(
+            request_api_key=api_key, request_api_version=version, correlation_id=0, client_id=client_id
+        )
+        self.api_key = api_key
+        self.version = version
+        self.head = bytes(_LENGTH.size) + encode(header, request_header_version(api_key, version))
+        self.decode = codec(API[api_key].response, version).decode
+        self.tagged = response_header_version(api_key, version) >= 1
+
+
 class _Waiting(NamedTuple):
     correlation_id: int
-    api_key: int
-    version: int
+    form: _Form
     deadline_ms: int
     done: Done
 
@@ -113,14 +131,19 @@ class Exchange:
     Args:
         client_id: sent in every header.
         request_timeout_ms: how long an answer may take where the caller does not say.
+        deliver: calls a request's `done` with its outcome.
     """
 
-    def __init__(self, client_id: str, *, request_timeout_ms: int) -> None:
+    def __init__(
+        self, client_id: str, *, request_timeout_ms: int, deliver: Callable[[Done, Any], None] | None = None
+    ) -> None:
         self.client_id = client_id
+        self._deliver = _deliver if deliver is None else deliver
         self.request_timeout_ms = request_timeout_ms
         self.state = ExchangeState.DISCONNECTED
         self.versions: dict[int, tuple[int, int]] = {}
         self.features = Features(-1, {})
+        self._forms: dict[tuple[type[Any], int], _Form] = {}  # by class and the caller's highest version
         self._waiting: deque[_Waiting] = deque()
         self._correlation_id = 0
         self._earliest_ms: int | None = None
@@ -157,9 +180,12 @@ class Exchange:
         """
         if self.state is not ExchangeState.READY:
             raise NotReady(f"the connection is {self.state.value}")
-        version = pick_version(type(request), self.versions, version_max)
+        form = self._forms.get((request.__class__, version_max))
+        if form is None:
+            version = pick_version(request.__class__, self.versions, version_max)
+            form = self._forms[request.__class__, version_max] = _Form(request, version, self.client_id)
         deadline = now_ms + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
-        return self._send(request, version, deadline, done, answered)
+        return self._send(request, form, deadline, done, answered)
 
     def on_frame(self, frame: memoryview, now_ms: int) -> None:
         """Takes one whole frame.
@@ -170,20 +196,21 @@ class Exchange:
         if not self._waiting:
             raise RemoteProtocolError("an answer came to a request that was never sent")
         waiting = self._waiting[0]
+        form = waiting.form
         correlation_id = int.from_bytes(frame[:4], "big")
         if correlation_id != waiting.correlation_id:
             raise RemoteProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due")
-        position = 4
-        if response_header_version(waiting.api_key, waiting.version) >= 1:
-            position = _skip_tags(frame, position)
-        version = waiting.version
-        if waiting.api_key == API_VERSIONS_KEY and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0  # KIP-511: a broker that cannot read the request answers with version 0 and its range
-        response = decode(API[waiting.api_key].response, frame, version, position)
+        position = _skip_tags(frame, 4) if form.tagged else 4
+        response: Any
+        if form.api_key == API_VERSIONS_KEY and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
+            # KIP-511: a broker that cannot read the request answers with version 0 and its range
+            response = decode(ApiVersionsResponse, frame, 0, position)
+        else:
+            response, _ = form.decode(frame, position)
         self._waiting.popleft()
         if waiting.deadline_ms == self._earliest_ms:
             self._earliest_ms = min((w.deadline_ms for w in self._waiting), default=None)
-        waiting.done(response)
+        self._deliver(waiting.done, response)
 
     def on_versions(self, response: ApiVersionsResponse, now_ms: int) -> list[Buffer]:
         """Takes the answer to ApiVersions; returns what to write next, nothing once READY.
@@ -199,6 +226,7 @@ class Exchange:
         if code != ErrorCode.NONE:
             raise RemoteProtocolError(f"ApiVersions was answered with error {code}")
         self.versions = {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
+        self._forms.clear()
         self.features = Features(
             response.finalized_features_epoch,
             {f.name: f.max_version_level for f in response.finalized_features},
@@ -214,7 +242,7 @@ class Exchange:
         """The name of an API whose answer is overdue, so that the connection must be closed; None where all is well."""
         if self._earliest_ms is not None and self._earliest_ms <= now_ms:
             waiting = min(self._waiting, key=lambda w: w.deadline_ms)
-            return API[waiting.api_key].name
+            return API[waiting.form.api_key].name
         return None
 
     def on_lost(self, error: Any) -> None:
@@ -224,7 +252,7 @@ class Exchange:
         waiting, self._waiting = self._waiting, deque()
         self._earliest_ms = None
         for entry in waiting:
-            entry.done(error)
+            self._deliver(entry.done, error)
 
     def close(self) -> None:
         """No more requests; those that wait still get `on_lost`."""
@@ -233,30 +261,23 @@ class Exchange:
 
     def _ask_versions(self, version: int, now_ms: int) -> list[Buffer]:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
-        return self._send(request, version, now_ms + self.request_timeout_ms, self._versions_done, True)
+        form = _Form(request, version, self.client_id)
+        return self._send(request, form, now_ms + self.request_timeout_ms, self._versions_done, True)
 
     def _versions_done(self, answer: Any) -> None:
         if isinstance(answer, ApiVersionsResponse):
             self.versions_answer = answer
 
-    def _send(self, request: Any, version: int, deadline_ms: int, done: Done, answered: bool) -> list[Buffer]:
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        api_key = request.API_KEY
-        head = bytearray(4)
-        header = RequestHeader(
-            request_api_key=api_key,
-            request_api_version=version,
-            correlation_id=self._correlation_id,
-            client_id=self.client_id,
-        )
-        _HEADER_CODECS[request_header_version(api_key, version)].encode_into(head, header)
-        parts = encode_parts(request, version, head)
+    def _send(self, request: Any, form: _Form, deadline_ms: int, done: Done, answered: bool) -> list[Buffer]:
+        correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        parts = encode_parts(request, form.version, bytearray(form.head))
         first = parts[0]
         if not isinstance(first, bytearray):
             raise InvariantViolated("the first part of an encoded request must be its own buffer")
-        first[:4] = (sum(map(len, parts)) - 4).to_bytes(4, "big")
+        _LENGTH.pack_into(first, 0, sum(map(len, parts)) - _LENGTH.size)
+        _LENGTH.pack_into(first, _CORRELATION_ID_AT, correlation_id)
         if answered:
-            self._waiting.append(_Waiting(self._correlation_id, api_key, version, deadline_ms, done))
+            self._waiting.append(_Waiting(correlation_id, form, deadline_ms, done))
             if self._earliest_ms is None or deadline_ms < self._earliest_ms:
                 self._earliest_ms = deadline_ms
         return parts
@@ -267,8 +288,14 @@ class Exchange:
         self.state = state
 
 
+def _deliver(done: Done, outcome: Any) -> None:
+    done(outcome)
+
+
 def _skip_tags(frame: memoryview, position: int) -> int:
     """The position after the tagged fields of a response header."""
+    if position < len(frame) and not frame[position]:
+        return position + 1
     count, position = _unsigned(frame, position)
     for _ in range(count):
         _, position = _unsigned(frame, position)

@@ -49,6 +49,8 @@ FIRST_WITH_REPLICA_STATE: Final = 15
 UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 _Wanted = dict[PartitionKey, WantedPartition]
+_Found = PartitionData | Replica  # the replica itself where there is nothing to read and nothing wrong
+_Parts = list[tuple[WantedPartition, _Found]]
 
 
 class _Fetch:
@@ -93,25 +95,27 @@ class _Fetch:
 
     # -- reading
 
-    def read(self) -> tuple[list[tuple[WantedPartition, PartitionData]], int]:
+    def read(self) -> tuple[_Parts, int]:
         """One pass over the partitions that may have something: their data, and the bytes of records in it."""
         left = self.max_bytes
         total = 0
         self.urgent = False
-        out = []
-        unknown = []  # behind all others, as in Kafka
+        out: _Parts = []
+        unknown: _Parts = []  # behind all others, as in Kafka
         session = self.session
         for wanted in list((self.wanted if session is None else session.ready).values()):
-            wanted.drained = False
-            data = self._read_one(wanted, left, at_least_one=total == 0)
-            if data.error_code in UNKNOWN:
-                unknown.append((wanted, data))
+            found = self._read_one(wanted, left, at_least_one=total == 0)
+            if isinstance(found, Replica):
+                wanted.drained = True
+            elif found.error_code in UNKNOWN:
+                unknown.append((wanted, found))
                 continue
-            size = len(data.records or b"")
-            total += size
-            left = max(left - size, 0)
-            out.append((wanted, data))
-        return out + unknown, total
+            else:
+                size = len(found.records or b"")
+                total += size
+                left = max(left - size, 0)
+            out.append((wanted, found))
+        return out + unknown if unknown else out, total
 
     def _find(self, wanted: WantedPartition) -> Replica:
         """The replica it is about.
@@ -134,9 +138,10 @@ class _Fetch:
         wanted.attach(replica)
         return replica
 
-    def _read_one(self, wanted: WantedPartition, left: int, *, at_least_one: bool) -> PartitionData:
+    def _read_one(self, wanted: WantedPartition, left: int, *, at_least_one: bool) -> _Found:
         offset = wanted.fetch_offset
         follows = self.follower_id >= 0
+        wanted.drained = False
         try:
             replica = self._find(wanted)
             replica.check_epoch(wanted.current_leader_epoch)
@@ -145,25 +150,17 @@ class _Fetch:
                 if diverging is not None:
                     return self._diverging(replica, wanted, diverging)
             log = replica.log
-            if follows and wanted.named:
-                if not log.log_start_offset <= offset <= log.log_end_offset:
-                    raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
-                replica.on_follower_fetch(self.follower_id, self.broker_epoch, offset, wanted.log_start_offset)
-                wanted.named = False
-            high_watermark = replica.high_watermark
-            stable = log.last_stable_offset(high_watermark)
-            data = PartitionData(
-                partition_index=wanted.partition,
-                high_watermark=high_watermark,
-                last_stable_offset=stable,
-                log_start_offset=log.log_start_offset,
-                aborted_transactions=[] if self.committed else None,
-                records=b"",
-            )
-            end = log.log_end_offset if follows else stable if self.committed else high_watermark
+            if follows:
+                if wanted.named:
+                    if not log.log_start_offset <= offset <= log.log_end_offset:
+                        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+                    replica.on_follower_fetch(self.follower_id, self.broker_epoch, offset, wanted.log_start_offset)
+                    wanted.named = False
+                end = log.log_end_offset
+            else:
+                end = replica.last_stable_offset if self.committed else replica.high_watermark
             if offset == end:
-                wanted.drained = True
-                return data
+                return replica
             part = replica.read(
                 offset,
                 min(left, wanted.max_bytes),
@@ -180,6 +177,7 @@ class _Fetch:
                 aborted_transactions=[] if error.code in UNKNOWN else None,
                 records=b"",
             )
+        data = self._data(replica, wanted)
         if part.records:
             data.records = part.records
             if self.committed:
@@ -191,9 +189,9 @@ class _Fetch:
             wanted.drained = offset > end
         return data
 
-    def _diverging(self, replica: Replica, wanted: WantedPartition, diverging: tuple[int, int]) -> PartitionData:
-        """KIP-595: the peer's last epoch ends elsewhere in our log."""
-        data = PartitionData(
+    def _data(self, replica: Replica, wanted: WantedPartition) -> PartitionData:
+        """A part without records."""
+        return PartitionData(
             partition_index=wanted.partition,
             high_watermark=replica.high_watermark,
             last_stable_offset=replica.last_stable_offset,
@@ -201,25 +199,33 @@ class _Fetch:
             aborted_transactions=[] if self.committed else None,
             records=b"",
         )
+
+    def _diverging(self, replica: Replica, wanted: WantedPartition, diverging: tuple[int, int]) -> PartitionData:
+        """KIP-595: the peer's last epoch ends elsewhere in our log."""
+        data = self._data(replica, wanted)
         data.diverging_epoch.epoch, data.diverging_epoch.end_offset = diverging
         self.urgent = True
         return data
 
     # -- answering
 
-    def answer(self, parts: list[tuple[WantedPartition, PartitionData]]) -> FetchResponse:
+    def answer(self, parts: _Parts) -> FetchResponse:
         """The response of a pass; tells the session what its peer knows from now on."""
         session = self.session
         by_id = self.call.version >= FIRST_BY_ID
         topics: list[FetchableTopicResponse] = []
         last: str | bytes | None = None
-        for wanted, data in parts:
+        for wanted, found in parts:
             if session is not None:
-                news = wanted.has_news(
-                    data.error_code, data.high_watermark, data.log_start_offset, records=bool(data.records)
-                )
+                if isinstance(found, Replica):
+                    news = wanted.has_news(0, found.high_watermark, found.log.log_start_offset, records=False)
+                else:
+                    news = wanted.has_news(
+                        found.error_code, found.high_watermark, found.log_start_offset, records=bool(found.records)
+                    )
+                    news = news or found.diverging_epoch.epoch >= 0
                 session.on_answered(wanted)
-                if not (news or self.full or data.diverging_epoch.epoch >= 0):
+                if not (news or self.full):
                     continue
             name = wanted.topic_id if by_id else wanted.topic
             if name != last:
@@ -229,7 +235,7 @@ class _Fetch:
                     if by_id
                     else FetchableTopicResponse(topic=wanted.topic)
                 )
-            topics[-1].partitions.append(data)
+            topics[-1].partitions.append(self._data(found, wanted) if isinstance(found, Replica) else found)
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id, responses=topics)
         if self.urgent:
             add_fetch_hints(self.node, self.call, response)
@@ -290,7 +296,7 @@ class _Fetch:
             parts, _ = self.read()
             self._resolve(parts)
 
-    def _resolve(self, parts: list[tuple[WantedPartition, PartitionData]]) -> None:
+    def _resolve(self, parts: _Parts) -> None:
         self._stop()
         if self.pending is not None:
             self.pending.resolve(self.answer(parts))

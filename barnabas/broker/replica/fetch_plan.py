@@ -86,6 +86,7 @@ class FetchPlan:
         self._following: dict[_Key, _Following] = {}
         self._changed: dict[_Key, None] = {}
         self._forgotten: dict[_Key, None] = {}
+        self._paused: dict[_Key, int] = {}  # until when; without those whose leader is asked for its bounds
         self._out_of_range: dict[_Key, Replica] = {}
         self._session_id = 0
         self._session_epoch = INITIAL_EPOCH
@@ -109,6 +110,7 @@ class FetchPlan:
         else:
             one.paused_until_ms = None
             one.pause_ms = 0
+            self._paused.pop(key, None)
         self._out_of_range.pop(key, None)
         self._changed[key] = None
 
@@ -123,6 +125,7 @@ class FetchPlan:
         """Takes a partition out of the session."""
         self._changed.pop(key, None)
         self._out_of_range.pop(key, None)
+        self._paused.pop(key, None)
         one = self._following.get(key)
         if one is not None and one.named_by:
             one.named_by = 0
@@ -132,17 +135,13 @@ class FetchPlan:
 
     def resume(self, now_ms: int) -> int | None:
         """Puts back the partitions whose pause is over. Returns when the next one's is; None where none is paused."""
-        earliest: int | None = None
-        for key, one in self._following.items():
-            until = one.paused_until_ms
-            if until is None or until == FOR_AN_ANSWER:
-                continue
-            if until <= now_ms:
-                one.paused_until_ms = None
-                self._changed[key] = None
-            elif earliest is None or until < earliest:
-                earliest = until
-        return earliest
+        if not self._paused:
+            return None
+        for key in [key for key, until_ms in self._paused.items() if until_ms <= now_ms]:
+            del self._paused[key]
+            self._following[key].paused_until_ms = None
+            self._changed[key] = None
+        return min(self._paused.values(), default=None)
 
     def next_request(self, broker_epoch: int) -> FetchRequest | None:
         """What to send now; None where there is nothing to fetch, or enough is out."""
@@ -289,7 +288,7 @@ class FetchPlan:
     def _pause(self, key: _Key, one: _Following, now_ms: int, pause_ms: int) -> None:
         self._drop(key)
         one.pause_ms = pause_ms
-        one.paused_until_ms = now_ms + pause_ms
+        one.paused_until_ms = self._paused[key] = now_ms + pause_ms
 
     # -- out of range
 

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.metadata.image import BrokerImage
 from barnabas.broker.peers import Peer, PeerError
 from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
 from barnabas.broker.replica.machine import Replica
@@ -101,6 +102,7 @@ class _Fetcher:
         )
         self._timeout_ms = config.get_int("replica.socket.timeout.ms")
         self._address: tuple[str, int] | None = None
+        self._known: tuple[BrokerImage, Peer] | None = None  # the leader as it was looked up last
         self._generation = 0  # of the connection: what an older one still delivers is not heard
         self._wake_due = False
         self._unsynced = 0  # replicas whose sync the next request waits for
@@ -130,7 +132,7 @@ class _Fetcher:
         peer = self._peer() if len(self.plan) or self._address is not None else None
         if peer is None:
             return
-        own = self._node.image.brokers.get(self._node.config.node_id)
+        own = self._node.image.brokers.get(self._node.node_id)
         request = self.plan.next_request(-1 if own is None else own.epoch)
         if request is None:
             return
@@ -140,8 +142,10 @@ class _Fetcher:
     def _peer(self) -> Peer | None:
         """The connection to the leader; None while the metadata has no address of it."""
         broker = self._node.image.brokers.get(self._leader_id)
+        if self._known is not None and self._known[0] is broker:
+            return self._known[1]
         point = None if broker is None else broker.endpoint(self._node.listener_name)
-        if point is None:
+        if broker is None or point is None:
             self._retry_in(RETRY_MS)
             return None
         address = (point.host, point.port)
@@ -150,7 +154,9 @@ class _Fetcher:
                 self._on_broken()
                 self._broken = False
             self._address = address
-        return self._node.peers.to(point.host, point.port, "fetch", node_id=self._leader_id)
+        peer = self._node.peers.to(point.host, point.port, "fetch", node_id=self._leader_id)
+        self._known = broker, peer
+        return peer
 
     def _arm(self, at_ms: int | None, now_ms: int) -> None:
         if self._timer is not None:
