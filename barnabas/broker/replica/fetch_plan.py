@@ -156,6 +156,9 @@ class FetchPlan:
             self._forgotten.clear()
         else:
             named = list(self._changed)
+            for key in named:
+                # The leader takes out what is forgotten after it has taken in what is named: it would never send it again.
+                self._forgotten.pop(key, None)
         if not named and (full or not (self._forgotten or any(one.named_by for one in self._following.values()))):
             return None  # nothing is followed, or all of it is paused
         self._sent += 1

@@ -173,6 +173,20 @@ def test_a_refused_partition_leaves_the_session_and_comes_back_after_a_growing_p
     assert named(bench.ask()) == {0: (2, 0)}, "a new epoch ends every pause"
 
 
+def test_what_is_named_again_is_not_forgotten_with_the_same_request() -> None:
+    """A pause may be over before the request that was to take the partition out could leave: the leader takes out last."""
+    bench = Bench()
+    bench.ask()
+    bench.answer(data(0, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH), data(1))
+    bench.plan.resume(10)
+    request = bench.ask()
+    assert (named(request), forgotten(request)) == ({0: (1, 0)}, [])
+    other = bench.replica(1)  # the same partition, opened anew
+    bench.plan.follow(other)
+    request = bench.ask()
+    assert (named(request), forgotten(request)) == ({1: (1, 0)}, [])
+
+
 def test_a_damaged_batch_costs_its_partition_a_pause_and_leaves_the_others_alone() -> None:
     bench = Bench()
     bench.ask()
