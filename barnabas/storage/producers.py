@@ -127,9 +127,8 @@ class ProducerState:
         self.entries: dict[int, ProducerEntry] = {}
         self.end_offset = 0
         self._ongoing: dict[int, int] = {}  # first offset -> producer id, in the order of offsets
-        self._unreplicated: dict[
-            int, int
-        ] = {}  # first offset -> marker's offset: completed, marker maybe ≥ high watermark
+        # First offset -> marker's offset, in the order of markers: completed, marker maybe not below the high watermark.
+        self._unreplicated: dict[int, int] = {}
         self._verifications: dict[int, _Verification] = {}
 
     # -- questions ------------------------------------------------------------------------------------------------
@@ -142,13 +141,18 @@ class ProducerState:
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
         first = next(iter(self._ongoing)) if self._ongoing else None
+        for first_offset, marker_offset in self._unreplicated.items():
+            if marker_offset >= high_watermark and (first is None or first_offset < first):
+                first = first_offset
+        return first
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Markers below it are there for good."""
         if self._unreplicated:
             for first_offset, marker_offset in list(self._unreplicated.items()):
-                if marker_offset < high_watermark:
-                    del self._unreplicated[first_offset]
-                elif first is None or first_offset < first:
-                    first = first_offset
-        return first
+                if marker_offset >= high_watermark:
+                    break
+                del self._unreplicated[first_offset]
 
     def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
         entry = self.entries.get(producer_id)

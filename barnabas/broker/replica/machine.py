@@ -411,6 +411,7 @@ class Replica:
                     partition_log.truncate_fully_and_start_at(base_offset)
                 partition_log.append_as_follower(records, now_ms=self.clock.now_ms())
             self.high_watermark = max(self.high_watermark, min(high_watermark, partition_log.log_end_offset))
+            partition_log.producers.on_high_watermark(self.high_watermark)
             if partition_log.log_start_offset < log_start_offset <= self.high_watermark:
                 partition_log.delete_records_before(log_start_offset)
         except OSError as error:
@@ -560,6 +561,7 @@ class Replica:
                 end = in_sync.committed_end_offset(end, self.log.log_end_offset, self.clock.monotonic_ms())
             if end > self.high_watermark:
                 self.high_watermark = end
+                self.log.producers.on_high_watermark(end)
                 waiting = self._waiting
                 while waiting and waiting[0][0] <= end:
                     heapq.heappop(waiting)[2](None)

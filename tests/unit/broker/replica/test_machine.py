@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
@@ -287,6 +287,32 @@ def test_a_follower_appends_only_what_it_asked_its_present_leader_for() -> None:
     replica.follow(3, 2, (1, 3), 1)
     assert not replica.on_fetched(1, 1, batch(1, 1), 5, 0), "an answer of the leader before"
     assert replica.log.log_end_offset == 1
+
+
+def transaction(offset: int) -> bytes:
+    """One record and its marker."""
+    record = build_batch(
+        [NewRecord(None, b"v", NOW_MS)],
+        base_offset=offset,
+        leader_epoch=1,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=offset // 2,
+        transactional=True,
+    )
+    marker = build_end_txn_marker(
+        7, 0, commit=True, coordinator_epoch=0, timestamp=NOW_MS, base_offset=offset + 1, leader_epoch=1
+    )
+    return bytes(record + marker)
+
+
+def test_transactions_of_the_past_take_no_memory_on_a_follower_that_nobody_reads() -> None:
+    replica = Bench(leads=False).replica
+    replica.follow(2, 1, (1, 2), 0)
+    for offset in range(0, 200, 2):
+        assert replica.on_fetched(1, offset, transaction(offset), offset + 1, 0)
+    assert len(replica.log.producers._unreplicated) == 1, "but for the last one, whose marker is not replicated yet"
+    assert replica.last_stable_offset == 198
 
 
 def test_a_follower_cuts_what_its_leader_never_had_and_syncs_the_cut_before_it_fetches_on() -> None:
