@@ -44,13 +44,11 @@ class Identity:
 
     Attributes:
         previous_broker_epoch: of the last clean stop; None where the last stop was not clean, or there was none.
-        new: it was made just now, so that nothing in it can be unclean.
     """
 
     cluster_id: str
     directory_id: bytes
     previous_broker_epoch: int | None
-    new: bool = False
 
     @property
     def clean(self) -> bool:
@@ -83,7 +81,6 @@ def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str |
         meta = read_meta_properties(disk)
     except MalformedCheckpoint as error:
         raise WrongDirectory(f"cannot tell whose data directory {disk.root} is: {error}") from error
-    new = meta is None
     if meta is None:
         meta = _new_directory(disk, config, rng, expected)
     if meta.node_id != config.node_id:
@@ -100,7 +97,7 @@ def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str |
         directory_id = decode_uuid(meta.directory_id)
     except ValueError as error:
         raise WrongDirectory(f"{disk.root}/{META_PROPERTIES} has a directory.id that is none: {error}") from error
-    return Identity(meta.cluster_id, directory_id, take_clean_shutdown(disk), new)
+    return Identity(meta.cluster_id, directory_id, take_clean_shutdown(disk))
 
 
 def _new_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None) -> MetaProperties:

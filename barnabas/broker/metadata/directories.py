@@ -31,7 +31,8 @@ def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequenc
     lost = [directory for directory in broker.directories if directory in offline]
     if not lost:
         return []
-    elections = Elections(view.image, view.config, departing=broker.broker_id)
+    # Nor are they eligible leaders: such a directory serves again after a restart at the earliest, and then perhaps as an empty one.
+    elections = Elections(view.image, view.config, lost=broker.broker_id)
     records: list[MetadataRecord] = []
     for topic, number, partition in view.image.partitions():
         if broker.broker_id not in partition.replicas:

@@ -96,7 +96,7 @@ def register_broker(
     """A broker process has started: its registration, fenced, and the end of what its former self led.
 
     If the epoch that it names from its clean stop is not the one registered last, it may have lost what it had not synced, and
-    counts as in sync nowhere.
+    counts as in sync nowhere; nor does it where a directory that it had is missing.
 
     Raises:
         BrokerError: INVALID_REGISTRATION for directories that cannot be its own, UNSUPPORTED_VERSION for a finalized feature
@@ -122,7 +122,8 @@ def register_broker(
         record.fenced = registered.fenced
         record.in_controlled_shutdown = registered.in_controlled_shutdown
     elif registered is not None:
-        clean = registered.epoch == request.previous_broker_epoch
+        whole = set(registered.directories) <= set(request.log_dirs)  # else replicas are gone with their directory
+        clean = whole and registered.epoch == request.previous_broker_epoch
         who = {"departing": request.broker_id} if clean else {"lost": request.broker_id}
         changes = Elections(view.image, view.config, **who).departures()
     return MetadataDecision(BrokerRegistrationResponse(broker_epoch=record.broker_epoch), [record, *changes])

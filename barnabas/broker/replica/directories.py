@@ -67,7 +67,7 @@ class LogDirectories:
 
         Returns:
             The node's identity: the cluster, the first directory, and the broker epoch of the last stop, where that was
-            clean in all of them.
+            clean in all of them. One that is new may stand in the place of another, and its replicas are gone: that is not clean.
 
         Raises:
             DirectoryInUse: another live process has one of them, or one is named twice.
@@ -82,7 +82,7 @@ class LogDirectories:
             except OSError as error:
                 directory.fail(error)
             else:
-                if identity.new or identity.previous_broker_epoch == epoch:
+                if identity.previous_broker_epoch == epoch:
                     continue
             epoch = None
         return replace(main, previous_broker_epoch=epoch)

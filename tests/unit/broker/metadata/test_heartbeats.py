@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.metadata.heartbeats import heartbeat
 from barnabas.broker.metadata.image import MetadataImage
-from barnabas.broker.metadata.records import PartitionChangeRecord
+from barnabas.broker.metadata.records import ConfigRecord, PartitionChangeRecord
 from barnabas.broker.metadata.registration import register_broker
 from barnabas.broker.metadata.sessions import PROBE_FENCE_INTERVAL_MS, SHUTDOWN_PATIENCE_MS, BrokerSessions
 from barnabas.errors import BrokerError
@@ -127,6 +127,20 @@ def test_a_directory_lost_in_service_moves_its_partitions_only() -> None:
     brokers.image = replayed(image, [elsewhere])
     assert brokers.beat(1, offline_log_dirs=[directory_of(1)]) == (False, False)
     assert brokers.leaders() == [2, 1]
+
+
+def test_a_replica_in_a_lost_directory_is_no_eligible_leader() -> None:
+    """Its directory may come back as an empty one, after a clean stop of all others."""
+    image = cluster((2,))
+    image = replayed(image, register_broker(view(image), registration(1, log_dirs=[directory_of(1), OTHER])).records)
+    brokers = Brokers(image)
+    brokers.beat(1)
+    min_isr = ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2")
+    brokers.image = replayed(with_topic(brokers.image, "t", TOPIC, ((2, 1), (2, 1), 2)), [min_isr])
+    brokers.beat(1, offline_log_dirs=[directory_of(1)])
+    partition = brokers.image.partition("t", 0)
+    assert partition is not None
+    assert (partition.isr, partition.eligible_leader_replicas) == ((2,), ())
 
 
 def test_a_broker_without_directories_is_fenced() -> None:

@@ -48,11 +48,20 @@ def test_the_same_incarnation_keeps_its_epoch() -> None:
     assert replayed(image, again.records).brokers[1].epoch == epoch
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_new_life_ends_the_leaderships_of_the_former_one(clean: bool) -> None:
+@pytest.mark.parametrize(
+    ("clean", "directories"),
+    [
+        (True, [directory_of(1)]),
+        (True, [directory_of(1), b"n" * 16]),
+        (False, [directory_of(1)]),
+        (False, [b"n" * 16]),  # a clean stop, and another directory in the place of the one that had the replicas
+    ],
+)
+def test_a_new_life_ends_the_leaderships_of_the_former_one(clean: bool, directories: list[bytes]) -> None:
     image = with_topic(cluster((1, 2)), "t", TOPIC, ((1, 2), (1, 2), 1), ((1,), (1,), 1))
-    previous = image.brokers[1].epoch if clean else -1
-    image = replayed(image, register_broker(view(image), registration(1, previous=previous)).records)
+    previous = image.brokers[1].epoch if clean or directories != [directory_of(1)] else -1
+    request = registration(1, previous=previous, log_dirs=directories)
+    image = replayed(image, register_broker(view(image), request).records)
     first, second = (partition for _, _, partition in image.partitions())
     assert (first.leader, first.isr) == (2, (2,))
     assert (second.leader, second.isr, second.last_known_elr) == (-1, (), (1,))

@@ -138,6 +138,21 @@ async def test_a_directory_that_is_added_later(nodes: Nodes) -> None:
     assert [len(directory.replicas) for directory in again.log_dirs] == [2, 1, 1]
 
 
+async def test_a_directory_that_is_new_may_have_replaced_another(nodes: Nodes) -> None:
+    """A disk that failed was exchanged: what the broker had is not all there, however clean its stop was."""
+    first, second, third = three()
+    node = await nodes.start(first, second)
+    epoch = node.lifecycle.broker_epoch
+    await node.stop()
+    node = await nodes.start(first, second)
+    assert node.log_dirs.main.identity is not None
+    assert node.log_dirs.main.identity.previous_broker_epoch == epoch
+    assert node.lifecycle.clean
+    await node.stop()
+    node = await nodes.start(first, third)
+    assert not node.lifecycle.clean
+
+
 async def test_directories_of_other_nodes_and_clusters_are_refused(nodes: Nodes) -> None:
     first, second, third = three()
     await (await nodes.start(first)).stop()
