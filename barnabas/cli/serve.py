@@ -28,6 +28,7 @@ __all__ = ["serve"]
 log = logging.getLogger("barnabas")
 
 WILDCARDS = ("", "0.0.0.0", "::")
+STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(
@@ -169,7 +170,7 @@ async def _serve(config: BrokerConfig) -> int:
             network=AsyncioNetwork(),
             on_fatal=lambda _error: end(1),
         )
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPS:
             loop.add_signal_handler(number, end, 0)
         starting = loop.create_task(node.start())
         ended.add_done_callback(lambda _: starting.cancel())  # a node of a cluster may wait for the others for ever
@@ -177,6 +178,7 @@ async def _serve(config: BrokerConfig) -> int:
     except asyncio.CancelledError:
         if not ended.done():
             raise
+        _be_deaf()
         return ended.result()
     except (BarnabasError, OSError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
@@ -190,5 +192,14 @@ async def _serve(config: BrokerConfig) -> int:
             await node.stop()
         except OSError as error:
             log.error("the stop was not clean: %s", error)
-            return 1
+            code = 1
+    _be_deaf()
     return code
+
+
+def _be_deaf() -> None:
+    """The node has ended and its exit code is known: one more Ctrl-C while the process goes must not change that."""
+    loop = asyncio.get_running_loop()
+    for number in STOPS:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -328,20 +329,25 @@ class CopyRun:
         before = self.feeder.sent
         copied = self.worker.copied
         self.feeder.allow(records)
-        self.cluster.wait_until(
+        self._wait_until(
             lambda: self.feeder.sent >= before + records // 2 and self.worker.copied > copied,
-            f"half of {records} records are sent and some copied:\n{self.worker.log()[-2000:]}",
+            f"half of {records} records are sent and some copied",
             120,
         )
 
     def wait_until_copied(self, seconds: float = 120) -> None:
         """Waits until everything that was let in is copied."""
         allowed = self.feeder.allowed
+        self._wait_until(lambda: self.worker.copied >= allowed, "everything is copied", seconds)
+
+    def _wait_until(self, reached: Callable[[], bool], what: str, seconds: float) -> None:
         try:
-            self.cluster.wait_until(lambda: self.worker.copied >= allowed, "everything is copied", seconds)
+            self.cluster.wait_until(reached, what, seconds)
         except AssertionError as late:
             self.worker.ask_where()
-            late.add_note(f"{self.worker.copied} of {allowed} copied; the worker says:\n{self.worker.log()[-3000:]}")
+            feeder, worker = self.feeder, self.worker
+            late.add_note(f"{feeder.allowed} allowed, {feeder.sent} sent, {len(feeder.acknowledged_at)} acknowledged")
+            late.add_note(f"{worker.copied} copied in {worker.lives} lives; the worker says:\n{worker.log()[-3000:]}")
             raise
 
     def judge(self, *, seconds: float = 120) -> None:

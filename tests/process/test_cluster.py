@@ -228,6 +228,9 @@ def test_the_controller_is_killed_again_and_again(cluster: Cluster) -> None:
         controller = cluster.wait_for(cluster.controller, lambda node_id: node_id > 0, "there is a controller")
         cluster.kill(controller)
         cluster.wait_until(lambda old=controller: cluster.controller() not in (-1, old), "another one is elected")
+        cluster.wait_until(
+            lambda old=controller: old not in cluster.brokers(), "the dead one is known to be dead", 2 * SESSION_SECONDS
+        )
         cluster.create_topic(f"made-{number}", 1, replication_factor=2)
         cluster.start_node(controller)
         cluster.wait_in_sync("kept")

@@ -17,6 +17,11 @@ from barnabas.broker.quorum.snapshots import encode_snapshot
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.cluster import BrokerRegistrationRequest, RegistrationListener
+from barnabas.protocol.messages.quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
 from barnabas.testing.simulation.world import Ports, World
 
 IDS = (1, 2, 3)
@@ -248,6 +253,22 @@ def test_a_lost_heartbeat_connection_alone_fences_nobody() -> None:
     simulate(8, story)
 
 
+@pytest.mark.parametrize("later_ms", [30, 150, 600])
+def test_a_suspicion_lasts_until_the_broker_is_heard_of(later_ms: int) -> None:
+    """Its heartbeat connection is lost, its listener still accepts, and then it dies."""
+
+    async def story(trio: Trio) -> None:
+        active = trio.controller
+        victim, witness = trio.others(active)
+        trio.processes[victim].machine.pause()
+        trio.world.network.reset_links(f"n{victim}", f"n{active}")
+        await asyncio.sleep(later_ms / 1000)
+        trio.processes[victim].kill()
+        await trio.until(lambda: trio.broker(witness, victim).fenced, 2 * FAILOVER_S)
+
+    simulate(later_ms, story)
+
+
 def test_another_process_with_the_id_of_a_live_broker_is_refused() -> None:
     async def story(trio: Trio) -> None:
         active = trio.controller
@@ -283,6 +304,33 @@ def test_what_was_asked_survives_its_controller(seed: int) -> None:
             codes = [(await answer).topics[0].error_code for answer in answers]
         assert set(codes) <= {0, ErrorCode.TOPIC_ALREADY_EXISTS}
         assert len(trio.node(asker).image.topics_by_name) == 20
+
+    simulate(seed, story)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_quorum_is_described_through_an_election_also_by_who_is_elected_meanwhile(seed: int) -> None:
+    async def story(trio: Trio) -> None:
+        loop = asyncio.get_running_loop()
+        former = trio.controller
+        one, other = trio.others(former)
+        trio.processes[former].kill()
+        topic = DescribeQuorumRequestTopic(
+            topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartition(partition_index=0)]
+        )
+        answers: list[asyncio.Future[Any]] = []
+
+        def elected() -> bool:
+            for asking, asked in ((one, other), (other, one)):
+                answers.append(loop.create_future())
+                peer = trio.node(asking).peers.to(f"n{asked}", 9092, "test", node_id=asked)
+                peer.send(DescribeQuorumRequest(topics=[topic]), answers[-1].set_result, timeout_ms=5_000)
+            return trio.processes[one].active or trio.processes[other].active
+
+        await trio.until(elected, 5)
+        told = [(await answer).topics[0].partitions[0] for answer in answers[2:]]  # the first connect
+        assert {described.error_code for described in told} == {0}
+        assert {described.leader_id for described in told} == {trio.controller}
 
     simulate(seed, story)
 

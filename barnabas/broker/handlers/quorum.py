@@ -176,7 +176,8 @@ def describe_quorum_elsewhere(node: Node, call: Call[DescribeQuorumRequest]) -> 
     def done(answer: DescribeQuorumResponse | BrokerError) -> None:
         pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
 
-    node.controller.request(call.request, done)
+    # While nobody leads the request waits, and it may be this node that is elected.
+    node.controller.request(call.request, done, here=lambda: describe_quorum(node, call))
     return pending
 
 

@@ -66,10 +66,11 @@ Done = Callable[[Any], None]
 class _Request:
     """A request on its way."""
 
-    __slots__ = ("attempt", "deadline_ms", "done", "request", "sent_to", "timer")
+    __slots__ = ("attempt", "deadline_ms", "done", "here", "request", "sent_to", "timer")
 
-    def __init__(self, request: Any, done: Done, deadline_ms: int) -> None:
+    def __init__(self, request: Any, done: Done, deadline_ms: int, here: Callable[[], Any] | None) -> None:
         self.request = request
+        self.here = here
         self.done: Done | None = done  # None once answered
         self.deadline_ms = deadline_ms
         self.attempt = 0  # an answer to an earlier one is passed over
@@ -164,12 +165,18 @@ class ControllerChannel:
 
     # --- any request ----------------------------------------------------------------------------------------------
 
-    def request(self, request: Any, done: Done, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Asks the active controller, whoever that is until `timeout_ms` are over. See the module for what `done` gets."""
+    def request(
+        self, request: Any, done: Done, *, timeout_ms: int = TIMEOUT_MS, here: Callable[[], Any] | None = None
+    ) -> None:
+        """Asks the active controller, whoever that is until `timeout_ms` are over. See the module for what `done` gets.
+
+        Args:
+            here: answers what is no decision of the controller's, where this node is it.
+        """
         if self._closed:
             done(BrokerError(ErrorCode.NOT_CONTROLLER, "the node is closed"))
             return
-        entry = _Request(request, done, self._now_ms() + timeout_ms)
+        entry = _Request(request, done, self._now_ms() + timeout_ms, here)
         entry.timer = self.node.call_later(timeout_ms, partial(self._on_timeout, entry))
         self._requests[entry] = None
         self._try(entry)
@@ -181,7 +188,14 @@ class ControllerChannel:
         answered = partial(self._on_answer, entry, entry.attempt)
         if node.quorum_controller is not None and node.quorum_controller.active:
             entry.sent_to = HERE
-            node.quorum_controller.handle(entry.request, answered)
+            if entry.here is None:
+                node.quorum_controller.handle(entry.request, answered)
+                return
+            try:
+                answer = entry.here()
+            except BrokerError as error:
+                answer = error
+            answered(answer)
             return
         leader = node.quorum.leader_endpoint()
         if leader is None or leader[0] == node.node_id:  # nobody, or this node before its first record is committed

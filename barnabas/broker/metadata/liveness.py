@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 
 PROBE_MS: Final = 200  # within which a listener must refuse twice
 PROBE_PAUSE_MS: Final = 50  # between the two
+# Before each such pair: a dying process closes its heartbeat connection a little before its listener, and this one may stand still.
+PROBE_ROUNDS_MS: Final = (0, 50, 100, 200, 400, 800)
 STALL_MS: Final = 500  # a timer later than this means that the process stood still
 BALANCE_AGAIN_MS: Final = 100  # where one decision was not enough
 
@@ -170,7 +172,10 @@ class Liveness:
             self.suspect(broker_id, broker_epoch)
 
     def suspect(self, broker_id: int, broker_epoch: int) -> None:
-        """Probes a broker, and fences it where its listener refuses; no effect where it is fenced or registered anew."""
+        """Probes a broker until it is heard of, and fences it where its listener refuses.
+
+        No effect where it is fenced or registered anew; given up after PROBE_ROUNDS_MS: the session decides then.
+        """
         broker = self.controller.image.brokers.get(broker_id)
         if broker is None or broker.fenced or broker.epoch != broker_epoch or broker_id == self.node.node_id:
             return
@@ -181,10 +186,17 @@ class Liveness:
     async def _probe(self, broker: BrokerImage) -> None:
         epoch = self.controller.epoch
         try:
-            refuses = await self._refuses(broker)
+            for pause_ms in PROBE_ROUNDS_MS:
+                await asyncio.sleep(pause_ms / 1000)
+                if self.controller.epoch != epoch or self.sessions.connected(broker.broker_id):
+                    return
+                if await self._refuses(broker):
+                    break
+            else:
+                return
         finally:
             self._probing.pop(broker.broker_id, None)
-        if not refuses or self.controller.epoch != epoch:
+        if self.controller.epoch != epoch:
             return
         log.warning("fencing broker %d: its listener refuses connections", broker.broker_id)
         self.sessions.on_probe_fenced(broker.broker_id, self._now_ms())

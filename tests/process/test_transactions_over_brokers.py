@@ -1,0 +1,428 @@
+"""Transactions whose coordinator, partitions and group live on different brokers, by raw requests, while single brokers fail.
+
+What a client library would do again and again by itself is said here on purpose and once, so that each step can be cut short:
+between PREPARE and a marker, while a leader is away, under a coordinator that was taken for dead and is not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from barnabas.protocol.records import decode_records, iter_batches
+from tests.oracle.wire import Wire
+from tests.process.cluster import GROUP, Cluster, barnabas_nodes
+
+pytestmark = pytest.mark.process
+
+PARTITIONS = 6
+SESSION = ("broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500")
+PASSING = frozenset(
+    (
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+TV1, TV2 = 1, 2
+
+
+SETTINGS = ("offsets.topic.num.partitions=6", "transaction.state.log.num.partitions=6", *SESSION)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Three nodes that miss each other after three seconds."""
+    made = Cluster(barnabas_nodes(tmp_path, *SETTINGS))
+    try:
+        made.start()
+        prepare(made)
+        yield made
+        made.end()
+    finally:
+        for node in made.nodes.values():
+            node.kill()
+
+
+def prepare(cluster: Cluster) -> None:
+    """A topic with three replicas, one with one, and coordinators."""
+    cluster.create_topic("safe", PARTITIONS)
+    cluster.create_topic("single", PARTITIONS, replication_factor=1)
+    cluster.wait_until(lambda: cluster.coordinator("any") > 0, "there are transaction coordinators")
+    cluster.wait_until(lambda: cluster.coordinator("any", GROUP) > 0, "there are group coordinators")
+    cluster.wait_in_sync("__transaction_state", "__consumer_offsets")
+
+
+def patiently(ask: Callable[[], int], seconds: float = 20.0) -> ErrorCode:
+    """Asks again while what stands against it passes, as a client would."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            code = ErrorCode(ask())
+        except OSError:
+            code = ErrorCode.NETWORK_EXCEPTION
+        if (code not in PASSING and code is not ErrorCode.NETWORK_EXCEPTION) or time.monotonic() > deadline:
+            return code
+        time.sleep(0.05)
+
+
+class Producer:
+    """A transactional producer that says what it is told to, to whom it concerns at the moment."""
+
+    def __init__(self, cluster: Cluster, name: str, version: int) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.version = version
+        self.producer_id = -1
+        self.epoch = -1
+        self.sequences: dict[tuple[str, int], int] = {}
+
+    @property
+    def coordinator(self) -> int:
+        return self.cluster.coordinator(self.name)
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The coordinator's answer."""
+        node_id = self.coordinator
+        if node_id < 0:
+            raise ConnectionRefusedError("no coordinator")
+        return self.cluster.ask(request, version, of=node_id)
+
+    def init(self) -> None:
+        def ask() -> int:
+            request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000)
+            answer = self.ask(request, 4)
+            if not answer.error_code:
+                self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+                self.sequences.clear()
+            return int(answer.error_code)
+
+        assert patiently(ask) is ErrorCode.NONE
+
+    def add(self, *keys: tuple[str, int]) -> ErrorCode:
+        """AddPartitionsToTxn, as clients of TV1 do."""
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[part]) for topic, part in keys],
+        )
+
+        def ask() -> int:
+            results = self.ask(request, 3).results_by_topic_v3_and_below
+            return int(results[0].results_by_partition[0].partition_error_code)
+
+        return patiently(ask)
+
+    def produce_once(self, topic: str, partition: int, value: bytes, **identity: int) -> ErrorCode:
+        """Produce to the leader, once: nothing is added before."""
+        with Wire(self.cluster.nodes[self.cluster.leader(topic, partition)].address) as wire:
+            answer = wire.produce(
+                12 if self.version >= TV2 else 11,
+                topic,
+                partition,
+                [value],
+                transactional_id=self.name,
+                producer_id=self.producer_id,
+                producer_epoch=identity.get("epoch", self.epoch),
+                base_sequence=identity.get("sequence", self.sequences.get((topic, partition), 0)),
+            )
+        return ErrorCode(answer.error_code)
+
+    def produce(self, topic: str, partition: int, value: bytes) -> ErrorCode:
+        """Adds where that is needed, and produces until it is in."""
+        if self.version < TV2:
+            assert self.add((topic, partition)) is ErrorCode.NONE
+        code = patiently(lambda: self.produce_once(topic, partition, value))
+        if code is ErrorCode.NONE:
+            self.sequences[topic, partition] = self.sequences.get((topic, partition), 0) + 1
+        return code
+
+    def end(self, *, commit: bool = True, once: bool = False, **identity: int) -> ErrorCode:
+        request = EndTxnRequest(
+            transactional_id=self.name,
+            producer_id=self.producer_id,
+            producer_epoch=identity.get("epoch", self.epoch),
+            committed=commit,
+        )
+
+        def ask() -> int:
+            answer = self.ask(request, 5 if self.version >= TV2 else 3)
+            if not answer.error_code and self.version >= TV2:
+                if answer.producer_epoch != self.epoch:
+                    self.sequences.clear()
+                self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            return int(answer.error_code)
+
+        return ErrorCode(ask()) if once else patiently(ask)
+
+    def state(self) -> str:
+        answer = self.ask(DescribeTransactionsRequest(transactional_ids=[self.name]), 0)
+        return str(answer.transaction_states[0].transaction_state)
+
+    def await_state(self, state: str, seconds: float = 20.0) -> None:
+        self.cluster.wait_until(lambda: self.state() == state, f"{self.name} is in {state}", seconds)
+
+
+def named(cluster: Cluster, fits: Callable[[int], bool], prefix: str = "tx") -> str:
+    """A transactional id whose coordinator fits."""
+    return next(name for name in (f"{prefix}-{n}" for n in itertools.count()) if fits(cluster.coordinator(name)))
+
+
+def partition_led_by(cluster: Cluster, topic: str, fits: Callable[[int], bool]) -> int:
+    return next(part.partition_index for part in cluster.partitions(topic) if fits(part.leader_id))
+
+
+def read_committed(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
+    """What a read_committed reader sees, up to the last stable offset."""
+    found: list[bytes] = []
+    with Wire(cluster.nodes[cluster.leader(topic, partition)].address) as wire:
+        answer = wire.fetch(topic, partition, 0, isolation_level=1)
+    assert answer.error_code == 0, answer
+    aborted = sorted((one.first_offset, one.producer_id) for one in answer.aborted_transactions or ())
+    skipped: set[int] = set()
+    data = answer.records or b""
+    for at, header in iter_batches(data):
+        while aborted and aborted[0][0] <= header.last_offset:
+            skipped.add(aborted.pop(0)[1])
+        if header.is_control:
+            skipped.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in skipped):
+            found += [bytes(record.value or b"") for record in decode_records(data, at, header)]
+    return found
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_partitions_and_coordinator_on_different_brokers(cluster: Cluster, version: int) -> None:
+    """Each broker writes for a coordinator elsewhere, many times; every fourth transaction is aborted."""
+    producers = [
+        Producer(cluster, named(cluster, lambda led, node_id=node_id: led == node_id, f"v{version}"), version)
+        for node_id in cluster.nodes
+    ]
+    expected: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+    for producer in producers:
+        producer.init()
+    for number, producer in itertools.product(range(8), producers):
+        commit = number % 4 != 3
+        for partition in range(PARTITIONS):
+            value = f"{producer.name} {number}".encode()
+            assert producer.produce("safe", partition, value) is ErrorCode.NONE
+            if commit:
+                expected[partition].append(value)
+        assert producer.end(commit=commit) is ErrorCode.NONE
+    for producer in producers:
+        producer.await_state("CompleteAbort")
+    assert {partition: read_committed(cluster, "safe", partition) for partition in expected} == expected
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_a_leader_is_dead_during_the_commit_and_so_is_then_the_coordinator(cluster: Cluster, version: int) -> None:
+    """The coordinator dies between PREPARE and a marker; the next one finds the transaction and writes what is missing."""
+    coordinator, away = 1, 2
+    producer = Producer(cluster, named(cluster, lambda led: led == coordinator), version)
+    producer.init()
+    reached = partition_led_by(cluster, "single", lambda led: led not in (coordinator, away))
+    missing = partition_led_by(cluster, "single", lambda led: led == away)
+    for partition in (reached, missing):
+        assert producer.produce("single", partition, b"whole") is ErrorCode.NONE
+    cluster.kill(away)
+    assert producer.end() is ErrorCode.NONE
+    producer.await_state("PrepareCommit")
+    assert read_committed(cluster, "single", reached) == [b"whole"]
+    cluster.kill(coordinator)  # two of three are gone: nobody decides anything
+    cluster.start_node(away)
+    cluster.wait_until(lambda: producer.coordinator not in (-1, coordinator), "another one coordinates")
+    producer.await_state("CompleteCommit")
+    assert read_committed(cluster, "single", missing) == [b"whole"]
+    cluster.start_node(coordinator)
+    # The producer goes on as if nothing had been.
+    for partition in (reached, missing):
+        assert producer.produce("single", partition, b"more") is ErrorCode.NONE
+    assert producer.end(commit=False) is ErrorCode.NONE
+    producer.await_state("CompleteAbort")
+    assert read_committed(cluster, "single", missing) == read_committed(cluster, "single", reached) == [b"whole"]
+
+
+def test_a_frozen_leader_holds_up_its_own_marker_alone(cluster: Cluster) -> None:
+    """Transactions of other partitions complete meanwhile; what waited completes after the thaw."""
+    coordinator, frozen = 1, 2
+    waiting = Producer(cluster, named(cluster, lambda led: led == coordinator, "w"), TV2)
+    other = Producer(cluster, named(cluster, lambda led: led == coordinator, "o"), TV2)
+    partition = partition_led_by(cluster, "single", lambda led: led == frozen)
+    elsewhere = partition_led_by(cluster, "single", lambda led: led == coordinator)
+    waiting.init()
+    other.init()
+    assert waiting.produce("single", partition, b"slow") is ErrorCode.NONE
+    assert waiting.produce("single", elsewhere, b"slow") is ErrorCode.NONE
+    cluster.pause(frozen)
+    assert waiting.end() is ErrorCode.NONE
+    for number in range(3):
+        assert other.produce("single", elsewhere, b"%d" % number) is ErrorCode.NONE
+        assert other.end() is ErrorCode.NONE
+        other.await_state("CompleteCommit")
+    assert waiting.state() == "PrepareCommit"
+    cluster.resume(frozen)
+    waiting.await_state("CompleteCommit", 40)
+    assert read_committed(cluster, "single", partition) == [b"slow"]
+    assert read_committed(cluster, "single", elsewhere) == [b"slow", b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_a_coordinator_taken_for_dead_changes_nothing_when_it_wakes(cluster: Cluster, version: int) -> None:
+    zombie = 3
+    producer = Producer(cluster, named(cluster, lambda led: led == zombie), version)
+    producer.init()
+    partition = partition_led_by(cluster, "safe", lambda led: led != zombie)
+    assert producer.produce("safe", partition, b"first") is ErrorCode.NONE
+    cluster.pause(zombie)
+    cluster.wait_until(lambda: producer.coordinator not in (-1, zombie), "another one coordinates")
+    # What the old one was told lies in its socket until it wakes: an outcome for a transaction that is decided otherwise.
+    with Wire(cluster.nodes[zombie].address) as wire:
+        late = EndTxnRequest(
+            transactional_id=producer.name,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            committed=False,
+        )
+        correlation = wire.send(late, 3)
+        assert producer.end() is ErrorCode.NONE
+        producer.await_state("CompleteCommit")
+        assert producer.produce("safe", partition, b"second") is ErrorCode.NONE
+        cluster.resume(zombie)
+        try:
+            code = ErrorCode(wire.receive(EndTxnRequest.API_KEY, 3, correlation).error_code)
+        except ConnectionError:
+            pass
+        else:
+            assert code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    cluster.wait_in_sync("safe", "__transaction_state")
+    assert producer.state() == "Ongoing"
+    assert producer.end() is ErrorCode.NONE
+    producer.await_state("CompleteCommit")
+    assert read_committed(cluster, "safe", partition) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_late_requests_of_an_ended_transaction(cluster: Cluster, version: int) -> None:
+    """Produce after the markers, additions and an end of the transaction before: none has an effect on the next one."""
+    producer = Producer(cluster, named(cluster, lambda led: led == 1), version)
+    producer.init()
+    partition = partition_led_by(cluster, "safe", lambda led: led != 1)
+    other = partition_led_by(cluster, "safe", lambda led: led not in (1, cluster.leader("safe", partition)))
+    epoch = producer.epoch
+    assert producer.produce("safe", partition, b"first") is ErrorCode.NONE
+    assert producer.end() is ErrorCode.NONE
+    producer.await_state("CompleteCommit")
+    late = patiently(lambda: producer.produce_once("safe", partition, b"late", epoch=epoch, sequence=1))
+    if version >= TV2:
+        assert late is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert producer.produce_once("safe", other, b"late", epoch=epoch) is ErrorCode.INVALID_PRODUCER_EPOCH
+    else:
+        assert late is ErrorCode.TRANSACTION_ABORTABLE
+    assert producer.state() == "CompleteCommit"
+    assert producer.produce("safe", other, b"second") is ErrorCode.NONE
+    if version >= TV2:
+        assert producer.end(commit=False, once=True, epoch=epoch) is ErrorCode.PRODUCER_FENCED
+        assert producer.end() is ErrorCode.NONE
+        # The repetition of an answered end tells its own outcome, never another.
+        assert producer.end(commit=False, once=True, epoch=epoch + 1) in (
+            ErrorCode.INVALID_TXN_STATE,
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+        )
+    else:
+        assert producer.end() is ErrorCode.NONE
+    producer.await_state("CompleteCommit")
+    assert read_committed(cluster, "safe", partition) == [b"first"]
+    assert read_committed(cluster, "safe", other) == [b"second"]
+    cluster.wait_until(lambda: _is_stable(cluster, partition) and _is_stable(cluster, other), "nothing hangs", 10)
+
+
+def _is_stable(cluster: Cluster, partition: int) -> bool:
+    with Wire(cluster.nodes[cluster.leader("safe", partition)].address) as wire:
+        answer = wire.fetch("safe", partition, 0, isolation_level=1)
+    return bool(answer.last_stable_offset == answer.high_watermark)
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_offsets_of_a_group_on_another_broker_that_dies(cluster: Cluster, version: int) -> None:
+    """TxnOffsetCommit is verified, or added, across brokers; the group's next coordinator knows what was committed."""
+    group = named(cluster, lambda led: led > 0, f"g{version}")
+    home = cluster.coordinator(group, GROUP)
+    producer = Producer(cluster, named(cluster, lambda led: led != home), version)
+    producer.init()
+
+    def commit_offset(offset: int) -> ErrorCode:
+        if version < TV2:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=producer.name,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                group_id=group,
+            )
+            assert patiently(lambda: int(producer.ask(request, 3).error_code)) is ErrorCode.NONE
+        offsets = TxnOffsetCommitRequest(
+            transactional_id=producer.name,
+            group_id=group,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            generation_id=-1,
+            member_id="",
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name="safe",
+                    partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)],
+                )
+            ],
+        )
+
+        def ask() -> int:
+            answer = cluster.ask(offsets, 5 if version >= TV2 else 4, of=cluster.coordinator(group, GROUP))
+            return int(answer.topics[0].partitions[0].error_code)
+
+        return patiently(ask)
+
+    def committed() -> int:
+        request = OffsetFetchRequest(
+            group_id=group, topics=[OffsetFetchRequestTopic(name="safe", partition_indexes=[0])], require_stable=True
+        )
+        answer = cluster.ask(request, 7, of=cluster.coordinator(group, GROUP))
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+    assert commit_offset(7) is ErrorCode.NONE
+    assert producer.end() is ErrorCode.NONE
+    producer.await_state("CompleteCommit")
+    assert committed() == 7
+    assert commit_offset(8) is ErrorCode.NONE
+    cluster.kill(home)
+    cluster.wait_until(lambda: cluster.coordinator(group, GROUP) not in (-1, home), "another one coordinates")
+    assert producer.end() is ErrorCode.NONE
+    producer.await_state("CompleteCommit")
+    cluster.wait_until(lambda: committed() == 8, "the offset is committed")
+    assert commit_offset(9) is ErrorCode.NONE
+    assert producer.end(commit=False) is ErrorCode.NONE
+    producer.await_state("CompleteAbort")
+    cluster.wait_until(lambda: committed() == 8, "the aborted offset is not")
