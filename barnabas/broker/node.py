@@ -24,9 +24,10 @@ from barnabas.broker.coordinator.transactions import TransactionCoordinator
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.identity import Identity
 from barnabas.broker.lifecycle import Lifecycle
+from barnabas.broker.listing import BrokerListing
 from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
+from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.loader import MetadataLoader
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
@@ -46,7 +47,6 @@ from barnabas.runtime.scope import Scope
 if TYPE_CHECKING:
     from barnabas.broker.metadata.controller import QuorumController
     from barnabas.broker.metadata.loader import MetadataLoader
-    from barnabas.broker.metadata.records import RegisteredEndpoint
 
 __all__ = ["Node"]
 
@@ -103,12 +103,12 @@ class Node:
         self._soon_due = False
         self._alive = False
         self._logs_open = False
-        self._live_brokers: dict[str, list[tuple[BrokerImage, RegisteredEndpoint]]] = {}  # by listener
         self._timers = Timers(clock, self._loop_call_later, self.fatal)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.fetch_sessions = FetchSessions(
             rng, clock.monotonic_ms, slots=config.get_int("max.incremental.fetch.session.cache.slots")
         )
+        self.listing = BrokerListing(self)
         self.peers = Peers(self)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.directory_assignments = DirectoryAssignments(self)
@@ -331,9 +331,8 @@ class Node:
 
     def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """The metadata log was replayed further: everything on this node follows it."""
+        self.listing.on_image(self.image, image, delta)
         self.image = image
-        if delta.brokers:
-            self._live_brokers.clear()
         if any(kind == 4 for kind, _ in delta.configs):
             self.config.reconfigure(image.cluster_config, image.broker_config(self.node_id))
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
@@ -344,17 +343,6 @@ class Node:
         if delta.deleted:
             self.groups.on_topics_deleted([topic.name for topic in delta.deleted.values()])
         self.lifecycle.on_image()
-
-    def live_brokers(self, listener: str) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
-        """Brokers that serve, with their addresses under the listener by which a client came."""
-        found = self._live_brokers.get(listener)
-        if found is None:
-            found = self._live_brokers[listener] = _with_address(self.image.alive_brokers(), listener)
-        return found
-
-    def registered_brokers(self, listener: str) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
-        """All registered brokers, fenced ones too."""
-        return _with_address(list(self.image.brokers.values()), listener)
 
     def _tell(self, elections: list[Election]) -> None:
         """Coordinators follow the leadership of their topics' partitions."""
@@ -370,12 +358,3 @@ class Node:
                 coordinator.on_elected(partition, leader_epoch)
             else:
                 coordinator.on_resigned(partition)
-
-
-def _with_address(brokers: list[BrokerImage], listener: str) -> list[tuple[BrokerImage, RegisteredEndpoint]]:
-    found = []
-    for broker in brokers:
-        address = broker.endpoint(listener)
-        if address is not None:
-            found.append((broker, address))
-    return found

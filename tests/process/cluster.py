@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from barnabas.protocol.messages import quorum
 from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.metadata import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
 from tests.oracle.wire import Wire
 from tests.process.served import ServedBroker
 
@@ -286,9 +286,9 @@ class Cluster:
         raise problem
 
     def brokers(self) -> list[int]:
-        """Ids of the brokers that clients are told of."""
+        """Ids of the brokers that serve, as the first node that answers knows them."""
         try:
-            return sorted(broker.node_id for broker in self.ask(MetadataRequest(topics=[]), 9).brokers)
+            return sorted(broker.broker_id for broker in self.ask(DescribeClusterRequest(), 0).brokers)
         except (OSError, AssertionError):
             return []
 

@@ -366,3 +366,41 @@ def test_internal_topics_wait_for_enough_brokers() -> None:
             assert len(trio.partitions(1)[0].isr) == 3
 
         world.run(main(), time_limit_s=60)
+
+
+def test_a_broker_that_was_fenced_is_listed_for_a_session() -> None:
+    """Clients forget for good what an answer of Metadata lacks."""
+
+    async def story(trio: Trio) -> None:
+        loop = asyncio.get_running_loop()
+        active = trio.controller
+        victim, witness = trio.others(active)
+
+        def listed(by: int = witness) -> set[int]:
+            return {broker.broker_id for broker, _ in trio.node(by).listing.listed("PLAINTEXT")}
+
+        def live(by: int = witness) -> set[int]:
+            return {broker.broker_id for broker, _ in trio.node(by).listing.live("PLAINTEXT")}
+
+        trio.processes[victim].kill()
+        await trio.until(lambda: trio.broker(witness, victim).fenced, FAILOVER_S)
+        assert live() == {active, witness}
+        assert listed() == {1, 2, 3}
+        fenced_at = loop.time()
+        trio.processes[victim].start()  # it registers anew, and is fenced until it serves
+        while not trio.processes[victim].serves or trio.broker(witness, victim).fenced:
+            assert listed() == {1, 2, 3}
+            await asyncio.sleep(0.001)
+        await trio.until(lambda: loop.time() > fenced_at + SESSION_S, SESSION_S + 1)
+        assert listed() == {1, 2, 3}  # it serves
+        trio.processes[victim].kill()
+        await trio.until(lambda: trio.broker(witness, victim).fenced, 2 * SESSION_S)
+        took = await trio.until(lambda: listed() == {active, witness}, SESSION_S + 1)
+        assert took > SESSION_S - 1
+        trio.processes[witness].kill()
+        trio.processes[witness].start()  # it knows no more of the victim than that it is fenced
+        await trio.until(lambda: trio.processes[witness].serves, 5)
+        assert listed() == {1, 2, 3}
+        await trio.until(lambda: listed() == {active, witness}, SESSION_S + 1)
+
+    simulate(11, story)

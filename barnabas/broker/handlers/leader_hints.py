@@ -63,6 +63,6 @@ def _hint(node: Node, name: str | None, index: int, answer: Any, leaders: dict[i
 def _endpoints(node: Node, listener: str, leaders: dict[int, None], endpoint: Any) -> list[Any]:
     return [
         endpoint(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
-        for broker, address in node.live_brokers(listener)
+        for broker, address in node.listing.live(listener)
         if broker.broker_id in leaders
     ]

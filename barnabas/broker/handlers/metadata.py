@@ -153,7 +153,7 @@ def _metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse:
     request = call.request
     image = node.image
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    alive = {broker.broker_id for broker, _ in node.live_brokers(call.listener)}
+    alive = {broker.broker_id for broker, _ in node.listing.live(call.listener)}
     if request.topics is None or (call.version == 0 and not request.topics):
         topics = [_topic(topic, alive, operations, call.version) for topic in image.topics_by_name.values()]
     else:
@@ -182,7 +182,7 @@ def _metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
-            for broker, address in node.live_brokers(call.listener)
+            for broker, address in node.listing.listed(call.listener)
         ],
         cluster_id=node.cluster_id,
         controller_id=_controller_id(node, alive),
@@ -246,12 +246,12 @@ def describe_cluster(node: Node, call: Call[DescribeClusterRequest]) -> Describe
     request = call.request
     _check_endpoint_type(call, BROKERS)
     brokers = (
-        node.registered_brokers(call.listener) if request.include_fenced_brokers else node.live_brokers(call.listener)
+        node.listing.registered(call.listener) if request.include_fenced_brokers else node.listing.live(call.listener)
     )
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
         cluster_id=node.cluster_id,
-        controller_id=_controller_id(node, {broker.broker_id for broker, _ in node.live_brokers(call.listener)}),
+        controller_id=_controller_id(node, {broker.broker_id for broker, _ in node.listing.live(call.listener)}),
         brokers=[
             DescribeClusterBroker(
                 broker_id=broker.broker_id,
@@ -320,7 +320,7 @@ def describe_topic_partitions(
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     names = sorted(asked or image.topics_by_name)
     response = DescribeTopicPartitionsResponse()
-    alive = {broker.broker_id for broker, _ in node.live_brokers(call.listener)}
+    alive = {broker.broker_id for broker, _ in node.listing.live(call.listener)}
     for name in names:
         if cursor is not None and name < cursor.topic_name:
             continue

@@ -113,7 +113,7 @@ class Nodes:
 
     async def peer(self, node: Node) -> Peer:
         """A connection to it."""
-        ((_, endpoint),) = node.live_brokers(node.listener_name)
+        ((_, endpoint),) = node.listing.live(node.listener_name)
         peer = Peer(*await asyncio.open_connection(endpoint.host, endpoint.port))
         self.peers.append(peer)
         return peer

@@ -50,7 +50,7 @@ async def stub() -> AsyncIterator[Stub]:
 
 
 def peer_to(node: Node, other: Node, purpose: str = "test") -> Peer:
-    ((_, endpoint),) = other.live_brokers(other.listener_name)
+    ((_, endpoint),) = other.listing.live(other.listener_name)
     return node.peers.to(endpoint.host, endpoint.port, purpose)
 
 
@@ -361,7 +361,7 @@ async def test_a_connection_tells_who_asked_that_it_ended(node: Node, other: Nod
 
 async def test_probes(node: Node) -> None:
     network = AsyncioNetwork()
-    ((_, endpoint),) = node.live_brokers(node.listener_name)
+    ((_, endpoint),) = node.listing.live(node.listener_name)
     assert await probe(network, endpoint.host, endpoint.port, 1_000) is ProbeResult.ACCEPTED
     assert await probe(network, "127.0.0.1", 1, 1_000) is ProbeResult.REFUSED
     await node.stop()
