@@ -38,7 +38,13 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsRequest,
 )
 from barnabas.protocol.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
@@ -199,9 +205,11 @@ class Admin:
     # -- cluster -------------------------------------------------------------------------------------------------------
 
     async def describe_cluster(self) -> tuple[str | None, int, list[Broker]]:
-        """Cluster id, controller id (−1 unknown) and the live brokers."""
-        response = await self._metadata([])
-        brokers = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers]
+        """Cluster id, controller id (−1 unknown) and the live brokers (KIP-700)."""
+        response: DescribeClusterResponse = await self._retried(lambda _: DescribeClusterRequest(), lambda r: r)
+        if response.error_code:
+            raise error_for(response.error_code, response.error_message)
+        brokers = [Broker(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
         return response.cluster_id, response.controller_id, brokers
 
     async def features(self) -> dict[str, int]:

@@ -56,7 +56,15 @@ def copy_by_librdkafka(bootstrap: str, source: str, target: str, name: str, reco
     """confluent-kafka: subscribe, and one producer with group metadata (KIP-447)."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-    quick = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 20}
+    quick: dict[str, Any] = {
+        "log_level": 0,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 500,
+        "retry.backoff.ms": 20,
+    }
+    # When no broker is left, librdkafka 2.11 to 2.16 forgets them all, and then waits without end for a coordinator among the
+    # forgotten ones (confluentinc/librdkafka#5511), unless it is told not to begin anew.
+    quick["metadata.recovery.strategy"] = "none"
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
