@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.broker.node import Node
+from barnabas.broker.replica.machine import Replica
 from barnabas.ports import Buffer
 from barnabas.protocol.records import iter_batches
 from barnabas.testing.simulation.world import Machine, World
@@ -117,7 +118,8 @@ class Watch:
         self.world = world
         self.brokers = brokers
         self.ledgers: dict[str, Ledger] = {}
-        self.seen: dict[tuple[str, str], Seen] = {}
+        self.replicas: dict[Replica, Seen] = {}  # of every life of every node
+        self.quorums: dict[str, Seen] = {}  # by process
         self.quorum_epochs: dict[str, int] = {}  # by machine: survives its processes
         self.checks = 0
         self.on_disk_change: Callable[[str, str], None] = lambda machine, what: None
@@ -152,19 +154,20 @@ class Watch:
         who = machine.process.label
         self._look_at_quorum(name, who, node)
         for replica in node.replicas.all():
-            if replica.failed:
-                continue
-            log = replica.log
-            seen = self._seen(who, f"{replica.topic}-{replica.partition}/{replica.topic_id.hex()}", log)
+            seen = self.replicas.get(replica)
+            if seen is None or seen.log is not replica.log:
+                seen = self.replicas[replica] = Seen(log=replica.log)
             epoch, high_watermark, leads = replica.leader_epoch, replica.high_watermark, replica.is_leader
-            if (epoch, high_watermark, leads) == (seen.epoch, seen.high_watermark, seen.leads):
+            if (
+                epoch == seen.epoch and high_watermark == seen.high_watermark and leads == seen.leads
+            ) or replica.failed:
                 continue
             ledger = self._ledger(f"{replica.topic}-{replica.partition}/{replica.topic_id.hex()}")
 
-            def read(offset: int, end: int, log: Any = log) -> Buffer:
+            def read(offset: int, end: int, log: Any = replica.log) -> Buffer:
                 return log.read(offset, READ_BYTES, end_offset=end).records  # type: ignore[no-any-return]  # of a log that is Any
 
-            self._compare(who, ledger, seen, epoch, high_watermark, leads, log, read)
+            self._compare(who, ledger, seen, epoch, high_watermark, leads, replica.log, read)
 
     def _look_at_quorum(self, name: str, who: str, node: Node) -> None:
         quorum: Any = node.quorum
@@ -173,7 +176,9 @@ class Watch:
             raise Split(f"{METADATA}: {who} goes back from epoch {self.quorum_epochs[name]} to {epoch}")
         self.quorum_epochs[name] = epoch
         raft_log = quorum._log
-        seen = self._seen(who, METADATA, raft_log)
+        seen = self.quorums.get(who)
+        if seen is None or seen.log is not raft_log:
+            seen = self.quorums[who] = Seen(log=raft_log)
         if (epoch, high_watermark, leads) == (seen.epoch, seen.high_watermark, seen.leads):
             return
 
@@ -228,12 +233,6 @@ class Watch:
         if name not in self.ledgers:
             self.ledgers[name] = Ledger(name)
         return self.ledgers[name]
-
-    def _seen(self, who: str, name: str, log: Any) -> Seen:
-        seen = self.seen.get((who, name))
-        if seen is None or seen.log is not log:
-            seen = self.seen[who, name] = Seen(log=log)
-        return seen
 
 
 def is_up(node: Node) -> bool:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
+from barnabas.protocol.messages.admin import ElectLeadersRequest, FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.schema import Message
+from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Machine, World
-from tests.simulation.cluster import Watch
+from tests.simulation.cluster import Watch, is_up
 from tests.simulation.workload import Broker, Program
 
 DOWN_SECONDS_MAX = 15.0  # longer than a session
@@ -24,30 +28,39 @@ class Power(Enum):
 
 
 class ClusterChaos:
-    """Breaks things and mends them.
+    """Breaks things and mends them. Some kinds of fault come often and some never: what goes wrong together differs by the seed.
 
     Args:
         watch: looks at every event; faults at events go through it.
-        copier: runs on machine "worker", and as its double on "worker-2".
+        workers: the copiers by their machines; the first one is also run on "double".
     """
 
     def __init__(
-        self, world: World, brokers: dict[str, Broker], watch: Watch, copier: Program, *, power: Power
+        self,
+        world: World,
+        brokers: dict[str, Broker],
+        watch: Watch,
+        workers: dict[str, Program],
+        *,
+        power: Power,
     ) -> None:
         self.world = world
         self.brokers = brokers
         self.watch = watch
-        self.copier = copier
+        self.workers = workers
         self.power = power
-        self.worker: Machine = world.machine("worker")
-        self.double: Machine = world.machine("worker-2")
+        self.double: Machine = world.machine("double")
+        self.version = 2
         self.count: dict[str, int] = {}
-        self.faults: list[Callable[[], Awaitable[None]]] = [
+        self.faults = [fault for fault in self.kinds() for _ in range((0, 1, 1, 3)[self._draw(4)])] or self.kinds()
+
+    def kinds(self) -> list[Callable[[], Awaitable[None]]]:
+        """Every kind of fault."""
+        return [
             self.kill_broker,
-            self.kill_broker if power is Power.ON else self.lose_power,
+            self.kill_broker if self.power is Power.ON else self.lose_power,
             self.stop_broker,
             self.all_at_once,
-            self.cut_brokers,
             self.cut_brokers,
             self.zombie,
             self.freeze,
@@ -59,7 +72,11 @@ class ClusterChaos:
             self.cut_client,
             self.split_brain,
             self.break_disk,
+            self.slow_disk,
+            self.slow_link,
             self.set_clock,
+            self.change_version,
+            self.elect_preferred,
         ]
 
     async def run(self, count: int) -> None:
@@ -71,10 +88,12 @@ class ClusterChaos:
             await fault()
         self.double.kill()
         self.world.network.heal()
+        self.world.network.links.clear()
         for name in self.brokers:
             self._start(name)
-        if self.worker.process is None:
-            self.worker.start(self.copier)
+        for name, program in self.workers.items():
+            if self.world.machine(name).process is None:
+                self.world.machine(name).start(program)
 
     # -- faults
 
@@ -197,27 +216,30 @@ class ClusterChaos:
             self.world.network.reset_links(one, other)
 
     async def kill_worker(self) -> None:
-        """The worker dies, often within a transaction, and is started again."""
-        self.worker.kill()
+        """A worker dies, often within a transaction, and is started again."""
+        name = list(self.workers)[self._draw(len(self.workers))]
+        self.world.machine(name).kill()
         await self._pause(3.0 * self._draw(2))
-        self.worker.start(self.copier)
+        self.world.machine(name).start(self.workers[name])
 
     async def cut_client(self) -> None:
         """Nothing passes between a broker and a client, in one direction or both."""
-        client = ("worker", "feeder", "observer")[self._draw(3)]
+        clients = [*self.workers, "feeder", "observer"]
+        client = clients[self._draw(len(clients))]
         name = self._broker()
         self.world.network.cut(client, name, both_ways=bool(self._draw(2)))
         await self._pause(3.0 if self._draw(4) else 40.0)
         self.world.network.heal(client, name)
 
     async def split_brain(self) -> None:
-        """The worker is cut off and replaced by a double with the same transactional id; then it comes back, a zombie."""
+        """A worker is cut off and replaced by a double with the same transactional id; then it comes back, a zombie."""
+        worker, program = next(iter(self.workers.items()))
         for name in self.brokers:
-            self.world.network.cut("worker", name)
+            self.world.network.cut(worker, name)
         if self.double.process is None:
-            self.double.start(self.copier)
+            self.double.start(program)
         await self._pause(20.0)
-        self.world.network.heal("worker")
+        self.world.network.heal(worker)
         await self._pause(3.0)
         self.double.kill()
 
@@ -227,19 +249,67 @@ class ClusterChaos:
         machine, broker = self.world.machine(name), self.brokers[name]
         call = ("pwrite", "sync", "create", "replace", "rename", "remove")[self._draw(6)]
         broker.disk_may_fail = True
-        machine.disk.fail([call], after=self._draw(30), times=None if self._draw(2) else 1, prefix=bool(self._draw(2)))
+        machine.disk.fail(
+            [call],
+            after=self._draw(30),
+            times=None if self._draw(2) else 1,
+            number=errno.EIO if self._draw(2) else errno.ENOSPC,
+            prefix=bool(self._draw(2)),
+        )
         await self._pause(8.0)
         machine.kill()  # where it has not given up by itself
         machine.disk.heal()
         broker.disk_may_fail = False
         self._restart_later(name)
 
+    async def slow_disk(self) -> None:
+        """Each sync of a broker's disk takes seconds for a while."""
+        machine = self.world.machine(self._broker())
+        machine.sync_pause_s = self.world.rng.random() * 5
+        await self._pause(20.0)
+        machine.sync_pause_s = 0.0
+
+    async def slow_link(self) -> None:
+        """What a broker sends and gets takes up to a second for a while: connections overtake each other."""
+        name = self._broker()
+        for other in self.world.network.hosts:
+            slow = Latency(1_000, 1_000 + self._draw(1_000_000))
+            self.world.network.links[(name, other)] = self.world.network.links[(other, name)] = slow
+        await self._pause(20.0)
+        self.world.network.links.clear()
+
     async def set_clock(self) -> None:
-        """The wall clock of a machine jumps, to half an hour off at most."""
-        machine = self.world.machine((*self.brokers, "worker")[self._draw(len(self.brokers) + 1)])
-        machine.clock.skew_ms = self._draw(3_600_000) - 1_800_000
+        """The wall clock of a machine jumps, to an hour off at most."""
+        machines = [*self.brokers, *self.workers]
+        self.world.machine(machines[self._draw(len(machines))]).clock.skew_ms = self._draw(7_200_000) - 3_600_000
+
+    async def change_version(self) -> None:
+        """The cluster's transaction.version goes down or up."""
+        self.version = 3 - self.version
+        self._ask(
+            UpdateFeaturesRequest(
+                feature_updates=[
+                    FeatureUpdateKey(
+                        feature="transaction.version",
+                        max_version_level=self.version,
+                        upgrade_type=1 if self.version == 2 else 2,
+                    )
+                ]
+            )
+        )
+
+    async def elect_preferred(self) -> None:
+        """Every partition goes back to its preferred leader."""
+        self._ask(ElectLeadersRequest(election_type=0, topic_partitions=None))
 
     # -- inside
+
+    def _ask(self, request: Message) -> None:
+        """Asks the controller for something by way of any broker that serves; whether it comes to it is luck."""
+        name = self._broker()
+        machine, node = self.world.machine(name), self.brokers[name].node
+        if machine.process is not None and node is not None and is_up(node):
+            machine.process.context.run(node.controller.request, request, lambda _answer: None, timeout_ms=5_000)
 
     def _crash(self, name: str) -> None:
         if self.power is Power.OFF and self._draw(2):

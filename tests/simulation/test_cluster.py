@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 
 import pytest
 
+from barnabas.testing.simulation.clock import SimRng
+from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import World
 from tests.simulation.cluster import ClusterBroker, Watch, bootstrap, names
 from tests.simulation.cluster_chaos import ClusterChaos, Power
@@ -66,31 +69,74 @@ async def quiet(world: World, journal: Journal, watch: Watch, brokers: dict[str,
     await converged(brokers)
 
 
-async def crashes(world: World, journal: Journal, *, faults: int = 20) -> None:
-    """Brokers and worker die, links break, while the copy goes on. Whose power may fail the seed decides, modulo 3."""
-    power = list(Power)[world.seed % 3]
-    segments = {"log.roll.ms": "3000"} if world.rng.randrange(2) else {}
-    brokers = make_brokers(**(FLUSH if power is Power.OFF else {}), **segments)
+@dataclass
+class Conditions:
+    """What a seed's world is like, drawn from the seed alone. Whose power may fail is the seed modulo 3."""
+
+    power: Power
+    settings: dict[str, str]
+    workers: int
+    membership: Membership
+    version: int | None
+    padding_max: int
+    latency: Latency | None
+
+    @classmethod
+    def of(cls, seed: int) -> Conditions:
+        rng = SimRng(seed, "conditions")
+        power = list(Power)[seed % 3]
+        settings = dict(FLUSH) if power is Power.OFF else {}
+        if rng.randrange(2):
+            settings["log.roll.ms"] = "3000"
+        if rng.randrange(3) == 0:
+            settings["metadata.log.max.record.bytes.between.snapshots"] = "20000"
+        several = rng.randrange(3) == 0
+        return cls(
+            power=power,
+            settings=settings,
+            workers=3 if several else 1,
+            membership=list(Membership)[rng.randrange(2 if several else 3)],
+            version=(1, 2, 2, None)[rng.randrange(4)],
+            padding_max=(0, 20_000, 20_000, 300_000)[rng.randrange(4)],
+            latency=Latency(20_000, 100_000) if rng.randrange(8) == 0 else None,
+        )
+
+
+async def crashes(world: World, journal: Journal, conditions: Conditions, *, faults: int = 20) -> None:
+    """Brokers and workers die, links break, disks fail, while the copy goes on."""
+    brokers = make_brokers(**conditions.settings)
     watch = Watch(world, brokers)
-    membership = list(Membership)[world.rng.randrange(3)]
-    version = 1 + (world.rng.randrange(3) > 0)
-    copy = copier(journal, pause_s=0.02, abort_one_in=5, membership=membership, transaction_version=version)
+    workers = {
+        f"worker-{number}": copier(
+            journal,
+            pause_s=0.02,
+            abort_one_in=5,
+            membership=conditions.membership,
+            transaction_version=conditions.version,
+            number=number,
+        )
+        for number in range(1, conditions.workers + 1)
+    }
     for name, broker in brokers.items():
         world.machine(name).start(broker)
-    fed = world.machine("feeder").start(feeder(journal, records=300, pause_s=0.5, burst_max=12, padding_max=20_000))
-    world.machine("worker").start(copy)
+    fed = world.machine("feeder").start(
+        feeder(journal, records=300, pause_s=0.5, burst_max=12, padding_max=conditions.padding_max)
+    )
+    for name, program in workers.items():
+        world.machine(name).start(program)
     world.machine("observer").start(observer(journal))
-    await ClusterChaos(world, brokers, watch, copy, power=power).run(faults)
+    await ClusterChaos(world, brokers, watch, workers, power=conditions.power).run(faults)
     await fed
-    await judge(world, journal)
+    await judge(world, journal, workers=list(workers))
     await converged(brokers)
 
 
 def run_crashes(seed: int, **how: int) -> str:
     """One world of crashes; returns its trace's hash. A failure names the seed."""
     journal = Journal(bootstrap=bootstrap())
-    with World(seed) as world:
-        world.run(crashes(world, journal, **how), time_limit_s=7200)
+    conditions = Conditions.of(seed)
+    with World(seed, latency=conditions.latency) as world:
+        world.run(crashes(world, journal, conditions, **how), time_limit_s=7200)
         return world.trace.digest
 
 

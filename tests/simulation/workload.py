@@ -6,7 +6,7 @@ Broker, client and the code of the copy are those of the real world; only the po
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -142,9 +142,16 @@ def copier(
     pause_s: float,
     abort_one_in: int,
     membership: Membership = Membership.DYNAMIC,
-    transaction_version: int = 2,
+    transaction_version: int | None = 2,
+    number: int = 1,
 ) -> Program:
-    """Copies input to output by the client's own `exactly_once`; begins anew after an error, as a supervisor would."""
+    """Copies input to output by the client's own `exactly_once`; begins anew after an error, as a supervisor would.
+
+    Args:
+        transaction_version: None: what the cluster has finalized, transaction by transaction.
+        number: among several copiers of the group.
+    """
+    name = "copy" if number == 1 else f"copy-{number}"
 
     def transform(record: Record) -> list[NewMessage]:
         return [NewMessage("output", record.value, record.key, record.headers, record.partition)]
@@ -158,7 +165,7 @@ def copier(
         }
         async with (
             Producer(
-                transactional_id="copy",
+                transactional_id=name,
                 transaction_timeout_ms=20_000,
                 transaction_version=transaction_version,
                 **clients,
@@ -166,7 +173,7 @@ def copier(
             Consumer(
                 *(() if membership is Membership.NONE else ("input",)),
                 group_id="copy",
-                group_instance_id="copier" if membership is Membership.STATIC else None,
+                group_instance_id=f"{name}-member" if membership is Membership.STATIC else None,
                 isolation_level="read_committed",
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
@@ -248,7 +255,9 @@ async def read_all(
                 found[tp.partition] += [record.value for record in records]
 
 
-async def judge(world: World, journal: Journal, *, settle_s: float = 120.0) -> None:
+async def judge(
+    world: World, journal: Journal, *, settle_s: float = 120.0, workers: Sequence[str] = ("worker",)
+) -> None:
     """Waits until the copy has caught up, then holds every promise against what is there."""
 
     async def end_offsets(
@@ -276,7 +285,8 @@ async def judge(world: World, journal: Journal, *, settle_s: float = 120.0) -> N
                 break  # check_copy says what is missing
             await asyncio.sleep(1)
         check_copy(source, target)
-        world.machine("worker").kill()  # what it had open is aborted by its time-out
+        for worker in workers:
+            world.machine(worker).kill()  # what it had open is aborted by its time-out
         await asyncio.sleep(60)
         again = await read_all(ports, TARGET, "read_committed", journal.bootstrap)
         check_copy(source, again)

@@ -71,6 +71,7 @@ class SimDisk:
         loop: whose time `sync` takes.
         rng: draws how much.
         before_change: called before each change is made, with the words of its trace event; may kill the process.
+        pause_s: what a sync takes longer than its drawn time, in seconds.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class SimDisk:
         loop: SimLoop,
         rng: SimRng,
         before_change: Callable[[str], None] | None = None,
+        pause_s: Callable[[], float] | None = None,
     ) -> None:
         self._name = name
         self._memory = memory
@@ -87,6 +89,7 @@ class SimDisk:
         self._rng = rng
         self._alive = True
         self._before_change = before_change
+        self._pause_s = pause_s
         self._busy_until_s = 0.0
 
     @property
@@ -177,5 +180,6 @@ class SimDisk:
     async def _wait(self, files: Sequence[File]) -> None:
         longest = SLOW_SYNC_MAX_US if self._rng.randrange(_SLOW_ONE_IN) == 0 else SYNC_MAX_US
         delay_us = SYNC_MIN_US + self._rng.randrange(longest - SYNC_MIN_US + 1)
-        self._busy_until_s = max(self._busy_until_s, self._loop.time()) + delay_us / _US_PER_S
+        pause_s = self._pause_s() if self._pause_s is not None else 0.0
+        self._busy_until_s = max(self._busy_until_s, self._loop.time()) + delay_us / _US_PER_S + pause_s
         await asyncio.sleep(self._busy_until_s - self._loop.time())

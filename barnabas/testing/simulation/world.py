@@ -53,6 +53,7 @@ class Machine:
 
     Attributes:
         disk: survives kills; `disk.fail(...)` makes its calls fail.
+        sync_pause_s: what each sync of the disk takes on top.
         clock: `clock.skew_ms` sets its wall clock apart.
         process: the running one, else None.
         incarnation: how many processes were started.
@@ -62,6 +63,7 @@ class Machine:
     def __init__(self, world: World, name: str) -> None:
         self.name = name
         self.disk = MemoryDisk(f"/{name}")
+        self.sync_pause_s = 0.0
         self.clock = SimClock(world.loop)
         self.host = world.network.host(name)
         self.process: Process | None = None
@@ -81,7 +83,14 @@ class Machine:
         self.incarnation += 1
         process = Process(f"{self.name}#{self.incarnation}")
         rng = SimRng(self._world.seed, process.label)
-        disk = SimDisk(self.name, self.disk, self._world.loop, rng, lambda what: self.before_disk_change(what))
+        disk = SimDisk(
+            self.name,
+            self.disk,
+            self._world.loop,
+            rng,
+            before_change=lambda what: self.before_disk_change(what),
+            pause_s=lambda: self.sync_pause_s,
+        )
         process.on_death(self.host.kill)
         process.on_death(disk.cut)
         self.process = process
