@@ -1,8 +1,8 @@
 """Several brokers in a simulated world, and what must hold among them after every event.
 
 `Watch` looks at a machine whenever something was delivered to it or it changed its disk, and at every log that has moved since:
-one leader an epoch, epochs and high watermarks that never go back, the same committed prefix on every node, and a leader that has
-all of it. It reads the nodes' memory, which no client could.
+one leader an epoch, epochs and high watermarks that never go back, the same committed prefix on every node, without holes, and a
+leader that has all of it. It reads the nodes' memory, which no client could.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class ClusterBroker(Broker):
                 "default.replication.factor": str(count),
                 "min.insync.replicas": str(max(1, count - 1)),
                 "group.initial.rebalance.delay.ms": "0",
+                "log.cleaner.enable": "false",  # it works on each replica at its own time: logs could not be compared
                 **settings,
             }
         )
@@ -66,23 +67,24 @@ class Ledger:
     end: int = 0
     leaders: dict[int, str] = field(default_factory=dict)  # by epoch
 
-    def check(self, who: str, buffer: Buffer, until: int) -> int:
-        """Holds batches below `until` against the ledger, and adds what it has not seen. Returns where they end."""
-        end = -1
+    def check(self, who: str, buffer: Buffer, at: int, until: int) -> int:
+        """Holds batches from `at` on, below `until`, against the ledger, and adds what it has not seen. Returns where they end."""
         for _, header in iter_batches(buffer):
             base = header.base_offset
             if base >= until:
                 break
+            if base > at:
+                raise Split(f"{self.name}: {who} has a hole from {at} to {base}")
             mine = (header.last_offset, header.leader_epoch, header.crc)
             known = self.batches.get(base)
-            end = header.last_offset + 1
+            at = header.last_offset + 1
             if known == mine:
                 continue
             if known is not None or base < self.end:
                 raise Split(f"{self.name}: {who} has {mine} committed at {base}, others {known}")
             self.batches[base] = mine
-            self.end = end
-        return end
+            self.end = at
+        return at
 
     def elect(self, who: str, epoch: int) -> bool:
         """Notes a leader; returns whether it is new."""
@@ -210,7 +212,7 @@ class Watch:
         start = log.start_offset if ledger.name == METADATA else log.log_start_offset
         at = max(seen.checked, start)
         while at < high_watermark:
-            end = ledger.check(who, read(at, high_watermark), high_watermark)
+            end = ledger.check(who, read(at, high_watermark), at, high_watermark)
             if end <= at:
                 break
             at = end
@@ -224,7 +226,7 @@ class Watch:
             raise Split(f"{ledger.name}: {who} leads with a log that ends at {end}; committed is {ledger.end}")
         at = log.start_offset if ledger.name == METADATA else log.log_start_offset
         while at < ledger.end:
-            reached = ledger.check(who, read(at, ledger.end), ledger.end)
+            reached = ledger.check(who, read(at, ledger.end), at, ledger.end)
             if reached <= at:
                 break
             at = reached

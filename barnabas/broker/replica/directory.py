@@ -65,6 +65,7 @@ class LogDirectory:
         failure: the first I/O error, naming the directory; None while it works.
         replicas: of this node, that lie here.
         unopened: partitions whose folder could not be opened, with their offsets as they were.
+        lowered: how often the checkpoint of recovery points had to go down at once: one made before is not to be written any more.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class LogDirectory:
         self.failure: OSError | None = None
         self.replicas: dict[Replica, None] = {}
         self.unopened: dict[TopicPartition, Offsets] = {}
+        self.lowered = 0
         self._lock: DiskLock | None = None
         self._soon = soon
         self._start = start
@@ -89,6 +91,7 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._written_high_watermarks: dict[TopicPartition, int] = {}
+        self._written_recovery_points: dict[TopicPartition, int] = {}  # the highest that the file may say
         self._unsynced: dict[Replica, None] = {}
         self._syncing = False
         self._sync_due = False
@@ -151,6 +154,7 @@ class LogDirectory:
                 into.update(read_offsets(self.disk, name))
             except MalformedCheckpoint as error:
                 log.warning("%s is unreadable, every log is recovered from its start: %s", name, error)
+        self._written_recovery_points.update(self._recovery_points)
         folders = []
         for folder in self.disk.listdir(""):
             if folder.endswith("-delete"):
@@ -187,6 +191,16 @@ class LogDirectory:
             for one in waiting:
                 one.log.mark_synced(one.log.log_end_offset)
                 one.on_synced(one.log.log_end_offset)
+        self._lower_recovery_points(list(self.replicas))
+
+    def _lower_recovery_points(self, replicas: list[Replica]) -> None:
+        """Logs that were cut: the checkpoint must not go on calling durable what is written where the cut was."""
+        written = self._written_recovery_points
+        if any(one.log.recovery_point < written.get((one.topic, one.partition), 0) for one in replicas):
+            data = self.checkpoints()[RECOVERY_POINT_CHECKPOINT]
+            self.disk.replace(RECOVERY_POINT_CHECKPOINT, data)
+            self.lowered += 1
+            written.update({(one.topic, one.partition): one.log.recovery_point for one in replicas})
 
     # -- the end
 
@@ -220,6 +234,8 @@ class LogDirectory:
                 recovery_points[one.topic, one.partition] = one.log.recovery_point
                 log_starts[one.topic, one.partition] = one.log.log_start_offset
             files[RECOVERY_POINT_CHECKPOINT] = format_offsets(recovery_points)
+            written = self._written_recovery_points
+            written.update({key: max(offset, written.get(key, 0)) for key, offset in recovery_points.items()})
             files[LOG_START_OFFSET_CHECKPOINT] = format_offsets(
                 {key: offset for key, offset in log_starts.items() if offset > 0}
             )
@@ -259,6 +275,7 @@ class LogDirectory:
                 ends = [(replica.log.log_end_offset, replica.log.cuts) for replica in asked]
                 files = [file for replica in asked for file in replica.log.unsynced_files()]
                 try:
+                    self._lower_recovery_points([replica for replica in asked if replica.log.cuts])
                     await self.disk.sync(files)
                 except OSError as error:
                     self.fail(error)

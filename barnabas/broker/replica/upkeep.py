@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BarnabasError
+from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
@@ -34,7 +35,7 @@ class Upkeep:
     def __init__(self, node: Node) -> None:
         self._node = node
         # Checkpoint files by directory and name, newest contents.
-        self._unwritten: dict[tuple[LogDirectory, str], bytes] = {}
+        self._unwritten: dict[tuple[LogDirectory, str], tuple[bytes, int]] = {}
         self._writing = False
         self._checkpoint_due = False
         self._written: dict[
@@ -99,7 +100,7 @@ class Upkeep:
     def _collect(self, *, only_high_watermarks: bool = False) -> None:
         for directory in self._node.log_dirs.online():
             for name, data in directory.checkpoints(only_high_watermarks=only_high_watermarks).items():
-                self._unwritten[directory, name] = data
+                self._unwritten[directory, name] = data, directory.lowered
         self._write()
 
     def _checkpoint(self) -> None:
@@ -118,9 +119,9 @@ class Upkeep:
         try:
             while self._unwritten:
                 directory, name = next(iter(self._unwritten))
-                data = self._unwritten.pop((directory, name))
+                data, lowered = self._unwritten.pop((directory, name))
                 if directory.online:
-                    await _write_checkpoint(directory, name, data)
+                    await _write_checkpoint(directory, name, data, lowered)
         finally:
             self._writing = False
 
@@ -151,7 +152,7 @@ class Upkeep:
                 self._node.replicas.request_sync(replica)
 
 
-async def _write_checkpoint(directory: LogDirectory, name: str, data: bytes) -> None:
+async def _write_checkpoint(directory: LogDirectory, name: str, data: bytes, lowered: int) -> None:
     disk = directory.disk
     try:
         file = disk.open(name + ".tmp", create=True)
@@ -161,6 +162,7 @@ async def _write_checkpoint(directory: LogDirectory, name: str, data: bytes) -> 
             await disk.sync([file])  # off the loop: a sync lasts milliseconds
         finally:
             file.close()
-        disk.rename(name + ".tmp", name)
+        if name != RECOVERY_POINT_CHECKPOINT or lowered == directory.lowered:
+            disk.rename(name + ".tmp", name)
     except OSError as error:
         directory.fail(error)

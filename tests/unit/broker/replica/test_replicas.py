@@ -89,6 +89,36 @@ async def test_a_crash_loses_nothing_that_was_flushed(nodes: Nodes) -> None:
     assert again.replicas.leader("fast", 0).log.log_end_offset <= 5
 
 
+async def test_what_is_written_where_a_cut_was_is_not_taken_for_durable(nodes: Nodes) -> None:
+    """The recovery point of before the cut would leave a hole in the log after a power loss: later segments follow a lost end."""
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    await (await nodes.peer(node)).create("t")
+    for _ in range(3):
+        append(node)
+    await node.stop()
+    node = await nodes.start(disk)
+    replica = node.replicas.leader("t", 0)
+    assert replica.log.recovery_point == 3
+    epoch = replica.leader_epoch
+    replica.follow(2, epoch + 1, (2, 1), replica.partition_epoch + 1)
+    replica.on_diverged(epoch + 1, epoch, 1)
+    replica.on_diverged(epoch + 1, 0, 1)
+    assert replica.log.log_end_offset == 1
+    await until(lambda: replica.durability.covers(1))
+    replica.lead(epoch + 2, (1,), replica.partition_epoch + 1)
+    for _ in range(2):
+        append(node)
+    replica.log.roll(0)
+    append(node)
+    disk.sync_now([file for file in replica.log.unsynced_files() if file.path.endswith("3.log")])
+    node.kill()
+    disk.crash()
+    again = await nodes.start(disk)
+    log = again.replicas.leader("t", 0).log
+    assert log.log_end_offset == 1  # not 4, with nothing at 1 and 2
+
+
 async def test_a_failing_sync_stops_the_node_and_acknowledges_nothing(nodes: Nodes) -> None:
     disk = MemoryDisk()
     node = await nodes.start(disk)
