@@ -202,7 +202,8 @@ class Peer:
             self._queue.append(_Queued(request, done, deadline_ms, version_max))
             if state is ExchangeState.DISCONNECTED:
                 self._exchange.on_connecting()
-                self._node.scope.start(self._connect(), name=f"connect {self!r}")
+                socket = self._socket = _Socket(self, self._peers.frame_bytes_max)
+                self._node.scope.start(self._connect(socket), name=f"connect {self!r}")
             self._arm(deadline_ms)
 
     async def request(self, request: Any, *, timeout_ms: int, version_max: int | None = None) -> Any:
@@ -273,8 +274,9 @@ class Peer:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _connect(self) -> None:
-        socket = self._socket = _Socket(self, self._peers.frame_bytes_max)
+    async def _connect(self, socket: _Socket) -> None:
+        if self._socket is not socket:
+            return  # given up before this task's first step
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
                 await self._node.network.connect(lambda: socket, self.host, self.port)

@@ -128,7 +128,8 @@ class Connection:
         """Begins to connect where that is due; `on_change` follows."""
         if self.core.state is ExchangeState.DISCONNECTED and self.backoff == 0 and not self._scope.stopping:
             self.core.on_connecting()
-            self._scope.start(self._connect(), name=f"connect {self.host}:{self.port}")
+            socket = self._socket = _Socket(self)
+            self._scope.start(self._connect(socket), name=f"connect {self.host}:{self.port}")
 
     def send(
         self,
@@ -217,8 +218,9 @@ class Connection:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _connect(self) -> None:
-        socket = self._socket = _Socket(self)
+    async def _connect(self, socket: _Socket) -> None:
+        if socket.owner is None:
+            return  # closed or given up before this task's first step
         try:
             async with asyncio.timeout(self._connect_timeout_ms / 1000):
                 await self._network.connect(lambda: socket, self.host, self.port)

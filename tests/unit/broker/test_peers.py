@@ -284,6 +284,25 @@ async def test_a_closed_peer(node: Node, other: Node) -> None:
     peer.close()
 
 
+async def test_a_connection_that_is_given_up_before_it_is_made(node: Node, other: Node) -> None:
+    """In the wake-up that asked for it: only an attempt that is still wanted may reach the core."""
+    peer = peer_to(node, other)
+    got: list[Any] = []
+    peer.send(MetadataRequest(topics=[]), got.append, timeout_ms=5_000)
+    peer.disconnect("no reason")
+    peer.send(MetadataRequest(topics=[]), got.append, timeout_ms=5_000)
+    await until(lambda: len(got) == 2)
+    assert [type(each) for each in got] == [PeerError, MetadataResponse]
+    late = peer_to(node, other, "late")
+    late.send(MetadataRequest(topics=[]), got.append, timeout_ms=5_000)
+    late.close()
+    await until(lambda: len(got) == 3)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert node.failure is None
+    assert len(other.server.connections) == 1
+
+
 async def test_a_node_that_stops_answers_what_waits(node: Node, other: Node) -> None:
     scripted = Scripted(other)
     peer = peer_to(node, other)
