@@ -7,7 +7,6 @@ later. At every point the transaction is seen whole or not at all, its offsets w
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
 
@@ -24,7 +23,7 @@ GROUP = "crash-group"
 READ_FROM = TopicPartition("output", 2)
 TIMEOUT_MS = 20_000
 NEVER = 1 << 30
-STRIDE = int(os.environ.get("BARNABAS_STRIDE", "4"))  # the suite takes every fourth point, a soak all of them
+STRIDE = 4  # the suite takes every fourth point, a soak all of them
 
 
 class ClusterCrash:
@@ -145,15 +144,31 @@ def run_crash(at: int, *, commit: bool, version: int, after: bool = False, seed:
         return crash
 
 
-@pytest.mark.parametrize(
-    ("commit", "version"), [(True, 2), (True, 1), (False, 2)], ids=["commit", "commit-tv1", "abort"]
+ENDS = pytest.mark.parametrize(
+    ("commit", "version"),
+    [(True, 2), (True, 1), (False, 2), (False, 1)],
+    ids=["commit", "commit-tv1", "abort", "abort-tv1"],
 )
+
+
+@ENDS
+def test_a_node_dies_at_writes(commit: bool, version: int) -> None:
+    die_at_writes(commit, version, STRIDE)
+
+
+@pytest.mark.soak
+@ENDS
 def test_a_node_dies_at_every_write(commit: bool, version: int) -> None:
+    die_at_writes(commit, version, 1)
+
+
+def die_at_writes(commit: bool, version: int, stride: int) -> None:
+    """Every `stride`th write of a transaction's life, before it and after it."""
     writes = run_crash(NEVER, commit=commit, version=version).writes
     assert len({write.split()[0] for write in writes}) == 3
     assert sum("__transaction_state" in write for write in writes) >= 9  # three records on three nodes
     assert sum("/output-" in f"/{write.split()[1]}" for write in writes) >= 12  # records and markers of two partitions
-    for at in range(version % STRIDE, len(writes), STRIDE):
+    for at in range(version % stride, len(writes), stride):
         for after in (False, True):
             try:
                 crash = run_crash(at, commit=commit, version=version, after=after)
