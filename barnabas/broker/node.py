@@ -32,6 +32,7 @@ from barnabas.broker.metadata.loader import MetadataLoader
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.assignments import DirectoryAssignments
+from barnabas.broker.replica.cleaner import Cleaner
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.fetcher import Fetchers
@@ -121,6 +122,7 @@ class Node:
         self.fetchers = Fetchers(self)
         self.replicas = Replicas(self)
         self.upkeep = Upkeep(self)
+        self.cleaner = Cleaner(self)
         self.transactions = TransactionCoordinator(self)
         self.groups = GroupCoordinator(self)
         self.router = Router(self)
@@ -179,6 +181,7 @@ class Node:
         self._tell(elections)
         self.fetchers.start()
         self.upkeep.start()
+        self.cleaner.start()
         for api_key, version in HOT_ROUTES:
             self.router.route(api_key, version)
         await self.server.accept()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from barnabas.errors import RemoteProtocolError
 
-__all__ = ["RECORD_BYTES_MIN", "NewRecord", "Record", "decode", "encode", "encode_varint"]
+__all__ = ["RECORD_BYTES_MIN", "NewRecord", "Record", "decode", "encode", "encode_kept", "encode_varint", "spans"]
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count: one byte each
 _HEADER_BYTES_MIN = 2  # key length, value length
@@ -267,15 +267,46 @@ def encode(records: Sequence[NewRecord], base_timestamp: int) -> tuple[bytes, in
     return b"".join(out), max_timestamp
 
 
+def spans(data: bytes, count: int) -> list[tuple[int, int]]:
+    """Where each of `count` records begins and ends in `data`, which `decode` has taken."""
+    found = []
+    position = 0
+    for _ in range(count):
+        start = position
+        length, position = _varint(data, position)
+        position += length
+        found.append((start, position))
+    return found
+
+
+def encode_kept(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
+    """Records at the offsets and timestamps that they have, for a batch that some others were taken from."""
+    out: list[bytes] = []
+    for offset, timestamp, key, value, headers in records:
+        body = b"".join(
+            (
+                b"\x00",
+                encode_varint(timestamp - base_timestamp),
+                encode_varint(offset - base_offset),
+                _encode_bytes(key),
+                _encode_bytes(value),
+                _encode_headers(headers),
+            )
+        )
+        out.append(encode_varint(len(body)))
+        out.append(body)
+    return b"".join(out)
+
+
+def _encode_bytes(value: bytes | None) -> bytes:
+    return b"\x01" if value is None else encode_varint(len(value)) + value
+
+
 def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     out = [encode_varint(len(headers))]
     for key, value in headers:
         name = key.encode("utf-8", "surrogateescape")
         out.append(encode_varint(len(name)))
         out.append(name)
-        if value is None:
-            out.append(b"\x01")
-        else:
-            out.append(encode_varint(len(value)))
-            out.append(value)
+        out.append(_encode_bytes(value))
     return b"".join(out)

@@ -53,6 +53,7 @@ __all__ = [
     "build_end_txn_marker",
     "crc_ok",
     "decode_records",
+    "frame_batch",
     "iter_batches",
     "read_control",
     "read_header",
@@ -310,6 +311,15 @@ def _finish(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
     with memoryview(batch) as view:
         checksum = crc32c(view[_CRC_START:])
     _UP_TO_CRC.pack_into(batch, 0, base_offset, len(batch) - _LENGTH_OVERHEAD, leader_epoch, MAGIC, checksum)
+
+
+def frame_batch(header: BatchHeader, payload: bytes) -> bytearray:
+    """A batch of these header fields around records that are encoded, and compressed, already; length and checksum are made."""
+    batch = bytearray(HEADER_SIZE)
+    batch += payload
+    _FROM_ATTRIBUTES.pack_into(batch, _CRC_START, *header[5:])
+    _finish(batch, header.base_offset, header.leader_epoch)
+    return batch
 
 
 def build_end_txn_marker(

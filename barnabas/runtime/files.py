@@ -171,6 +171,7 @@ class FileDisk:
         self._open_files_max = open_files_max
         self._open: dict[DiskFile, None] = {}  # files with a descriptor, in the order of the clock's hand
         self._worker: ThreadPoolExecutor | None = None
+        self._renamed: dict[str, None] = {}  # folders with names that no sync has covered
         self._waiting: list[tuple[Sequence[File], asyncio.Future[None]]] = []
         self._syncing = False
 
@@ -215,6 +216,7 @@ class FileDisk:
 
     def rename(self, source: str, target: str) -> None:
         os.rename(f"{self.root}/{source}", f"{self.root}/{target}")
+        self._renamed[os.path.dirname(f"{self.root}/{target}")] = None
 
     def size(self, path: str) -> int:
         return os.stat(f"{self.root}/{path}").st_size
@@ -311,7 +313,7 @@ class FileDisk:
         """
         pinned: list[DiskFile] = []
         covered: list[DiskFile] = []
-        folders: dict[str, None] = {}
+        folders, self._renamed = self._renamed, {}
         targets: list[int | str] = []
         for file in dict.fromkeys(files):
             if not isinstance(file, DiskFile):

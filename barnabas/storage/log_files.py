@@ -11,8 +11,10 @@ Invariants: a file leaves the list only by a sync that began after its last chan
 
 from __future__ import annotations
 
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Disk, File
-from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES, SNAPSHOT_SUFFIX
+from barnabas.storage.checkpoints import PARTITION_METADATA, format_partition_metadata
+from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES, SNAPSHOT_SUFFIX, read_topic_id
 from barnabas.storage.segment import Segment, file_name
 
 __all__ = ["LogFiles"]
@@ -30,6 +32,24 @@ class LogFiles:
         self._changes = 0
         self._marks: list[tuple[int, int]] = []  # (log end offset, number of changes) at each `mark`
         self._deleted: list[tuple[int, str]] = []  # (deadline in ms, path), in the order of deadlines
+
+    def claim(self, topic_id: bytes | None) -> bytes:
+        """Whose folder it is: that topic's from now on, where it was nobody's.
+
+        Raises:
+            BrokerError: INCONSISTENT_TOPIC_ID: it belongs to another topic.
+        """
+        found = read_topic_id(self._disk, self.directory)
+        if topic_id is None:
+            return found or bytes(16)
+        if found is None:
+            self.store(PARTITION_METADATA, format_partition_metadata(topic_id))
+        elif found != topic_id:
+            raise BrokerError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{self.directory} belongs to topic {found.hex()}, not to {topic_id.hex()}",
+            )
+        return topic_id
 
     def store(self, name: str, data: bytes) -> None:
         """Writes a small file whole; durable with the next sync."""
@@ -94,11 +114,11 @@ class LogFiles:
 
     # -- removal --------------------------------------------------------------------------------------------------
 
-    def delete_segment(self, segment: Segment, deadline_ms: int) -> None:
-        """Renames a segment's files to `.deleted`; `purge` removes them."""
+    def delete_segment(self, segment: Segment, deadline_ms: int, *, with_snapshot: bool = True) -> None:
+        """Renames a segment's files to `.deleted`; `purge` removes them. The producer snapshot stays where another segment begins there."""
         segment.close()
         base = segment.base_offset
-        for suffix in (".log", *INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
+        for suffix in (".log", *INDEX_SUFFIXES, *([SNAPSHOT_SUFFIX] if with_snapshot else [])):
             path = f"{self.directory}/{file_name(base, suffix)}"
             self._unsynced.pop(path, None)
             if self._disk.exists(path):

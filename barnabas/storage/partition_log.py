@@ -63,6 +63,7 @@ class PartitionLog:
         log_start_offset: the first offset that may be read.
         log_end_offset: the next offset to be written.
         recovery_point: everything below it is durable.
+        cleaned_to: the cleaner has been through everything below it.
         size_bytes: of all its .log files.
         cuts: how often its end was taken back: a sync that began before a cut says nothing of what was appended after it.
     """
@@ -71,10 +72,10 @@ class PartitionLog:
         "_disk",
         "_files",
         "_prepared",
-        "_segments",
         "_snapshot_offset",
         "_stored_epochs",
         "_tail",
+        "cleaned_to",
         "config",
         "cuts",
         "directory",
@@ -83,6 +84,7 @@ class PartitionLog:
         "log_start_offset",
         "producers",
         "recovery_point",
+        "segments",
         "size_bytes",
         "topic_id",
         "truncated_bytes",
@@ -96,12 +98,13 @@ class PartitionLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.recovery_point = 0
+        self.cleaned_to = 0
         self.size_bytes = 0
         self.cuts = 0
         self.truncated_bytes = 0  # cut off by the recovery that opened it
         self.epochs = EpochCache()
         self.producers = ProducerState()
-        self._segments: Segments
+        self.segments: Segments
         self._tail = Tail(0)
         self._snapshot_offset = 0  # of the newest producer snapshot on disk
         self._stored_epochs: list[tuple[int, int]] = []  # as the checkpoint has them
@@ -139,7 +142,7 @@ class PartitionLog:
                 log._files.store(PARTITION_METADATA, format_partition_metadata(topic_id))
             log._start_empty(log_start_offset, now_ms)
             return log
-        log._check_topic_id(topic_id)
+        log.topic_id = log._files.claim(topic_id)
         loaded = recovery.load(
             disk,
             directory,
@@ -149,7 +152,7 @@ class PartitionLog:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
         )
-        log._segments = Segments(loaded.segments)
+        log.segments = Segments(loaded.segments)
         log.producers = loaded.producers
         log.epochs = loaded.epochs
         log._stored_epochs = [] if loaded.epochs.dirty else loaded.epochs.entries
@@ -157,30 +160,18 @@ class PartitionLog:
         log.log_end_offset = loaded.log_end_offset
         log.recovery_point = loaded.recovery_point
         log.truncated_bytes = loaded.truncated_bytes
-        log.size_bytes = log._segments.size_bytes
+        log.size_bytes = log.segments.size_bytes
         log._tail.clear(log.log_end_offset)
         log._snapshot_offset = loaded.snapshot_offset
         for segment in loaded.recovered:
-            if segment is not log._segments.active:
+            if segment is not log.segments.active:
                 log._files.store_segment(segment)
         return log
-
-    def _check_topic_id(self, topic_id: bytes | None) -> None:
-        found = recovery.read_topic_id(self._disk, self.directory)
-        if found is None and topic_id is not None:
-            self._files.store(PARTITION_METADATA, format_partition_metadata(topic_id))
-        elif found is not None and topic_id is not None and found != topic_id:
-            raise BrokerError(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{self.directory} belongs to topic {found.hex()}, not to {topic_id.hex()}",
-            )
-        elif found is not None:
-            self.topic_id = found
 
     def _start_empty(self, offset: int, now_ms: int) -> None:
         segment = Segment(self._disk, self.directory, offset, config=self.config, now_ms=now_ms)
         segment.create()
-        self._segments = Segments([segment])
+        self.segments = Segments([segment])
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
         self.size_bytes = 0
         self._tail.clear(offset)
@@ -302,7 +293,7 @@ class PartitionLog:
         run: list[StoredBatch] = []  # what one write takes: neighbours that fit the segment
         for batch in parsed:
             pending = batch.position - run[0].position if run else 0
-            if self._segments.active.is_full(
+            if self.segments.active.is_full(
                 batch.size, batch.last_offset, batch.max_timestamp, now_ms, self.config, pending=pending
             ):
                 self._append_run(view, run)
@@ -318,7 +309,7 @@ class PartitionLog:
         if not run:
             return
         self._prepared = False
-        self._segments.active.append_run(view, run)
+        self.segments.active.append_run(view, run)
         for batch in run:
             data = view[batch.position : batch.position + batch.size]
             self._note(data, batch.base_offset, batch.last_offset, batch.leader_epoch)
@@ -330,7 +321,7 @@ class PartitionLog:
         """Writes one batch and notes it everywhere but in the producer state."""
         size = len(data)
         self._prepared = False
-        segment = self._segments.active
+        segment = self.segments.active
         if segment.size and segment.is_full(size, last_offset, max_timestamp, now_ms, self.config):
             segment = self._roll(base_offset, now_ms)
         segment.append(data, last_offset, max_timestamp)
@@ -345,7 +336,7 @@ class PartitionLog:
 
     def _complete(self, completed: CompletedTransaction | None) -> None:
         if completed is not None and (entry := completed.index_entry()) is not None:
-            self._segments.active.aborted.append(entry)
+            self.segments.active.aborted.append(entry)
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
@@ -384,7 +375,7 @@ class PartitionLog:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that a reader of [start_offset, end_offset) must skip, in the order of their markers."""
-        return self._segments.aborted_transactions(start_offset, end_offset)
+        return self.segments.aborted_transactions(start_offset, end_offset)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forgets producers idle for producer.id.expiration.ms; returns how many."""
@@ -409,31 +400,31 @@ class PartitionLog:
         if offset >= end_offset:
             return LogSlice(b"", offset, offset)
         if offset >= self._tail.start_offset:
-            return self._tail.read(offset, max_bytes, end_offset, self.log_end_offset, at_least_one)
-        return self._segments.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+            return self._tail.read(offset, max_bytes, end_offset, at_least_one)
+        return self.segments.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
 
     def offset_for_timestamp(self, timestamp: int, *, end_offset: int) -> TimestampOffset | None:
         """The first record below `end_offset` that is as young as `timestamp` or younger."""
-        return self._segments.offset_for_timestamp(timestamp, self.log_start_offset, end_offset)
+        return self.segments.offset_for_timestamp(timestamp, self.log_start_offset, end_offset)
 
     def max_timestamp_offset(self, end_offset: int) -> TimestampOffset | None:
         """The first record with the largest timestamp of the log; None where it has none or it is not below `end_offset`."""
-        return self._segments.max_timestamp_offset(self.log_start_offset, end_offset)
+        return self.segments.max_timestamp_offset(self.log_start_offset, end_offset)
 
     # -- segments come and go -------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
         """Begins a new segment at the log end; nothing happens where the last one is empty."""
-        if self._segments.active.size:
+        if self.segments.active.size:
             self._roll(self.log_end_offset, now_ms)
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         new = Segment(self._disk, self.directory, base_offset, config=self.config, now_ms=now_ms)
         new.create()
-        self._files.store_segment(self._segments.active)
+        self._files.store_segment(self.segments.active)
         self._store_snapshot(base_offset)
         self._store_epochs()
-        self._segments.add(new)
+        self.segments.add(new)
         return new
 
     def apply_retention(self, now_ms: int, high_watermark: int) -> int:
@@ -444,18 +435,30 @@ class PartitionLog:
         """
         self._files.purge(now_ms)
         count = expired_segments(
-            self._segments.all, self.config, now_ms, self.log_start_offset, high_watermark, self.log_end_offset
+            self.segments.all, self.config, now_ms, self.log_start_offset, high_watermark, self.log_end_offset
         )
         if count == 0:
             return 0
-        if count == len(self._segments):
+        if count == len(self.segments):
             self.roll(now_ms)
-        for segment in self._segments.take_oldest(count):
+        for segment in self.segments.take_oldest(count):
             self.size_bytes -= segment.size
             self._files.delete_segment(segment, now_ms + self.config.file_delete_delay_ms)
-        if self._segments.first.base_offset > self.log_start_offset:
-            self._move_start(self._segments.first.base_offset)
+        if self.segments.first.base_offset > self.log_start_offset:
+            self._move_start(self.segments.first.base_offset)
         return count
+
+    def swap_in(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> None:
+        """Puts a segment that the cleaner wrote, and that is synced, in the place of those it was made of: a crash leaves either."""
+        cleaned.rename(recovery.SWAP_SUFFIX)
+        self.segments.replace(replaced, cleaned)
+        self.size_bytes += cleaned.size - sum(segment.size for segment in replaced)
+        deadline_ms = now_ms + self.config.file_delete_delay_ms
+        for segment in replaced:
+            self._files.delete_segment(segment, deadline_ms, with_snapshot=segment is not replaced[0])
+        cleaned.rename("")
+        if self._tail.start_offset < self.segments.from_offset(cleaned.base_offset)[1].base_offset:
+            self._tail.clear(self.log_end_offset)  # it holds what was cleaned as it was before
 
     def delete_records_before(self, offset: int) -> None:
         """Moves the log start up to `offset` (KIP-107); segments below it go with the next retention.
@@ -479,18 +482,18 @@ class PartitionLog:
             # An epoch that this replica began as leader and never wrote in is not the new leader's.
             self.epochs.truncate_from_end(offset)
             return
-        if offset <= self._segments.first.base_offset:
+        if offset <= self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        while self._segments.active.base_offset >= offset:
-            recovery.remove_segment(self._disk, self.directory, self._segments.take_active())
-        self.log_end_offset = self._segments.active.truncate_to(offset)
-        self._files.changed(self._segments.active.log_path)
+        while self.segments.active.base_offset >= offset:
+            recovery.remove_segment(self._disk, self.directory, self.segments.take_active())
+        self.log_end_offset = self.segments.active.truncate_to(offset)
+        self._files.changed(self.segments.active.log_path)
         self._after_cut(self.log_end_offset)
         recovery.rebuild_producers(
             self._disk,
             self.directory,
-            self._segments.all,
+            self.segments.all,
             recovery.snapshot_offsets(self._disk.listdir(self.directory)),
             self.producers,
             self.config,
@@ -501,9 +504,9 @@ class PartitionLog:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Empties the log and begins anew at `offset`: nothing of it is shared with the leader's."""
-        created_ms = self._segments.active.created_ms
-        while len(self._segments):
-            recovery.remove_segment(self._disk, self.directory, self._segments.take_active())
+        created_ms = self.segments.active.created_ms
+        while len(self.segments):
+            recovery.remove_segment(self._disk, self.directory, self.segments.take_active())
         self._after_cut(offset)
         self.epochs.clear()
         self._start_empty(offset, created_ms)
@@ -512,8 +515,9 @@ class PartitionLog:
         self._prepared = False
         self.cuts += 1
         self.recovery_point = min(self.recovery_point, end_offset)
+        self.cleaned_to = min(self.cleaned_to, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
-        self.size_bytes = self._segments.size_bytes
+        self.size_bytes = self.segments.size_bytes
         self._tail.clear(end_offset)
         self.epochs.truncate_from_end(end_offset)
         for snapshot in recovery.snapshot_offsets(self._disk.listdir(self.directory)):
@@ -533,7 +537,7 @@ class PartitionLog:
             return []  # a folder that holds no record is made again where it is lost
         files = self._files.mark(self.log_end_offset)
         if self.recovery_point < self.log_end_offset or files:
-            files.append(self._segments.active.file)
+            files.append(self.segments.active.file)
         return files
 
     def mark_synced(self, up_to_offset: int) -> None:
@@ -547,8 +551,8 @@ class PartitionLog:
         For a stop of many logs: prepare all, sync all files at once, `mark_synced`, close.
         """
         if not self._prepared:
-            if self._segments.active.size:
-                self._files.store_segment(self._segments.active)
+            if self.segments.active.size:
+                self._files.store_segment(self.segments.active)
             self._store_snapshot(self.log_end_offset)
             self._store_epochs()
             self._files.purge(None)
@@ -565,7 +569,7 @@ class PartitionLog:
 
     def abandon(self) -> None:
         """Lets go of the files and writes nothing: the disk failed, or the folder is about to be deleted."""
-        for segment in self._segments:
+        for segment in self.segments:
             segment.close()
 
     def rename(self, directory: str) -> None:

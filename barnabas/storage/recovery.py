@@ -30,9 +30,11 @@ from barnabas.storage.replay import StoredBatch, replay, scan, walk
 from barnabas.storage.segment import Segment, file_name
 
 __all__ = [
+    "CLEANED_SUFFIX",
     "DELETED_SUFFIX",
     "INDEX_SUFFIXES",
     "SNAPSHOT_SUFFIX",
+    "SWAP_SUFFIX",
     "LoadedLog",
     "load",
     "read_topic_id",
@@ -42,11 +44,12 @@ __all__ = [
 
 DELETED_SUFFIX = ".deleted"
 SNAPSHOT_SUFFIX = ".snapshot"
+CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _REMEMBERED_BYTES = 16 * 1024  # of the log's end, looked through for producers' last batches
 _CONTROL = 0x20
-_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".cleaned", ".tmp")  # Kafka deletes the same ones at a start
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")  # Kafka deletes the same ones at a start
 
 
 @dataclass(slots=True)
@@ -228,10 +231,17 @@ def _remember_batches(segment: Segment, state: ProducerState, end_offset: int) -
 def _tidy(disk: Disk, directory: str) -> tuple[list[int], list[int]]:
     """Removes what a crash left behind; returns the base offsets of segments and the offsets of snapshots, both ascending."""
     names = disk.listdir(directory)
-    leftovers = [name for name in names if name.endswith(_LEFTOVER_SUFFIXES)]
-    for name in leftovers:
+    # The cleaner renames all files of a segment to .swap before it touches another: one that is not renamed yet makes the others void.
+    unfinished = min((name[:20] for name in names if name.endswith(CLEANED_SUFFIX)), default="~")
+    leftovers = [
+        name
+        for name in names
+        if name.endswith(_LEFTOVER_SUFFIXES) or (name.endswith(SWAP_SUFFIX) and name[:20] >= unfinished)
+    ]
+    # .cleaned files go last: without them a crash here would make the others valid.
+    for name in sorted(leftovers, key=lambda name: name.endswith(CLEANED_SUFFIX)):
         disk.remove(f"{directory}/{name}")
-    if _finish_swaps(disk, directory, names) or leftovers:
+    if _finish_swaps(disk, directory, [name for name in names if name not in leftovers]) or leftovers:
         names = disk.listdir(directory)
     kept = {name[:-4] for name in names if name.endswith(".log") and name[:-4].isdigit()}
     for name in names:

@@ -32,7 +32,7 @@ def expired_segments(
     count = 0
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         end_offset = log_end_offset if following is None else following.base_offset
-        if end_offset > high_watermark or not segment.size:
+        if end_offset > high_watermark or (following is None and not segment.size):
             break
         below_start = following is not None and end_offset <= log_start_offset
         too_old = (

@@ -21,9 +21,10 @@ from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetInd
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.replay import HEADER, LENGTH_OVERHEAD, StoredBatch, walk
 
-__all__ = ["LogSlice", "Segment", "TimestampOffset", "file_name"]
+__all__ = ["FILE_KINDS", "RELATIVE_OFFSET_MAX", "LogSlice", "Segment", "TimestampOffset", "file_name"]
 
-_RELATIVE_OFFSET_MAX = 2**31 - 1  # of Kafka's signed 4-byte relative offsets
+FILE_KINDS = (".log", ".index", ".timeindex", ".txnindex")
+RELATIVE_OFFSET_MAX = 2**31 - 1  # of Kafka's signed 4-byte relative offsets
 _HINTS_MAX = 8  # sequential readers whose place is remembered
 _VIEW_BYTES_MIN = 64 * 1024  # a slice this long is passed as a view rather than copied
 
@@ -76,6 +77,7 @@ class Segment:
         "_max_timestamp_offset",
         "_offset_index",
         "_prefix",
+        "_suffix",
         "_time_index",
         "_torn",
         "base_offset",
@@ -85,7 +87,9 @@ class Segment:
         "size",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, *, config: LogConfig, now_ms: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, config: LogConfig, now_ms: int, suffix: str = ""
+    ) -> None:
         self.base_offset = base_offset
         self.size = 0
         self.max_timestamp = NO_TIMESTAMP
@@ -93,6 +97,7 @@ class Segment:
         self.created_ms = now_ms
         self._disk = disk
         self._prefix = f"{directory}/{base_offset:020d}"
+        self._suffix = suffix  # of its files while the cleaner writes them, else none
         self._file: File | None = None
         self._index_interval = config.index_interval_bytes
         self._bytes_since_index = 0
@@ -110,7 +115,7 @@ class Segment:
 
     def create(self) -> None:
         """Makes an empty .log file; an old one of that name is emptied."""
-        self._file = self._disk.open(self._prefix + ".log", create=True)
+        self._file = self._disk.open(self.log_path, create=True)
         if self._file.size():
             self._file.truncate(0)
         self.reset_indexes()
@@ -125,12 +130,24 @@ class Segment:
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = self._disk.open(self._prefix + ".log")
+            self._file = self._disk.open(self.log_path)
         return self._file
 
     @property
     def log_path(self) -> str:
-        return self._prefix + ".log"
+        return self._path(".log")
+
+    def _path(self, kind: str) -> str:
+        return self._prefix + kind + self._suffix
+
+    def rename(self, suffix: str) -> None:
+        """Gives its files another suffix, or none: the log first, as Kafka does. Whatever they were synced, their names are not."""
+        self.close()
+        for kind in FILE_KINDS:
+            old = self._path(kind)
+            if self._disk.exists(old):
+                self._disk.rename(old, self._prefix + kind + suffix)
+        self._suffix = suffix
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -166,7 +183,7 @@ class Segment:
         return (
             OffsetIndex.from_bytes(self.base_offset, offset_data, self.size) is not None
             and time_index is not None
-            and len(time_index) > 0
+            and (len(time_index) > 0 or self.max_timestamp < 0)
             and time_index.last[1] < self.next_offset()
         )
 
@@ -207,7 +224,7 @@ class Segment:
 
     def _read_file(self, suffix: str) -> bytes | None:
         try:
-            return self._disk.read(self._prefix + suffix)
+            return self._disk.read(self._path(suffix))
         except FileNotFoundError:
             return None
 
@@ -216,11 +233,11 @@ class Segment:
         self.seal_file()
         self.time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
         files = [
-            (self._prefix + ".index", self.offset_index.to_bytes()),
-            (self._prefix + ".timeindex", self.time_index.to_bytes()),
+            (self._path(".index"), self.offset_index.to_bytes()),
+            (self._path(".timeindex"), self.time_index.to_bytes()),
         ]
         if self.aborted:
-            files.append((self._prefix + ".txnindex", encode_aborted(self.aborted)))
+            files.append((self._path(".txnindex"), encode_aborted(self.aborted)))
         return files
 
     def seal_file(self) -> None:
@@ -247,13 +264,13 @@ class Segment:
         held = self.size + pending
         if not held:
             return False
-        if held + size > config.segment_bytes or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX:
+        if held + size > config.segment_bytes or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
         if self.first_timestamp >= 0:
             # By the records' time, so that a replay of old data is cut as it was (KIP-33).
-            if max_timestamp - self.first_timestamp > config.segment_ms - config.segment_jitter_ms:
+            if max_timestamp - self.first_timestamp > config.roll_ms - config.segment_jitter_ms:
                 return True
-        elif now_ms - self.created_ms > config.segment_ms - config.segment_jitter_ms:
+        elif now_ms - self.created_ms > config.roll_ms - config.segment_jitter_ms:
             return True
         return (
             len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY_SIZE

@@ -7,9 +7,11 @@ Invariants: never empty; base offsets ascend; the last one is the active one, wh
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from operator import is_
 
+from barnabas.errors import LocalProtocolError
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
 
@@ -63,6 +65,23 @@ class Segments:
         if self._list:
             self.active = self._list[-1]
         return taken
+
+    def holds(self, run: Sequence[Segment]) -> bool:
+        """Whether these very segments are here, side by side and none of them the active one."""
+        return not run or self._place(run) is not None
+
+    def _place(self, run: Sequence[Segment]) -> int | None:
+        at = bisect_left(self._list, run[0].base_offset, key=lambda segment: segment.base_offset)
+        found = self._list[at : at + len(run)]
+        whole = len(found) == len(run) and all(map(is_, found, run)) and run[-1] is not self.active
+        return at if whole else None
+
+    def replace(self, run: Sequence[Segment], cleaned: Segment) -> None:
+        """Puts one segment in the place of some that `holds` was true of."""
+        at = self._place(run)
+        if at is None:
+            raise LocalProtocolError(f"segments from {run[0].base_offset} on are not in the log any more")
+        self._list[at : at + len(run)] = [cleaned]
 
     def from_offset(self, offset: int) -> list[Segment]:
         """The segment that holds `offset` (the first, where it lies below all) and those after it."""

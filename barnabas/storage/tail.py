@@ -27,10 +27,11 @@ class Tail:
         start_offset: of the first batch held; the log's end where none is.
     """
 
-    __slots__ = ("_bases", "_batches", "_bytes", "start_offset")
+    __slots__ = ("_bases", "_batches", "_bytes", "_ends", "start_offset")
 
     def __init__(self, end_offset: int) -> None:
         self._bases: list[int] = []
+        self._ends: list[int] = []  # the offset after each; in a compacted log the next batch may begin above it
         self._batches: list[bytes] = []
         self._bytes = 0
         self.start_offset = end_offset
@@ -39,6 +40,7 @@ class Tail:
         """Holds nothing up to a log's end that the tail did not see coming."""
         if self._bases:
             self._bases.clear()
+            self._ends.clear()
             self._batches.clear()
             self._bytes = 0
         self.start_offset = end_offset
@@ -52,19 +54,21 @@ class Tail:
         if not self._bases:
             self.start_offset = base_offset
         self._bases.append(base_offset)
+        self._ends.append(next_offset)
         self._batches.append(bytes(data))
         self._bytes += size
         if self._bytes > TAIL_BYTES_MAX:
             half = len(self._bases) // 2 or 1
             self._bytes -= sum(map(len, self._batches[:half]))
             del self._bases[:half]
+            del self._ends[:half]
             del self._batches[:half]
             self.start_offset = self._bases[0] if self._bases else next_offset
 
-    def read(self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, at_least_one: bool) -> LogSlice:
-        """Batches from the one that holds `offset`; call it for `offset` ≥ start_offset only."""
+    def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> LogSlice:
+        """Batches from the one that holds `offset`, or the next, on; call it for `offset` ≥ start_offset only."""
         bases, batches = self._bases, self._batches
-        first = index = bisect_right(bases, offset) - 1
+        first = index = bisect_right(self._ends, offset)
         count = len(bases)
         size = 0
         while index < count and bases[index] < end_offset:
@@ -74,7 +78,8 @@ class Tail:
             index += 1
         if index == first:
             return LogSlice(b"", offset, offset)
-        next_offset = bases[index] if index < count else log_end_offset
         return LogSlice(
-            batches[first] if index == first + 1 else b"".join(batches[first:index]), bases[first], next_offset
+            batches[first] if index == first + 1 else b"".join(batches[first:index]),
+            bases[first],
+            self._ends[index - 1],
         )

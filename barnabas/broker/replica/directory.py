@@ -46,6 +46,7 @@ class Offsets(NamedTuple):
     recovery_point: int
     log_start_offset: int
     high_watermark: int
+    cleaned_to: int
 
 
 NO_OFFSETS: Final = Offsets(0, 0, 0)
@@ -90,6 +91,7 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._cleaned: dict[TopicPartition, int] = {}
         self._written_high_watermarks: dict[TopicPartition, int] = {}
         self._written_recovery_points: dict[TopicPartition, int] = {}  # the highest that the file may say
         self._unsynced: dict[Replica, None] = {}
@@ -149,6 +151,7 @@ class LogDirectory:
             (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
             (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
             (REPLICATION_OFFSET_CHECKPOINT, self._high_watermarks),
+            (CLEANER_OFFSET_CHECKPOINT, self._cleaned),
         ):
             try:
                 into.update(read_offsets(self.disk, name))
@@ -172,7 +175,10 @@ class LogDirectory:
     def take_offsets(self, key: TopicPartition) -> Offsets:
         """What the checkpoints said of a partition, once; zeros where nothing."""
         return self.unopened.pop(key, None) or Offsets(
-            self._recovery_points.pop(key, 0), self._log_starts.pop(key, 0), self._high_watermarks.pop(key, 0)
+            self._recovery_points.pop(key, 0),
+            self._log_starts.pop(key, 0),
+            self._high_watermarks.pop(key, 0),
+            self._cleaned.pop(key, 0),
         )
 
     def sync_recovered(self) -> None:
@@ -230,7 +236,9 @@ class LogDirectory:
         if not only_high_watermarks:
             recovery_points = {key: offsets.recovery_point for key, offsets in self.unopened.items()}
             log_starts = {key: offsets.log_start_offset for key, offsets in self.unopened.items()}
+            cleaned = {key: offsets.cleaned_to for key, offsets in self.unopened.items()}
             for one in self.replicas:
+                cleaned[one.topic, one.partition] = one.log.cleaned_to
                 recovery_points[one.topic, one.partition] = one.log.recovery_point
                 log_starts[one.topic, one.partition] = one.log.log_start_offset
             files[RECOVERY_POINT_CHECKPOINT] = format_offsets(recovery_points)
@@ -239,8 +247,9 @@ class LogDirectory:
             files[LOG_START_OFFSET_CHECKPOINT] = format_offsets(
                 {key: offset for key, offset in log_starts.items() if offset > 0}
             )
-            if not self.disk.exists(CLEANER_OFFSET_CHECKPOINT):
-                files[CLEANER_OFFSET_CHECKPOINT] = format_offsets({})
+            files[CLEANER_OFFSET_CHECKPOINT] = format_offsets(
+                {key: offset for key, offset in cleaned.items() if offset > 0}
+            )
         now = {key: offsets.high_watermark for key, offsets in self.unopened.items()}
         now.update({(one.topic, one.partition): one.high_watermark for one in self.replicas})
         if now != self._written_high_watermarks or not only_high_watermarks:

@@ -166,6 +166,10 @@ class Replicas:
         if home is not None:
             home.fail(error)
 
+    def home_of(self, replica: Replica) -> LogDirectory | None:
+        """Where it lies; None where it is gone."""
+        return self._homes.get(replica)
+
     def request_sync(self, replica: Replica) -> None:
         """Makes the log durable, together with all that ask in the same wake-up; `replica.on_synced` answers."""
         home = self._homes.get(replica)
@@ -252,6 +256,7 @@ class Replicas:
             log.error("%s-%d cannot be opened and stays offline: %s", topic.name, number, error)
             directory.unopened[key] = offsets
             return None
+        partition_log.cleaned_to = min(offsets.cleaned_to, partition_log.log_end_offset)
         if partition_log.truncated_bytes:
             log.warning(
                 "%s-%d: %d bytes of a torn write were cut off at offset %d",

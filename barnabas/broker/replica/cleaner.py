@@ -1,0 +1,146 @@
+"""Log cleaner of a node: which compacted log is cleaned next, and the walk through its cleaning beside everything else.
+
+Driven by: a timer, every log.cleaner.backoff.ms while there is nothing to do. Emits: cleaned segments in the logs (`storage/cleaning`),
+their ends in cleaner-offset-checkpoint, one line of log for each cleaning.
+
+One log at a time, the one with the greatest dirty ratio first, leaders and followers alike. A cleaning is done in steps of about a
+millisecond with a pause after each, so that requests wait for no more than one, and it keeps to log.cleaner.io.max.bytes.per.second.
+Syncs run off the loop. A log that was cut, deleted or configured otherwise meanwhile is left at once and looked at again later.
+
+Invariants: nothing is cleaned that is not synced (a sync is asked for, the next look finds it); a log that cannot be read is left as
+it is until the next start.
+Deviations from Kafka: log.cleaner.threads has no effect; one batch is never cut into steps, so a large one takes its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.machine import Replica
+from barnabas.errors import BarnabasError
+from barnabas.storage.cleanable import Cleanable, assess
+from barnabas.storage.cleaning import Cleaning, CleaningAborted
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["Cleaner"]
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 0.001  # between steps, at least
+SYNC_LOOK_MS: Final = 500  # until a log is looked at again whose sync was asked for
+
+
+class Cleaner:
+    """See the module."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._unreadable: dict[Replica, None] = {}
+
+    def start(self) -> None:
+        """Arms the first look, where log.cleaner.enable says so."""
+        if self._node.config.get_bool("log.cleaner.enable"):
+            self._look_in(self._node.config.get_int("log.cleaner.backoff.ms"))
+
+    def _look_in(self, delay_ms: int) -> None:
+        self._node.call_later(delay_ms, self._look)
+
+    def _look(self) -> None:
+        if not self._node.scope.stopping:
+            self._node.scope.start(self._clean_all(), name="cleaner")
+
+    async def _clean_all(self) -> None:
+        """Cleans what is due, then arms the next look."""
+        delay_ms = self._node.config.get_int("log.cleaner.backoff.ms")
+        while True:
+            due = self._due()
+            chosen = None
+            for replica, cleanable in due:
+                if replica.log.recovery_point >= cleanable.first_uncleanable_offset:
+                    chosen = replica, cleanable
+                    break
+                self._node.replicas.request_sync(replica)
+                delay_ms = min(delay_ms, SYNC_LOOK_MS)
+            if chosen is None:
+                break
+            await self._clean(*chosen)
+        self._look_in(delay_ms)
+
+    def _due(self) -> list[tuple[Replica, Cleanable]]:
+        """Logs to be cleaned, the dirtiest first."""
+        now_ms = self._node.clock.now_ms()
+        due = []
+        for replica in self._node.replicas.all():
+            if replica.failed or not replica.log.config.compacted or replica in self._unreadable:
+                continue
+            partition_log = replica.log
+            try:
+                cleanable = assess(
+                    partition_log.segments.all,
+                    partition_log.config,
+                    cleaned_to=partition_log.cleaned_to,
+                    log_start_offset=partition_log.log_start_offset,
+                    last_stable_offset=partition_log.last_stable_offset(replica.high_watermark),
+                    now_ms=now_ms,
+                )
+            except OSError as error:
+                self._node.replicas.on_io_error(replica, error)
+                continue
+            if cleanable.is_due(partition_log.config):
+                due.append((replica, cleanable))
+        due.sort(key=lambda entry: -entry[1].dirty_ratio)
+        return due
+
+    async def _clean(self, replica: Replica, cleanable: Cleanable) -> None:
+        directory = self._node.replicas.home_of(replica)
+        if directory is None:
+            return
+        cleaning = Cleaning(
+            directory.disk,
+            replica.log,
+            cleanable,
+            now_ms=self._node.clock.now_ms(),
+            map_bytes_max=self._node.config.get_int("log.cleaner.dedupe.buffer.size"),
+        )
+        began_ms = self._node.clock.monotonic_ms()
+        try:
+            if not await self._walk(replica, directory, cleaning):
+                return
+        except CleaningAborted as error:
+            log.info("%r: %s; it is cleaned again later", replica, error)
+            return
+        except BarnabasError as error:
+            self._unreadable[replica] = None
+            log.error("%r cannot be cleaned until the next start: %s", replica, error)
+            return
+        except OSError as error:
+            self._node.replicas.on_io_error(replica, error)
+            return
+        self._node.upkeep.checkpoint_soon()
+        log.info(
+            "%r cleaned up to offset %d: %d bytes are %d now, %d keys were new, in %d ms",
+            replica,
+            cleaning.end_offset,
+            cleaning.bytes_before,
+            cleaning.bytes_after,
+            cleaning.keys,
+            self._node.clock.monotonic_ms() - began_ms,
+        )
+
+    async def _walk(self, replica: Replica, directory: LogDirectory, cleaning: Cleaning) -> bool:
+        """Takes every step. Returns whether all were taken: not where the replica went offline on the way."""
+        with closing(cleaning.steps()) as steps:
+            for step in steps:
+                if step.files:
+                    await directory.disk.sync(step.files)
+                rate = self._node.config.get_float("log.cleaner.io.max.bytes.per.second")
+                await asyncio.sleep(max(PAUSE_S, step.size_bytes / max(rate, 1.0)))
+                if replica.failed:
+                    return False
+        return True

@@ -1,0 +1,217 @@
+"""One cleaning of one compacted log, in steps that are short enough for an event loop.
+
+Driven by: whoever walks `Cleaning.steps`, syncs the files a step names before asking for the next, and may pause or stop between any two.
+Emits: `.cleaned` segments, which take the places of those they were made of one group after the other; what came of it, in attributes.
+
+Three passes: the last offset of each key in the dirty part, as far as the map holds them; all segments up to there rewritten, a group at
+a time, synced, and swapped in; a sync that makes the last names durable, after which the log's `cleaned_to` moves.
+
+Invariants: a segment is swapped in only while those it was made of are still the log's, all of them below the recovery point; groups go
+oldest first, so that no tombstone, marker or newer value goes before what it stands against. A crash at any point leaves a log that
+reads the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+from typing import Final, NamedTuple
+
+from barnabas.errors import BarnabasError
+from barnabas.ports import Disk, File
+from barnabas.protocol.records import ATTRIBUTE_CONTROL, decode_records, read_header
+from barnabas.storage.cleanable import Cleanable, group_segments
+from barnabas.storage.compaction import CleanedTransactions, OffsetMap, Rewriter, last_records
+from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.recovery import CLEANED_SUFFIX
+from barnabas.storage.replay import StoredBatch, scan, stored_batch
+from barnabas.storage.segment import FILE_KINDS, Segment
+
+__all__ = ["Cleaning", "CleaningAborted", "CorruptSegment", "Step"]
+
+STEP_COST: Final = 48 * 1024  # of one step: about a millisecond
+RECORD_COST: Final = 100  # what a record costs at least, however well it was compressed
+WRITE_BYTES: Final = 64 * 1024  # of the new segment, gathered for one write
+
+
+class CleaningAborted(BarnabasError):
+    """The log was cut, deleted or configured otherwise meanwhile; what was swapped in before stays."""
+
+
+class CorruptSegment(BarnabasError):
+    """A batch in the middle of a segment cannot be read: the log is left as it is."""
+
+
+class Step(NamedTuple):
+    """Something was done."""
+
+    size_bytes: int  # read and written
+    files: tuple[File, ...] = ()  # to be synced before the next step
+
+
+class Cleaning:
+    """See the module.
+
+    Args:
+        map_bytes_max: memory for the keys (log.cleaner.dedupe.buffer.size).
+
+    Attributes:
+        end_offset: everything below is cleaned when the steps are over.
+        keys: in the map.
+        bytes_before: of the segments that were rewritten.
+        bytes_after: of those that took their places.
+    """
+
+    def __init__(self, disk: Disk, log: PartitionLog, cleanable: Cleanable, *, now_ms: int, map_bytes_max: int) -> None:
+        self.end_offset = 0
+        self.keys = 0
+        self.bytes_before = 0
+        self.bytes_after = 0
+        self._disk = disk
+        self._log = log
+        self._cuts = log.cuts
+        self._first_dirty = cleanable.first_dirty_offset
+        self._end = cleanable.first_uncleanable_offset
+        self._now_ms = now_ms
+        self._map = OffsetMap(map_bytes_max)
+        self._segments = [segment for segment in log.segments if segment.base_offset < self._end]
+        self._cost = 0
+        self._bytes = 0
+
+    def steps(self) -> Generator[Step]:
+        """Everything, step by step. Close the iterator to stop early.
+
+        Raises:
+            CleaningAborted: the log has changed.
+            CorruptSegment, RemoteProtocolError: it cannot be read.
+            OSError: the disk failed.
+        """
+        yield from self._learn_keys()
+        self.keys = len(self._map)
+        self.end_offset = self._map.latest_offset + 1
+        log = self._log
+        segments = [segment for segment in self._segments if segment.base_offset < self.end_offset]
+        transactions = CleanedTransactions(log.aborted_transactions(segments[0].base_offset, self._end))
+        rewriter = Rewriter(
+            self._map, transactions, {}, now_ms=self._now_ms, delete_retention_ms=log.config.delete_retention_ms
+        )
+        end = self._end if len(segments) == len(self._segments) else self._segments[len(segments)].base_offset
+        cleaned = None
+        for group in group_segments(segments, log.config.segment_bytes, end):
+            rewriter.producers = last_records(log.producers)
+            cleaned = Segment(
+                self._disk,
+                log.directory,
+                group[0].base_offset,
+                config=log.config,
+                now_ms=group[-1].created_ms,
+                suffix=CLEANED_SUFFIX,
+            )
+            try:
+                yield from self._rewrite(group, cleaned, rewriter, transactions)
+            except BaseException:
+                with contextlib.suppress(OSError):  # the next start removes what cannot be removed now
+                    self._discard(cleaned)
+                raise
+            self._segments = self._segments[len(group) :]
+            self.bytes_before += sum(segment.size for segment in group)
+            self.bytes_after += cleaned.size
+            yield from self._stop(0)
+        if cleaned is not None:
+            yield Step(0, (cleaned.file,))
+            self._check()
+        log.cleaned_to = self.end_offset
+
+    # -- between steps --------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        log = self._log
+        if log.cuts != self._cuts or not log.config.compacted or not log.segments.holds(self._segments):
+            raise CleaningAborted(f"{log.directory} changed while it was cleaned")
+
+    def _stop(self, cost: int, *, always: bool = True) -> Iterator[Step]:
+        """The end of a step, where enough was done."""
+        self._cost += cost
+        if always or self._cost >= STEP_COST:
+            size, self._cost, self._bytes = self._bytes, 0, 0
+            yield Step(size)
+            self._check()
+
+    def _batches(self, segment: Segment, position: int) -> Iterator[tuple[StoredBatch, memoryview]]:
+        for batch, data in scan(segment.file, position, segment.size):
+            yield batch, data
+            position = batch.position + batch.size
+            self._bytes += batch.size
+        if position != segment.size:
+            raise CorruptSegment(f"{segment.log_path} cannot be read from byte {position} on, of {segment.size}")
+
+    # -- the passes -----------------------------------------------------------------------------------------------
+
+    def _learn_keys(self) -> Iterator[Step]:
+        offsets = self._map
+        first = self._first_dirty
+        dirty = [segment for segment in self._log.segments.from_offset(first) if segment.base_offset < self._end]
+        transactions = CleanedTransactions(self._log.aborted_transactions(first, self._end))
+        for index, segment in enumerate(dirty):
+            for batch, data in self._batches(segment, segment.seek(first)):
+                if batch.last_offset < first:
+                    continue
+                header = read_header(data)
+                if batch.attributes & ATTRIBUTE_CONTROL:
+                    transactions.on_control(header, data)
+                elif not transactions.on_data(header):
+                    for record in decode_records(data, 0, header):
+                        if record.key is not None and record.offset >= first:
+                            offsets.put(record.key, record.offset)
+                offsets.latest_offset = batch.last_offset
+                if offsets.is_full:
+                    return
+                yield from self._stop(max(batch.size, header.record_count * RECORD_COST), always=False)
+            # Offsets that nothing stands at are learnt, too.
+            offsets.latest_offset = (dirty[index + 1].base_offset if index + 1 < len(dirty) else self._end) - 1
+
+    def _rewrite(
+        self, group: list[Segment], cleaned: Segment, rewriter: Rewriter, transactions: CleanedTransactions
+    ) -> Iterator[Step]:
+        cleaned.create()
+        last = next((segment for segment in reversed(group) if segment.size), None)
+        out = bytearray()
+        kept: list[StoredBatch] = []
+        for segment in group:
+            for batch, data in self._batches(segment, 0):
+                is_last = segment is last and batch.position + batch.size == segment.size
+                stays = rewriter.rewrite(data, last=is_last)
+                cost = max(batch.size, RECORD_COST * read_header(data).record_count)
+                if stays is not None:
+                    stored = stored_batch(stays, 0, len(out))
+                    if stored is not None:
+                        kept.append(stored)
+                        out += stays
+                if len(out) >= WRITE_BYTES:
+                    self._write(cleaned, out, kept)
+                    out, kept = bytearray(), []
+                yield from self._stop(cost, always=False)
+        self._write(cleaned, out, kept)
+        cleaned.aborted.extend(transactions.kept)
+        transactions.kept.clear()
+        files = [cleaned.file]
+        for path, contents in cleaned.index_files():
+            file = self._disk.open(path, create=True)
+            file.pwrite(contents, 0)
+            files.append(file)
+        yield Step(self._bytes, tuple(files))
+        for file in files:
+            file.close()
+        self._bytes = 0
+        self._check()
+        self._log.swap_in(cleaned, group, self._now_ms)
+
+    def _write(self, cleaned: Segment, out: bytearray, kept: list[StoredBatch]) -> None:
+        if kept:
+            cleaned.append_run(memoryview(out), kept)
+            self._bytes += len(out)
+
+    def _discard(self, cleaned: Segment) -> None:
+        cleaned.close()
+        for kind in FILE_KINDS:
+            self._disk.remove(f"{self._log.directory}/{cleaned.base_offset:020d}{kind}{CLEANED_SUFFIX}")

@@ -1,0 +1,258 @@
+"""Compaction: which records of a compacted log stay, and what becomes of the batches that lose some. The core of the cleaner.
+
+Driven by: `storage/cleaning.py`, twice with the same batches in the order of offsets: once to learn keys, once to rewrite.
+Emits: the bytes of each batch that stays, and the aborted transactions that readers must go on skipping.
+
+What stays: of each key the last record; a tombstone until its delete horizon, which the first cleaning that meets it sets
+(attribute bit 6, in the place of the base timestamp); no record of an aborted transaction; a marker until an earlier cleaning has removed
+the last batch of its transaction and its delete horizon has passed; without records, the batch that holds an active producer's last
+sequence, and the last batch of every segment, so that no offset seems lost. Offsets, sequences and epochs stay as they are.
+
+Invariants: records above `OffsetMap.latest_offset` are never judged by their keys; a rewritten batch holds its old base and last offset.
+Follows KIP-98, KIP-58, KIP-354 and KIP-534 (delete horizon), and Kafka 4.3's cleaner, which keeps the last batch of a whole round only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from barnabas.protocol.compression import compress, decompress
+from barnabas.protocol.record_codec import Record, decode, encode_kept, spans
+from barnabas.protocol.records import (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_DELETE_HORIZON,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+    COMPRESSION_MASK,
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    decode_records,
+    frame_batch,
+    read_control,
+    read_header,
+)
+from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.producers import ProducerState
+
+__all__ = ["CleanedTransactions", "LastRecord", "OffsetMap", "Rewriter", "last_records"]
+
+ENTRY_BYTES: Final = 150  # that a key costs in the map besides its own bytes
+
+
+class OffsetMap:
+    """The last offset of each key, in bounded memory.
+
+    Attributes:
+        latest_offset: keys of all records up to here are in the map; -1 before the first.
+    """
+
+    __slots__ = ("_offsets", "_size_bytes", "_size_bytes_max", "latest_offset")
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self._offsets: dict[bytes, int] = {}
+        self._size_bytes = 0
+        self._size_bytes_max = size_bytes_max
+        self.latest_offset = -1
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further batch may be put in."""
+        return self._size_bytes >= self._size_bytes_max
+
+    def put(self, key: bytes, offset: int) -> None:
+        """Notes a record. Offsets go up."""
+        if key not in self._offsets:
+            self._size_bytes += ENTRY_BYTES + len(key)
+        self._offsets[key] = offset
+
+    def is_last(self, record: Record) -> bool:
+        """Whether no later record is known with this record's key. One without a key is never the last of anything."""
+        if record.offset > self.latest_offset:
+            return True
+        return record.key is not None and record.offset >= self._offsets.get(record.key, -1)
+
+
+class LastRecord(NamedTuple):
+    """What the log must keep of an active producer."""
+
+    last_offset: int  # of its last data batch, -1 where only a marker is known of its epoch
+    producer_epoch: int
+
+
+def last_records(producers: ProducerState) -> dict[int, LastRecord]:
+    """By producer id, as of now."""
+    return {producer_id: LastRecord(entry.last_offset, entry.epoch) for producer_id, entry in producers.entries.items()}
+
+
+class CleanedTransactions:
+    """Which transactions the batches of one pass belong to.
+
+    Args:
+        aborted: all aborted transactions that reach into what is read.
+
+    Attributes:
+        kept: aborted ones whose data was met, in the order of their markers: their markers stay, and so do they in the index.
+    """
+
+    __slots__ = ("_aborted", "_committed", "_ongoing", "kept")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._aborted = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+        self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer id, with whether data was met
+        self._committed: set[int] = set()  # producer ids with data since their last marker
+        self.kept: list[AbortedTransaction] = []
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._aborted and self._aborted[-1].first_offset <= offset:
+            one = self._aborted.pop()
+            self._ongoing.setdefault(one.producer_id, (one, False))
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """A batch of records. Returns whether they are of an aborted transaction."""
+        self._begin_up_to(header.last_offset)
+        if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            return False
+        ongoing = self._ongoing.get(header.producer_id)
+        if ongoing is None:
+            self._committed.add(header.producer_id)
+            return False
+        self._ongoing[header.producer_id] = (ongoing[0], True)
+        return True
+
+    def on_control(self, header: BatchHeader, data: memoryview) -> bool:
+        """A control batch. Returns whether nothing before it needs it any more: it may go when its delete horizon has passed."""
+        self._begin_up_to(header.last_offset)
+        if not header.record_count:
+            return True
+        kind = read_control(decode_records(data, 0, header)[0]).type
+        if kind == CONTROL_ABORT:
+            ongoing = self._ongoing.pop(header.producer_id, None)
+            if ongoing is None or not ongoing[1]:
+                return True
+            self.kept.append(ongoing[0])
+            return False
+        if kind == CONTROL_COMMIT:
+            if header.producer_id not in self._committed:
+                return True
+            self._committed.discard(header.producer_id)
+        return False
+
+
+class Rewriter:
+    """Rewrites the batches of one cleaning.
+
+    Args:
+        producers: active producers' last batches.
+        delete_retention_ms: how long tombstones and markers outlive the cleaning that first meets them.
+    """
+
+    __slots__ = ("_delete_retention_ms", "_now_ms", "_offsets", "_transactions", "producers")
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
+        producers: Mapping[int, LastRecord],
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._offsets = offsets
+        self._transactions = transactions
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self.producers = producers
+
+    def rewrite(self, data: memoryview, *, last: bool) -> memoryview | bytearray | None:
+        """What becomes of one whole batch: its bytes as they were, others, or None where it goes.
+
+        Args:
+            last: it is the last one of its segment, and stays at least without records.
+
+        Raises:
+            RemoteProtocolError: its records cannot be read.
+        """
+        header = read_header(data)
+        if header.attributes & ATTRIBUTE_CONTROL:
+            kept = self._control(header, data)
+        elif self._transactions.on_data(header) or not header.record_count:
+            kept = None
+        else:
+            kept = self._records(header, data)
+        if kept is None and (last or self._is_last_of_producer(header)):
+            return data if not header.record_count else _without_records(header)
+        return kept
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        known = self.producers.get(header.producer_id) if header.producer_id >= 0 else None
+        if known is None:
+            return False
+        if known.last_offset >= 0:
+            return header.last_offset == known.last_offset
+        return header.is_control and header.producer_epoch == known.producer_epoch
+
+    def _horizon_passed(self, header: BatchHeader) -> bool:
+        return header.has_delete_horizon and header.base_timestamp <= self._now_ms
+
+    def _control(self, header: BatchHeader, data: memoryview) -> memoryview | bytearray | None:
+        removable = self._transactions.on_control(header, data)
+        if not header.record_count or (removable and self._horizon_passed(header)):
+            return None
+        if removable and not header.has_delete_horizon:
+            return self._with_horizon(header, decode_records(data, 0, header))
+        return data
+
+    def _records(self, header: BatchHeader, data: memoryview) -> memoryview | bytearray | None:
+        codec = header.attributes & COMPRESSION_MASK
+        packed = data[HEADER_SIZE:]
+        body = decompress(codec, packed) if codec else bytes(packed)
+        append_time = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else -1
+        records: list[Record] = decode(
+            body, header.record_count, header.base_offset, header.base_timestamp, append_time
+        )
+        is_last = self._offsets.is_last
+        drops_tombstones = self._horizon_passed(header)
+        latest = self._offsets.latest_offset
+        kept = [
+            index
+            for index, record in enumerate(records)
+            if is_last(record) and (record.value is not None or not drops_tombstones or record.offset > latest)
+        ]
+        if not kept:
+            return None
+        if not header.has_delete_horizon and any(records[index].value is None for index in kept):
+            return self._with_horizon(header, [records[index] for index in kept])
+        if len(kept) == len(records):
+            return data
+        at = spans(body, len(records))
+        payload = b"".join([body[slice(*at[index])] for index in kept])
+        return _rebuilt(header, payload, len(kept), max(records[index].timestamp for index in kept))
+
+    def _with_horizon(self, header: BatchHeader, records: list[Record]) -> bytearray:
+        horizon_ms = self._now_ms + self._delete_retention_ms
+        marked = header._replace(
+            attributes=header.attributes | ATTRIBUTE_DELETE_HORIZON,
+            base_timestamp=horizon_ms,
+        )
+        payload = encode_kept(records, header.base_offset, horizon_ms)
+        return _rebuilt(marked, payload, len(records), max(record.timestamp for record in records))
+
+
+def _rebuilt(header: BatchHeader, payload: bytes, count: int, max_timestamp: int) -> bytearray:
+    codec = header.attributes & COMPRESSION_MASK
+    fields = header._replace(record_count=count, max_timestamp=max_timestamp)
+    return frame_batch(fields, compress(codec, payload) if codec else payload)
+
+
+def _without_records(header: BatchHeader) -> bytearray:
+    kept = ATTRIBUTE_LOG_APPEND_TIME | ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL
+    return frame_batch(
+        header._replace(attributes=header.attributes & kept, base_timestamp=NO_TIMESTAMP, record_count=0), b""
+    )
