@@ -45,7 +45,7 @@ class Model:
     begun: dict[int, int] = field(default_factory=dict)  # producer id → its open transaction
     next_transaction: int = 0
     sequences: dict[int, int] = field(default_factory=dict)
-    tombstones_seen: dict[int, int] = field(default_factory=dict)  # offset → when a cleaning first kept it
+    horizons: dict[int, int] = field(default_factory=dict)  # offset of a record → when a tombstone there may go
 
     def committed(self, offset: int) -> bool:
         written = self.records[offset]
@@ -114,12 +114,13 @@ class Reading:
     records: dict[int, tuple[bytes | None, bytes | None, int, int]]  # key, value, timestamp, producer id
     markers: dict[int, int]  # offset → producer id
     latest: dict[bytes, bytes]  # as read_committed
+    horizons: dict[int, int]  # offset → delete horizon of its batch
 
 
 def read_all(log: PartitionLog, *, max_bytes: int = 500) -> Reading:
     """Reads from the start to the end, by fetches of a few batches, and filters as a consumer does."""
     stable = log.last_stable_offset(log.log_end_offset)
-    found = Reading({}, {}, {})
+    found = Reading({}, {}, {}, {})
     known: dict[bytes, bytes | None] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -137,6 +138,8 @@ def read_all(log: PartitionLog, *, max_bytes: int = 500) -> Reading:
                     assert read_control(record).type in (0, 1)
                     found.markers[record.offset] = header.producer_id
                     continue
+                if header.has_delete_horizon:
+                    found.horizons[record.offset] = header.base_timestamp
                 found.records[record.offset] = (record.key, record.value, record.timestamp, header.producer_id)
                 skipped = header.is_transactional and any(
                     one.producer_id == header.producer_id and one.first_offset <= record.offset <= one.last_offset
@@ -207,12 +210,13 @@ def check(log: PartitionLog, model: Model, now_ms: int) -> Reading:
         written = model.records[offset]
         if written.value is not None:
             assert offset in found.records, f"the last record {offset} of {written.key!r} is gone"
-        elif offset in found.records:
-            model.tombstones_seen.setdefault(offset, now_ms)
-        else:
-            seen = model.tombstones_seen.get(offset)
-            assert seen is not None, f"tombstone {offset} went at once"
-            assert now_ms - seen >= DAY, f"tombstone {offset} went early"
+        elif offset not in found.records:
+            horizon = model.horizons.get(offset)
+            assert horizon is not None, f"tombstone {offset} went at once"
+            assert now_ms >= horizon, f"tombstone {offset} went early"
+    for offset, horizon in found.horizons.items():
+        assert model.horizons.setdefault(offset, horizon) == horizon
+        assert horizon >= NOW + DAY
     return found
 
 
