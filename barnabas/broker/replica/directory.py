@@ -49,7 +49,7 @@ class Offsets(NamedTuple):
     cleaned_to: int
 
 
-NO_OFFSETS: Final = Offsets(0, 0, 0)
+NO_OFFSETS: Final = Offsets(0, 0, 0, 0)
 
 
 class LogDirectory:
