@@ -12,7 +12,7 @@ def filled() -> Tail:
 
 def test_reads_begin_with_the_batch_that_holds_the_offset() -> None:
     tail = filled()
-    assert tail.read(5, 10, True) == (b"00" * 5, 0, 10)
+    assert tail.read(5, 10, 21, True) == (b"00" * 5, 0, 10)
     assert tail.read(10, 100, 21, True) == (b"10" * 5 + b"11" * 5, 10, 21)
     assert tail.read(20, 1, 21, True) == (b"11" * 5, 11, 21)
 
