@@ -6,10 +6,10 @@ Emits: the bytes of each batch that stays, and the aborted transactions that rea
 What stays: of each key the last record; a tombstone until its delete horizon, which the first cleaning that meets it sets
 (attribute bit 6, in the place of the base timestamp); no record of an aborted transaction; a marker until an earlier cleaning has removed
 the last batch of its transaction and its delete horizon has passed; without records, the batch that holds an active producer's last
-sequence, and the last batch of every segment, so that no offset seems lost. Offsets, sequences and epochs stay as they are.
+sequence, and the offsets of the last batch of every segment, so that none seems lost. Offsets, sequences and epochs stay as they are.
 
 Invariants: records above `OffsetMap.latest_offset` are never judged by their keys; a rewritten batch holds its old base and last offset.
-Follows KIP-98, KIP-58, KIP-354 and KIP-534 (delete horizon), and Kafka 4.3's cleaner, which keeps the last batch of a whole round only.
+Follows KIP-98, KIP-58, KIP-354 and KIP-534 (delete horizon), and Kafka 4.3's cleaner, which keeps an empty last batch of a whole round only.
 """
 
 from __future__ import annotations
@@ -40,6 +40,16 @@ from barnabas.storage.producers import ProducerState
 
 __all__ = ["CleanedTransactions", "LastRecord", "OffsetMap", "Rewriter", "last_records"]
 
+# What is left of a batch that only tells how far a segment reaches: nothing of its producer, its transaction or its time.
+_PLACEHOLDER: Final = {
+    "attributes": 0,
+    "base_timestamp": NO_TIMESTAMP,
+    "max_timestamp": NO_TIMESTAMP,
+    "producer_id": -1,
+    "producer_epoch": -1,
+    "base_sequence": -1,
+    "record_count": 0,
+}
 ENTRY_BYTES: Final = 150  # that a key costs in the map besides its own bytes
 
 
@@ -186,8 +196,10 @@ class Rewriter:
             kept = None
         else:
             kept = self._records(header, data)
-        if kept is None and (last or self._is_last_of_producer(header)):
-            return data if not header.record_count else _without_records(header)
+        if kept is None and self._is_last_of_producer(header):
+            return _without_records(header) if header.record_count else data
+        if kept is None and last:
+            return frame_batch(header._replace(**_PLACEHOLDER), b"")
         return kept
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
