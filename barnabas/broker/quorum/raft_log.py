@@ -33,6 +33,7 @@ from barnabas.protocol.records import (
     NewRecord,
     build_batch,
     build_control_batch,
+    crc_ok,
     decode_records,
     iter_batches,
     read_control,
@@ -76,29 +77,49 @@ class RaftLog:
     def __init__(self, disk: Disk, config: BrokerConfig, clock: Clock, *, clean: bool) -> None:
         """Opens the folder, or makes it.
 
+        A log that is damaged ends before the damage: what follows is fetched again.
+
         Args:
-            clean: whether the last stop was clean, so that the files need no check.
+            clean: whether the last stop was clean, so that only checksums above the snapshot need a check.
 
         Raises:
-            InvariantViolated: the log begins above offset 0 and no whole snapshot reaches to where it begins, or it is damaged.
+            InvariantViolated: the log begins above offset 0 and no whole snapshot reaches to where it begins.
             OSError: the disk failed.
         """
         self.disk = disk
-        self.voter_set = VoterSet()
-        self.appended_bytes = 0
         self.generation = 0
         self._clock = clock
+        self._open(config, clean)
+        try:
+            self._read_voters()
+        except RemoteProtocolError as error:
+            if not clean:
+                raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged: {error}") from error
+            log.warning("%s is damaged in spite of a clean stop: %s", METADATA_DIRECTORY, error)
+            self._log.abandon()
+            self._open(config, False)
+            self._read_voters()
+        if self._log.truncated_bytes:
+            log.warning(
+                "%s: %d bytes were cut off at offset %d, behind which it was torn or damaged",
+                METADATA_DIRECTORY,
+                self._log.truncated_bytes,
+                self._log.log_end_offset,
+            )
+
+    def _open(self, config: BrokerConfig, clean: bool) -> None:
         self._log = PartitionLog.open(
-            disk,
+            self.disk,
             METADATA_DIRECTORY,
             _log_config(config),
-            now_ms=clock.now_ms(),
+            now_ms=self._clock.now_ms(),
             topic_id=METADATA_TOPIC_ID,
             clean=clean,
         )
+        self.voter_set = VoterSet()
+        self.appended_bytes = 0
         self.latest_snapshot: SnapshotId | None = None
         self._open_snapshots()
-        self._read_voters()
 
     def _open_snapshots(self) -> None:
         partition_log = self._log
@@ -128,21 +149,21 @@ class RaftLog:
             self._start_at(found.end_offset)
 
     def _read_voters(self) -> None:
+        """Raises RemoteProtocolError where a batch above the snapshot is damaged."""
         offset = self.latest_snapshot.end_offset if self.latest_snapshot else 0
         while offset < self.end_offset:
             batches = self.read(offset, READ_BYTES)
             self.appended_bytes += len(batches)
             next_offset = offset
-            try:
-                for position, header in iter_batches(batches):
-                    next_offset = header.next_offset
-                    if header.is_control:
-                        for record in decode_records(batches, position, header):
-                            self.voter_set.take(read_control(record).type, record.value or b"")
-            except RemoteProtocolError as error:
-                raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged behind offset {offset}: {error}") from error
+            for position, header in iter_batches(batches):
+                if not crc_ok(batches, position, header):
+                    raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} is wrong")
+                next_offset = header.next_offset
+                if header.is_control:
+                    for record in decode_records(batches, position, header):
+                        self.voter_set.take(read_control(record).type, record.value or b"")
             if next_offset == offset:
-                raise InvariantViolated(f"{METADATA_DIRECTORY} cannot be read at offset {offset}")
+                raise RemoteProtocolError(f"no batch at offset {offset}")
             offset = next_offset
 
     # --- where it stands ------------------------------------------------------------------------------------------
