@@ -108,6 +108,14 @@ class _Verification:
         self.supports_epoch_bump = supports_epoch_bump
         self.created_ms = -1  # set by the first expiry round that sees it
 
+    def ended_by(self, marker_epoch: int) -> bool:
+        """Whether a marker ends the transaction that is being verified, not the one before it.
+
+        Where ending a transaction raises the epoch, its marker carries the epoch that the next one writes under: a producer may
+        be ahead of the marker of its last transaction.
+        """
+        return self.epoch < marker_epoch if self.supports_epoch_bump else self.epoch <= marker_epoch
+
 
 def _wrapped(sequence: int) -> int:
     return sequence if sequence <= SEQUENCE_MAX else sequence - SEQUENCE_MAX - 1
@@ -171,11 +179,8 @@ class ProducerState:
         if self.has_ongoing_transaction(producer_id, epoch):
             return None
         verification = self._verifications.get(producer_id)
-        if verification is None:
+        if verification is None or epoch > verification.epoch:
             verification = self._verifications[producer_id] = _Verification(epoch, sequence, supports_epoch_bump)
-        elif epoch > verification.epoch:
-            verification.epoch = epoch
-            verification.lowest_sequence = sequence
         elif epoch == verification.epoch and sequence < verification.lowest_sequence:
             # Batches of one producer may fail their verification in any order: only the lowest may be written first.
             verification.lowest_sequence = sequence
@@ -338,7 +343,9 @@ class ProducerState:
             entry.batches.clear()
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
-        self._verifications.pop(producer_id, None)
+        verification = self._verifications.get(producer_id)
+        if verification is not None and verification.ended_by(epoch):
+            del self._verifications[producer_id]
         first_offset = entry.transaction_first_offset
         if first_offset < 0:
             return None

@@ -195,6 +195,22 @@ class TestVerification:
         assert code_of(state.check_verified, P, 0, guard) == ErrorCode.INVALID_TXN_STATE
         assert code_of(state.check_verified, P, 0, None) == ErrorCode.INVALID_TXN_STATE
 
+    def test_the_marker_before_leaves_the_next_transaction_its_guard(self) -> None:
+        state = ProducerState()
+        guard = state.verification_guard(P, 1, 0, supports_epoch_bump=True)
+        state.append_marker(P, 1, 0, 5, 0, aborted=False)  # of the transaction under epoch 0, late
+        assert code_of(state.check_verified, P, 1, guard) is None
+        state.append_marker(P, 2, 0, 6, 0, aborted=True)
+        assert code_of(state.check_verified, P, 1, guard) == STALE
+        assert code_of(state.check_verified, P, 2, guard) == ErrorCode.INVALID_TXN_STATE
+
+    def test_a_new_epoch_has_a_guard_of_its_own(self) -> None:
+        state = ProducerState()
+        old = state.verification_guard(P, 1, 0, supports_epoch_bump=True)
+        new = state.verification_guard(P, 2, 0, supports_epoch_bump=True)
+        assert code_of(state.check_verified, P, 1, old) == ErrorCode.INVALID_TXN_STATE
+        assert code_of(state.check_verified, P, 2, new) is None
+
     def test_a_marker_between_verification_and_append_spends_the_guard(self) -> None:
         state = ProducerState()
         guard = state.verification_guard(P, 0, 0, supports_epoch_bump=False)
