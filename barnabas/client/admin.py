@@ -161,7 +161,7 @@ class Admin:
         bootstrap_servers: str | Sequence[str] = "localhost:9092",
         client_id: str = "barnabas-admin",
         request_timeout_ms: int = 30_000,
-        retry_backoff_ms: int = 100,
+        retry_backoff_ms: int = 20,
         clock: Clock | None = None,
         rng: Rng | None = None,
         network: Network | None = None,

@@ -44,7 +44,8 @@ class Batch:
     """Records of one partition that travel together.
 
     `base_sequence` is −1 until the batch is first sent by an idempotent producer. `on_wire` is true from a send to its
-    answer. `maybe_written` is true once a send's outcome is unknown. Times are monotonic milliseconds.
+    answer. `maybe_written` is true once a send's outcome is unknown. `tried` is the node that it was last sent to, −1 before
+    that. Times are monotonic milliseconds.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Batch:
         "deadline_ms",
         "doubtful",
         "encoded",
+        "failing_since_ms",
         "handles",
         "maybe_written",
         "not_before_ms",
@@ -65,6 +67,7 @@ class Batch:
         "size_bytes",
         "tp",
         "transactional",
+        "tried",
     )
 
     def __init__(self, tp: TopicPartition, serial: int, created_ms: int, deadline_ms: int) -> None:
@@ -76,6 +79,8 @@ class Batch:
         self.created_ms = created_ms
         self.deadline_ms = deadline_ms
         self.not_before_ms = 0
+        self.failing_since_ms = -1  # −1 while the node `tried` has not failed yet
+        self.tried = -1
         self.attempts = 0
         self.producer_id = -1
         self.producer_epoch = -1

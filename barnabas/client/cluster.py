@@ -7,6 +7,10 @@ no tasks of their own: they ask again.
 Invariants: at most one connection per (node, purpose): a fetch that waits for bytes and a join that waits for members must
 not hold up what comes after them on the same connection; at most one Metadata request is on its way; bootstrap
 addresses are used until the first metadata came and whenever no known broker can be reached (KIP-899).
+
+A broker that is gone is followed by what takes its place: as long as a leader of the topics kept here cannot be reached,
+metadata is asked for again and again, at the pace of `backoff.py`, and so is a coordinator. Nobody waits for a broker that
+refuses, or for one that keeps silent where others can be asked.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
+from barnabas.client.backoff import Backoff
 from barnabas.client.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -27,6 +32,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.metadata import Broker, ClusterMetadata
 from barnabas.client.transport import Connection
+from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng
 from barnabas.protocol.exchange import Exchange, Features
@@ -40,7 +46,10 @@ from barnabas.runtime.scope import Scope
 __all__ = ["Cluster", "Purpose", "parse_bootstrap"]
 
 _VERSION_MAX = 0x7FFF
-_UNSETTLED_PAUSE_MAX_MS = 1_000  # a topic that is not there is asked for this seldom in the end
+_SILENCE_MS = (
+    1_000  # a broker that does not answer for so long is passed over, if there is another; twice as long the next time
+)
+_LOOK_AGAIN_MS = 100  # attempts to connect that take long are passed over meanwhile
 _COORDINATOR_KINDS = {"group": 0, "transaction": 1}
 
 
@@ -93,7 +102,7 @@ class Cluster:
         *,
         client_id: str,
         request_timeout_ms: int = 30_000,
-        retry_backoff_ms: int = 100,
+        retry_backoff_ms: int = 20,
         metadata_max_age_ms: int = 300_000,
         auto_create_topics: bool = False,
         clock: Clock | None = None,
@@ -120,8 +129,9 @@ class Cluster:
         self._coordinator_errors: dict[tuple[str, str], KafkaError] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._refresh_wanted = asyncio.Event()
+        self._refresh_hurried = asyncio.Event()  # news that ends the pause between two refreshes
         self._refreshes = 0  # answers taken
-        self._unsettled_rounds = 0  # answers in a row that left a topic without partitions or leaders
+        self._silence_ms = _SILENCE_MS
         self._notify_scheduled = False
         self._closed = False
         self.error: KafkaError | None = None  # why metadata could not be had the last time
@@ -195,7 +205,7 @@ class Cluster:
         for i in range(len(nodes)):
             broker = nodes[(first + i) % known] if i < known else nodes[i]
             found = self._connections.get((broker.node_id, Purpose.GENERAL)) or self._connect(broker, Purpose.GENERAL)
-            if found.backoff == 0:
+            if found.backoff == 0 and not found.stalled:
                 found.open()
                 return None  # one attempt at a time; its failure is a change and brings the next address
         return None
@@ -206,7 +216,7 @@ class Cluster:
         """Waits for a ready connection to a broker, or to any (None).
 
         Raises:
-            BrokerUnreachable: none within `timeout_ms` (default `request_timeout_ms`).
+            BrokerUnreachable: the broker cannot be reached now, or none within `timeout_ms` (default `request_timeout_ms`).
         """
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
         while True:
@@ -215,9 +225,14 @@ class Cluster:
             found = self.any_connection() if node_id is None else self.connection(node_id, purpose)
             if found is not None:
                 return found
-            if node_id is not None and node_id not in self.metadata.brokers:
-                self.want_update()
-            pause = min(deadline, self.clock.monotonic_ms() + max(self.retry_backoff_ms, 1))
+            if node_id is not None:
+                if node_id not in self.metadata.brokers:
+                    self.want_update()
+                    raise BrokerUnreachable("the cluster has no such broker now", broker=node_id)
+                failed = self._connections.get((node_id, purpose))
+                if failed is not None and failed.backoff and failed.error is not None:
+                    raise BrokerUnreachable(failed.error.message, broker=node_id) from failed.error
+            pause = min(deadline, self.clock.monotonic_ms() + _LOOK_AGAIN_MS)
             if not await self.changed(pause) and self.clock.monotonic_ms() >= deadline:
                 raise BrokerUnreachable("no connection in time", broker=node_id) from self._connection_error()
 
@@ -248,9 +263,8 @@ class Cluster:
         """Topics to keep metadata of."""
         new = [t for t in topics if t not in self._topics]
         if new:
-            self._unsettled_rounds = 0
             self._topics.update(dict.fromkeys(new))
-            self.want_update()
+            self._hurry_update()
 
     def set_topics(self, topics: Iterable[str]) -> None:
         """Replaces the topics to keep metadata of."""
@@ -258,8 +272,7 @@ class Cluster:
         missing = any(t not in self.metadata.topics for t in wanted)
         self._topics = wanted
         if missing:
-            self._unsettled_rounds = 0
-            self.want_update()
+            self._hurry_update()
 
     def want_update(self) -> None:
         """Asks for fresh metadata, `retry_backoff_ms` after the last answer at the earliest."""
@@ -348,9 +361,39 @@ class Cluster:
             network=self.network,
             scope=self.scope,
             on_change=self._on_connection_change,
+            on_lost=self._hurry_update,
         )
         self._connections[broker.node_id, purpose] = connection
         return connection
+
+    def _hurry_update(self) -> None:
+        """What is known is out of date, or not enough: fresh metadata without waiting for the end of a pause."""
+        self._refresh_hurried.set()
+        self.want_update()
+
+    def _unreachable(self, node_id: int) -> bool:
+        """Whether the last attempt to reach a broker failed, and none has gone well since; the next one begins where it is due."""
+        known = [c for (each, _), c in self._connections.items() if each == node_id]
+        if any(c.ready for c in known) or all(c.error is None for c in known):
+            return False
+        return self.connection(node_id) is None
+
+    async def _ask_anyone(self, request: Any, *, version_max: int = _VERSION_MAX) -> Any:
+        """The answer of the least busy broker. One that keeps silent is busier then, so that the next call asks another.
+
+        Raises:
+            KafkaError: no broker can be reached, or the one that was asked gave no answer.
+        """
+        connection = await self.ready_connection(None)
+        patience_ms = self._silence_ms if len(self.metadata.brokers) > 1 else self.request_timeout_ms
+        try:
+            async with asyncio.timeout(patience_ms / 1000):
+                answer = await connection.request(request, version_max=version_max)
+        except TimeoutError:
+            self._silence_ms = min(2 * self._silence_ms, self.request_timeout_ms)
+            raise RequestTimedOut("no answer yet, another broker is asked", broker=connection.node_id) from None
+        self._silence_ms = _SILENCE_MS
+        return answer
 
     def _on_connection_change(self) -> None:
         if not self._closed and any(c.error is not None for c in self._connections.values()):
@@ -379,37 +422,40 @@ class Cluster:
             listener()
 
     async def _refresh_metadata(self) -> None:
-        clock = self.clock
-        failures = 0
+        pace = Backoff(self.retry_backoff_ms, self.rng)
         while not self._closed:
-            age_left = self._metadata_max_age_ms
-            if self.metadata.updated_ms >= 0:
-                age_left += self.metadata.updated_ms - clock.monotonic_ms()
+            await self._until_refresh_is_due()
+            self._refresh_wanted.clear()
+            self._refresh_hurried.clear()
+            if await self._refresh_once() and not self._unsettled():
+                pace.settle()
+                pause_ms = self.retry_backoff_ms
+            else:
+                pause_ms = pace.pause_ms(self.clock.monotonic_ms())
+                self._refresh_wanted.set()
             try:
-                async with asyncio.timeout(max(0, age_left) / 1000):
-                    await self._refresh_wanted.wait()
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._refresh_hurried.wait()
+                pace.settle()
             except TimeoutError:
                 pass
-            if self.metadata.updated_ms >= 0 or failures:
-                since = clock.monotonic_ms() - self.metadata.updated_ms if self.metadata.updated_ms >= 0 else 0
-                settled_pause = min(
-                    self.retry_backoff_ms * 2 ** min(self._unsettled_rounds, 10), _UNSETTLED_PAUSE_MAX_MS
-                )
-                pause = self.retry_backoff_ms if failures else settled_pause - since
-                if pause > 0:
-                    await asyncio.sleep(pause / 1000)
-            self._refresh_wanted.clear()
-            failures = 0 if await self._refresh_once() else failures + 1
-            if failures:
-                self._refresh_wanted.set()
+
+    async def _until_refresh_is_due(self) -> None:
+        age_left = self._metadata_max_age_ms
+        if self.metadata.updated_ms >= 0:
+            age_left += self.metadata.updated_ms - self.clock.monotonic_ms()
+        try:
+            async with asyncio.timeout(max(0, age_left) / 1000):
+                await self._refresh_wanted.wait()
+        except TimeoutError:
+            pass
 
     async def _refresh_once(self) -> bool:
         whole = self.all_topics
         topics = None if whole else [MetadataRequestTopic(name=t) for t in self._topics]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics)
         try:
-            connection = await self.ready_connection(None, timeout_ms=self.request_timeout_ms)
-            response: MetadataResponse = await connection.request(request)
+            response: MetadataResponse = await self._ask_anyone(request)
         except ClientClosed:
             return True
         except KafkaError as error:
@@ -422,19 +468,21 @@ class Cluster:
         self.metadata.update(response, self.clock.monotonic_ms(), whole=whole)
         self._refreshes += 1
         self._retire()
-        if not whole and any(self._unsettled(topic) for topic in self._topics):
-            self._unsettled_rounds += 1
-            self._refresh_wanted.set()  # e.g. a topic that was created by asking for it: its leader follows
-        else:
-            self._unsettled_rounds = 0
         self._notify()
         return True
 
-    def _unsettled(self, topic: str) -> bool:
-        info = self.metadata.topics.get(topic)
-        if info is None:
-            return True
-        return info.error.retriable or any(p.leader < 0 for p in info.partitions)
+    def _unsettled(self) -> bool:
+        """Whether metadata will soon say more: a topic was just created by asking for it, or a leader is gone."""
+        leaders: dict[int, None] = {}
+        for name in self._topics:
+            info = self.metadata.topics.get(name)
+            if info is None or info.error.retriable:
+                if not self.all_topics:
+                    return True
+                continue
+            for p in info.partitions:
+                leaders[self.metadata.leaders.get(TopicPartition(name, p.partition), -1)] = None
+        return -1 in leaders or any(self._unreachable(leader) for leader in leaders)
 
     def _retire(self) -> None:
         """Closes bootstrap connections once the brokers have names, and those to brokers that are gone."""
@@ -446,29 +494,27 @@ class Cluster:
 
     async def _find_coordinator(self, kind: str, key: str) -> None:
         request = FindCoordinatorRequest(key=key, key_type=_COORDINATOR_KINDS[kind], coordinator_keys=[key])
+        pace = Backoff(self.retry_backoff_ms, self.rng)
         try:
             while not self._closed:
                 try:
-                    connection = await self.ready_connection(None)
-                    response: FindCoordinatorResponse = await connection.request(request, version_max=4)
+                    response: FindCoordinatorResponse = await self._ask_anyone(request, version_max=4)
+                    found = response.coordinators[0] if response.coordinators else response
+                    code = code_of(found.error_code)
+                    if code is not ErrorCode.NONE:
+                        raise error_for(code, found.error_message)
                 except KafkaError as error:
                     if not error.retriable:
                         self._coordinator_errors[kind, key] = error
                         return
-                    await asyncio.sleep(self.retry_backoff_ms / 1000)
-                    continue
-                found = response.coordinators[0] if response.coordinators else response
-                code = code_of(found.error_code)
-                if code is ErrorCode.NONE:
+                else:
                     known = self.metadata.brokers.get(found.node_id)
                     if known is None or (known.host, known.port) != (found.host, found.port):
                         self.metadata.brokers[found.node_id] = Broker(found.node_id, found.host, found.port)
-                    self._coordinators[kind, key] = found.node_id
-                    return
-                if not code.retriable:
-                    self._coordinator_errors[kind, key] = error_for(code, found.error_message)
-                    return
-                await asyncio.sleep(self.retry_backoff_ms / 1000)
+                    if not self._unreachable(found.node_id):  # else: who told does not know yet that it is gone
+                        self._coordinators[kind, key] = found.node_id
+                        return
+                await asyncio.sleep(pace.pause_ms(self.clock.monotonic_ms()) / 1000)
         finally:
             self._lookups.pop((kind, key), None)
             if not self._closed:

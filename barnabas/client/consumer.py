@@ -101,7 +101,7 @@ class Consumer:
         heartbeat_interval_ms: int = 3_000,
         max_poll_interval_ms: int = 300_000,
         request_timeout_ms: int = 30_000,
-        retry_backoff_ms: int = 100,
+        retry_backoff_ms: int = 20,
         metadata_max_age_ms: int = 300_000,
         client_rack: str = "",
         listener: RebalanceListener | None = None,
@@ -138,6 +138,7 @@ class Consumer:
                 rack_id=client_rack,
             ),
             self._cluster.metadata,
+            self._cluster.rng,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
         )

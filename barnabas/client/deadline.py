@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import KafkaError, RequestTimedOut
 
@@ -19,6 +20,7 @@ class Deadline:
 
     def __init__(self, cluster: Cluster, timeout_ms: int | None) -> None:
         self._cluster = cluster
+        self._backoff = Backoff(cluster.retry_backoff_ms, cluster.rng)
         self._at_ms = cluster.clock.monotonic_ms() + (cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
 
     @property
@@ -34,6 +36,7 @@ class Deadline:
         """
         if not error.retriable:
             raise error
-        if self._cluster.clock.monotonic_ms() >= self._at_ms:
+        now_ms = self._cluster.clock.monotonic_ms()
+        if now_ms >= self._at_ms:
             raise RequestTimedOut(f"gave up after retries: {error}", code=error.code) from error
-        await asyncio.sleep(self._cluster.retry_backoff_ms / 1000)
+        await asyncio.sleep(min(self._backoff.pause_ms(now_ms), self._at_ms - now_ms) / 1000)

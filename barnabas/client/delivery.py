@@ -131,6 +131,7 @@ class Delivery:
             at = self._clock.monotonic_ms()
             if isinstance(outcome, ProduceResponse):
                 self._sender.on_answer(dispatch, outcome, at)
+                self._cluster.metadata.hint_endpoints(outcome.node_endpoints)
                 for tp, leader, epoch in self._sender.leader_hints:
                     self._cluster.metadata.hint(tp, leader, epoch)
                 self._sender.leader_hints.clear()
@@ -164,6 +165,7 @@ class Delivery:
                 connection = None if node_id is None else self._cluster.connection(node_id)
                 if node_id is not None and connection is None and self._cluster.backoff(node_id):
                     self._cluster.forget_coordinator(request.coordinator, request.key)  # gone: it may have moved
+                    self._cluster.coordinator(request.coordinator, request.key)
             else:
                 connection = self._cluster.any_connection()
             if connection is None:

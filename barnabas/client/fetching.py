@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from barnabas.client.backoff import retry_pause_ms
 from barnabas.client.errors import KafkaError, code_of, error_for
 from barnabas.client.fetch_session import FetchSession
 from barnabas.client.metadata import ClusterMetadata
 from barnabas.client.read_committed import AbortedFilter
 from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
-from barnabas.ports import Buffer
+from barnabas.ports import Buffer, Rng
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.records import (
     CONTROL_ABORT,
@@ -64,7 +65,7 @@ class FetchConfig:
     read_committed: bool = False
     check_crcs: bool = True
     auto_offset_reset: str = "latest"  # or "earliest", "none"
-    retry_backoff_ms: int = 100
+    retry_backoff_ms: int = 20
     rack_id: str = ""
 
 
@@ -86,8 +87,10 @@ class PartitionState:
 
     __slots__ = (
         "age",
+        "asked",
         "buffered",
         "buffered_bytes",
+        "failing_since_ms",
         "fetch_offset",
         "fetching",
         "high_watermark",
@@ -114,7 +117,9 @@ class PartitionState:
         self.hurried = (
             True  # moved since the last fetch: it should not wait behind one that is waiting for news elsewhere
         )
+        self.asked = -1  # the node that was last asked
         self.not_before_ms = 0
+        self.failing_since_ms = -1  # −1 while that node answers well
         self.high_watermark = -1  # −1 until the first answer
         self.last_stable_offset = -1
         self.log_start_offset = -1
@@ -134,6 +139,7 @@ class PartitionState:
         self.age += 1
         self.hurried = True
         self.not_before_ms = 0
+        self.failing_since_ms = -1
         self.position = position
         self.safe_position = position
         self.fetch_offset = position if position is not None else -1
@@ -157,6 +163,7 @@ class Fetcher:
     """The core of one consumer.
 
     Args:
+        rng: spreads retries.
         key_deserializer, value_deserializer: applied to every record that has a key, a value.
     """
 
@@ -164,12 +171,14 @@ class Fetcher:
         self,
         config: FetchConfig,
         metadata: ClusterMetadata,
+        rng: Rng,
         *,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> None:
         self.config = config
         self.metadata = metadata
+        self._rng = rng
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.errors: list[KafkaError] = []  # to be raised by the next poll, oldest first
         self.metadata_wanted = False
@@ -228,6 +237,10 @@ class Fetcher:
             if node_id < 0:
                 self.metadata_wanted = True
                 continue
+            if node_id != state.asked and state.not_before_ms != _NEVER:  # another leader: asked at once
+                state.not_before_ms = 0
+                state.failing_since_ms = -1
+                state.hurried = True
             if node_id in self._busy:
                 if state.hurried:
                     self._interrupt(node_id, now_ms)
@@ -268,7 +281,7 @@ class Fetcher:
             return
         self.metadata_wanted = True
         for tp, state in self._current(fetch):
-            state.not_before_ms = now_ms + self.config.retry_backoff_ms
+            self._later(state, now_ms)
             if not error.retriable:
                 error.topic, error.partition = tp.topic, tp.partition
         if not error.retriable:
@@ -289,7 +302,7 @@ class Fetcher:
             session.restart()
             for state in states.values():
                 if code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
-                    state.not_before_ms = now_ms + self.config.retry_backoff_ms
+                    self._later(state, now_ms)
             self.metadata_wanted = True
             if not code.retriable:
                 self.errors.append(error_for(code, "Fetch was refused", broker=fetch.node_id))
@@ -299,9 +312,11 @@ class Fetcher:
             name = topic.topic or session.name_of(topic.topic_id)
             for data in topic.partitions:
                 tp = TopicPartition(name, data.partition_index)
-                found = states.get(tp)
+                found = states.pop(tp, None)
                 if found is not None:
                     self._on_partition(found, data, fetch.node_id, now_ms)
+        for state in states.values():  # no news, and so no trouble
+            state.failing_since_ms = -1
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -501,6 +516,7 @@ class Fetcher:
             state = self.partitions[tp]
             state.fetching = True
             state.hurried = False
+            state.asked = node_id
             ages[tp] = state.age
         return InFlightFetch(node_id, request, version_max, ages)
 
@@ -518,6 +534,7 @@ class Fetcher:
     def _on_partition(self, state: PartitionState, data: PartitionData, node_id: int, now_ms: int) -> None:
         code = code_of(data.error_code)
         if code is ErrorCode.NONE:
+            state.failing_since_ms = -1
             state.high_watermark = data.high_watermark
             state.last_stable_offset = data.last_stable_offset
             state.log_start_offset = data.log_start_offset
@@ -527,7 +544,7 @@ class Fetcher:
             return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self.config.auto_offset_reset == "none":
-                state.not_before_ms = now_ms + self.config.retry_backoff_ms
+                self._later(state, now_ms)
                 self.errors.append(
                     error_for(
                         code,
@@ -542,14 +559,19 @@ class Fetcher:
             else:
                 state.not_before_ms = now_ms + self.config.retry_backoff_ms
             return
-        state.not_before_ms = now_ms + self.config.retry_backoff_ms
+        self._later(state, now_ms)
         if code.retriable:
             self.metadata_wanted = True
-            leader = data.current_leader
-            if leader.leader_id >= 0 and self.metadata.hint(state.tp, leader.leader_id, leader.leader_epoch):
-                state.not_before_ms = 0
+            self.metadata.hint(state.tp, data.current_leader.leader_id, data.current_leader.leader_epoch)
         else:
             self.errors.append(error_for(code, broker=node_id, topic=state.tp.topic, partition=state.tp.partition))
+
+    def _later(self, state: PartitionState, now_ms: int) -> None:
+        """The partition is asked for again after a growing pause, or at once where another node leads it by then."""
+        if state.failing_since_ms < 0:
+            state.failing_since_ms = now_ms
+        lasted_ms = now_ms - state.failing_since_ms
+        state.not_before_ms = now_ms + retry_pause_ms(lasted_ms, self.config.retry_backoff_ms, self._rng)
 
     def _keep(self, state: PartitionState, records: Buffer, data: PartitionData) -> None:
         """Queues whole batches; the next fetch goes on behind the last of them."""

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.errors import KafkaError
 from barnabas.client.membership import GroupMember, MemberState, Next
@@ -139,6 +140,7 @@ class Group:
 
     async def _run_rebalance(self) -> None:
         member = self.member
+        backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         try:
             await self._give_up()
             while True:
@@ -151,7 +153,7 @@ class Group:
                         self.error = error
                         return
                     self._cluster.forget_coordinator("group", member.group_id)
-                await asyncio.sleep(self._cluster.retry_backoff_ms / 1000)
+                await asyncio.sleep(backoff.pause_ms(self._cluster.clock.monotonic_ms()) / 1000)
             self._apply(member.assignment)
             await self._tell(self.listener.on_partitions_assigned(list(member.assignment)))
         finally:
@@ -202,6 +204,7 @@ class Group:
     async def _keep_alive(self) -> None:
         """Heartbeats for as long as the scope lives."""
         member, clock = self.member, self._cluster.clock
+        backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         while True:
             at = member.heartbeat_at()
             if at is None:
@@ -219,15 +222,20 @@ class Group:
             generation = member.generation_id
             try:
                 answer = await self._ask(member.heartbeat_request(now), member.session_timeout_ms)
-                if member.on_heartbeat(answer, generation, clock.monotonic_ms()) is Next.FIND_COORDINATOR:
-                    self._cluster.forget_coordinator("group", member.group_id)
+                verdict = member.on_heartbeat(answer, generation, clock.monotonic_ms())
             except KafkaError as error:
                 if error.retriable:
-                    self._cluster.forget_coordinator("group", member.group_id)
-                    await asyncio.sleep(self._cluster.retry_backoff_ms / 1000)
+                    verdict = Next.FIND_COORDINATOR
                 else:
+                    verdict = Next.GO_ON
                     self.error = error
                     member.on_lost(error.code or ErrorCode.UNKNOWN_MEMBER_ID)
+            if verdict is Next.GO_ON:
+                backoff.settle()
+            else:
+                if verdict is Next.FIND_COORDINATOR:
+                    self._cluster.forget_coordinator("group", member.group_id)
+                member.beat_again(clock.monotonic_ms() + backoff.pause_ms(clock.monotonic_ms()))
             if member.session_over(clock.monotonic_ms()):
                 member.on_lost(ErrorCode.UNKNOWN_MEMBER_ID)
             if member.rejoin_wanted or self.error is not None:

@@ -247,6 +247,10 @@ class GroupMember:
         """Whether the caller has not polled for `rebalance_timeout_ms` (max.poll.interval.ms): time to leave."""
         return self.state is MemberState.STABLE and now_ms - self._polled_ms > self.rebalance_timeout_ms
 
+    def beat_again(self, at_ms: int) -> None:
+        """The last heartbeat reached no coordinator: the next one does not wait for its turn."""
+        self._next_heartbeat_ms = min(self._next_heartbeat_ms, at_ms)
+
     def heartbeat_request(self, now_ms: int) -> HeartbeatRequest:
         self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
         return HeartbeatRequest(

@@ -9,7 +9,8 @@ undo what a newer answer said; a topic that was created anew (another id) starts
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from barnabas.client.errors import code_of
 from barnabas.client.types import TopicPartition
@@ -88,6 +89,11 @@ class ClusterMetadata:
         self.leaders[tp] = leader
         self.leader_epochs[tp] = leader_epoch
         return True
+
+    def hint_endpoints(self, endpoints: Iterable[Any]) -> None:
+        """Takes the addresses that came with hints, of brokers not known yet."""
+        for each in endpoints:
+            self.brokers.setdefault(each.node_id, Broker(each.node_id, each.host, each.port, each.rack))
 
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic, 0 where it is unknown."""

@@ -70,7 +70,7 @@ class Producer:
         max_in_flight_requests_per_connection: 1 to 5.
         request_timeout_ms: how long an answer may take before the connection is given up.
         delivery_timeout_ms: from `send` to the record's last chance, retries included.
-        retry_backoff_ms: first pause before a retry; doubles up to a second.
+        retry_backoff_ms: first pause before a retry; a quarter of the time that the trouble lasts later, up to a second.
         max_block_ms: how long `send` waits for metadata or for room in the buffer.
         buffer_memory: bytes of records that wait, over all partitions.
         metadata_max_age_ms: metadata older than this is refreshed unasked.
@@ -99,7 +99,7 @@ class Producer:
         max_in_flight_requests_per_connection: int = 5,
         request_timeout_ms: int = 30_000,
         delivery_timeout_ms: int = 120_000,
-        retry_backoff_ms: int = 100,
+        retry_backoff_ms: int = 20,
         max_block_ms: int = 60_000,
         buffer_memory: int = 32 * 1024 * 1024,
         metadata_max_age_ms: int = 300_000,
@@ -146,7 +146,12 @@ class Producer:
             delivery_timeout_ms=delivery_timeout_ms,
             transactional=transactional_id is not None,
         )
-        self._txn = Transactions(transactional_id, timeout_ms=transaction_timeout_ms, retry_backoff_ms=retry_backoff_ms)
+        self._txn = Transactions(
+            transactional_id,
+            self._cluster.rng,
+            timeout_ms=transaction_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+        )
         self._sender = Sender(
             SenderConfig(
                 acks=_ACKS[acks],

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NoOffsetForPartition
 from barnabas.client.fetching import Fetcher, InFlightFetch, Reset
@@ -120,6 +121,7 @@ class Reader:
         def done(outcome: Any) -> None:
             at = self._clock.monotonic_ms()
             if isinstance(outcome, FetchResponse):
+                self._cluster.metadata.hint_endpoints(outcome.node_endpoints)
                 self.fetcher.on_answer(fetch, outcome, at)
             else:
                 self.fetcher.on_failure(fetch, outcome, at)
@@ -141,6 +143,7 @@ class Reader:
     async def _resolve(self) -> None:
         """Finds positions that are not known: committed offsets first, then by the reset policy."""
         fetcher = self.fetcher
+        backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         try:
             while True:
                 ages = {state.tp: (state, state.age) for state in fetcher.unresolved()}
@@ -152,7 +155,7 @@ class Reader:
                     if not error.retriable:
                         fetcher.errors.append(error)
                         return
-                    await asyncio.sleep(self._cluster.retry_backoff_ms / 1000)
+                    await asyncio.sleep(backoff.pause_ms(self._clock.monotonic_ms()) / 1000)
                     continue
                 for tp, (state, age) in ages.items():
                     if fetcher.partitions.get(tp) is not state or state.age != age:

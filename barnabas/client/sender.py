@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from barnabas.client.backoff import retry_pause_ms
 from barnabas.client.batching import Accumulator, Batch, PartitionQueue
 from barnabas.client.errors import DeliveryTimedOut, KafkaError, code_of, error_for
 from barnabas.client.metadata import NO_ID
@@ -68,8 +69,7 @@ class SenderConfig:
     max_request_size: int = 1_048_576
     max_in_flight: int = 5
     request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
+    retry_backoff_ms: int = 20
 
 
 @dataclass(slots=True)
@@ -260,12 +260,12 @@ class Sender:
         limit = self.config.max_request_size
         waiting = self.accumulator.waiting
         for queue in list(waiting):
-            batch = self._sendable(queue, now_ms)
+            node_id = leaders.get(queue.tp, -1)
+            batch = self._sendable(queue, now_ms, node_id)
             if batch is None:
                 if queue.idle:
                     del waiting[queue]
                 continue
-            node_id = leaders.get(queue.tp, -1)
             if node_id < 0:
                 self.metadata_wanted = True
                 self._wake_by(batch.deadline_ms)
@@ -283,7 +283,7 @@ class Sender:
                 continue  # it keeps its place in front for the next request
             sizes[node_id] = size
             chosen.setdefault(node_id, []).append(batch)
-            self._depart(queue, batch)
+            self._depart(queue, batch, node_id)
             if len(waiting) > 1:
                 del waiting[queue]
                 waiting[queue] = None
@@ -291,8 +291,8 @@ class Sender:
             self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         return chosen
 
-    def _sendable(self, queue: PartitionQueue, now_ms: int) -> Batch | None:
-        """The batch of this partition that may leave now."""
+    def _sendable(self, queue: PartitionQueue, now_ms: int, leader: int) -> Batch | None:
+        """The batch of this partition that may leave now. A pause is for the leader that was tried: a new one is tried at once."""
         transactional = self.transactions.transactional_id is not None
         if transactional and not self.transactions.may_send(queue.tp):
             if queue.queue:
@@ -307,7 +307,7 @@ class Sender:
                     if queue.on_wire:
                         return None
                     self._renumber(queue)
-                if first.not_before_ms > now_ms:
+                if first.not_before_ms > now_ms and leader in (first.tried, -1):
                     self._wake_by(first.not_before_ms)
                     return None
                 return first
@@ -331,7 +331,7 @@ class Sender:
             return None
         return queue.queue[0]
 
-    def _depart(self, queue: PartitionQueue, batch: Batch) -> None:
+    def _depart(self, queue: PartitionQueue, batch: Batch, node_id: int) -> None:
         """Marks the batch as on the wire; at its first departure it gets its place in the sequence."""
         if batch.attempts == 0:
             if self.config.idempotent and not queue.window:
@@ -340,6 +340,9 @@ class Sender:
             queue.window.append(batch)
             if self.config.idempotent:
                 self._number(queue, batch)
+        if batch.tried != node_id:
+            batch.tried = node_id
+            batch.failing_since_ms = -1
         batch.on_wire = True
         batch.attempts += 1
         queue.on_wire += 1
@@ -497,9 +500,10 @@ class Sender:
         if at_once:
             batch.not_before_ms = now_ms
             return
-        config = self.config
-        pause = min(config.retry_backoff_ms * 2 ** min(batch.attempts - 1, 16), config.retry_backoff_max_ms)
-        batch.not_before_ms = now_ms + int(pause * (0.8 + 0.4 * self._rng.random()))
+        if batch.failing_since_ms < 0:
+            batch.failing_since_ms = now_ms
+        lasted_ms = now_ms - batch.failing_since_ms
+        batch.not_before_ms = now_ms + retry_pause_ms(lasted_ms, self.config.retry_backoff_ms, self._rng)
 
     def _fail(self, queue: PartitionQueue, batch: Batch, error: KafkaError, *, lost: bool) -> None:
         """Gives a batch up. `lost`: the broker's sequence may now differ from ours."""

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from barnabas.client.backoff import Backoff
 from barnabas.client.errors import (
     IllegalState,
     KafkaError,
@@ -29,6 +30,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated
+from barnabas.ports import Rng
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -146,14 +148,16 @@ class Transactions:
 
     Args:
         transactional_id: None for a producer that is only idempotent.
+        rng: spreads retries.
         timeout_ms: `transaction.timeout.ms`: the coordinator aborts a transaction that lasts longer.
-        retry_backoff_ms: pause before a request is sent again.
+        retry_backoff_ms: shortest pause before a request is sent again.
     """
 
-    def __init__(self, transactional_id: str | None, *, timeout_ms: int = 60_000, retry_backoff_ms: int = 100) -> None:
+    def __init__(
+        self, transactional_id: str | None, rng: Rng, *, timeout_ms: int = 60_000, retry_backoff_ms: int = 20
+    ) -> None:
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
-        self.retry_backoff_ms = retry_backoff_ms
         self.state = TransactionState.UNINITIALIZED
         self.producer_id = -1
         self.producer_epoch = -1
@@ -167,6 +171,7 @@ class Transactions:
         self._jobs: list[OffsetsJob] = []
         self._outstanding: Outgoing | None = None
         self._not_before_ms = 0
+        self._backoff = Backoff(retry_backoff_ms, rng)
 
     # -- what the producer's caller asks for ---------------------------------------------------------------------------
 
@@ -300,7 +305,7 @@ class Transactions:
         if error.retriable:
             if request.coordinator:
                 self.lost_coordinator = (request.coordinator, request.key)
-            self._not_before_ms = now_ms + self.retry_backoff_ms
+            self._not_before_ms = now_ms + self._backoff.pause_ms(now_ms)
         else:
             self.fail(error)
 
@@ -322,6 +327,8 @@ class Transactions:
             self._on_end(request, response, now_ms)
         else:
             raise InvariantViolated(f"{type(response).__name__} is no answer to {request.step.value}")
+        if not self._not_before_ms:
+            self._backoff.settle()
 
     def _choose(self, drained: bool) -> Outgoing | None:
         state = self.state
@@ -539,9 +546,8 @@ class Transactions:
             return False
         if code in _LOST_COORDINATOR:
             self.lost_coordinator = (request.coordinator, request.key)
-        hurry = code is ErrorCode.CONCURRENT_TRANSACTIONS
-        pause = min(CONCURRENT_BACKOFF_MS, self.retry_backoff_ms) if hurry else self.retry_backoff_ms
-        self._not_before_ms = now_ms + pause
+        completing = code is ErrorCode.CONCURRENT_TRANSACTIONS  # the previous transaction: not a fault to back off from
+        self._not_before_ms = now_ms + (CONCURRENT_BACKOFF_MS if completing else self._backoff.pause_ms(now_ms))
         return True
 
     def _ended(self) -> None:

@@ -1,7 +1,7 @@
 """One connection to one broker: the asyncio shell around `protocol/exchange.py`.
 
-`Connection` owns the socket: connects with exponential backoff, writes once per wake-up, keeps one timer for the earliest
-deadline. `done` of each request is called exactly once, with the decoded response or a KafkaError. An abandoned request (its
+`Connection` owns the socket: connects, with the pauses of `backoff.py` between attempts, writes once per wake-up, keeps one timer
+for the earliest deadline. `done` of each request is called exactly once, with the decoded response or a KafkaError. An abandoned request (its
 caller was cancelled) keeps its place and its answer is dropped.
 """
 
@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.client.backoff import Backoff
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut, UnsupportedByBroker
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer, Clock, Network, Rng
@@ -20,6 +21,8 @@ from barnabas.runtime.scope import Scope
 
 __all__ = ["Connection"]
 
+_STEADY_MS = 1_000  # a connection that lasted so long was a good one: its loss is a new trouble
+_STALLED_MS = 300  # an attempt that takes longer does not hold up others
 _UNWRITTEN_BYTES_MAX = 1024 * 1024  # above it a socket is not `writable`: batches rather grow than queue up there
 
 
@@ -65,6 +68,7 @@ class Connection:
         host, port: where the broker listens.
         node_id: the broker's id, −1 while it is only an address.
         on_change: called whenever the connection became ready, was lost, could not be made, or may be tried again.
+        on_lost: called before that where the connection was ready and ended without this side's doing.
     """
 
     def __init__(
@@ -79,9 +83,9 @@ class Connection:
         network: Network,
         scope: Scope,
         connect_timeout_ms: int = 10_000,
-        reconnect_backoff_ms: int = 50,
-        reconnect_backoff_max_ms: int = 1_000,
+        reconnect_backoff_ms: int = 20,
         on_change: Callable[[], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self.host = host
         self.port = port
@@ -89,14 +93,14 @@ class Connection:
         self.node_id = node_id
         self.error: KafkaError | None = None  # why the last attempt or connection ended
         self._clock = clock
-        self._rng = rng
         self._network = network
         self._scope = scope
         self._connect_timeout_ms = connect_timeout_ms
-        self._backoff_ms = reconnect_backoff_ms
-        self._backoff_max_ms = reconnect_backoff_max_ms
+        self._backoff = Backoff(reconnect_backoff_ms, rng)
         self._on_change = on_change
-        self._failures = 0
+        self._on_lost = on_lost
+        self._began_ms = 0  # the attempt that is under way
+        self._ready_ms = 0
         self._retry_at_ms = 0
         self._socket: _Socket | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -117,6 +121,12 @@ class Connection:
         return max(0, self._retry_at_ms - self._clock.monotonic_ms())
 
     @property
+    def stalled(self) -> bool:
+        """Whether an attempt to connect is under way and takes suspiciously long."""
+        under_way = self.core.state in (ExchangeState.CONNECTING, ExchangeState.NEGOTIATING)
+        return under_way and self._clock.monotonic_ms() - self._began_ms > _STALLED_MS
+
+    @property
     def writable(self) -> bool:
         """Whether little enough waits in the socket's buffer."""
         socket = self._socket
@@ -128,6 +138,7 @@ class Connection:
         """Begins to connect where that is due; `on_change` follows."""
         if self.core.state is ExchangeState.DISCONNECTED and self.backoff == 0 and not self._scope.stopping:
             self.core.on_connecting()
+            self._began_ms = self._clock.monotonic_ms()
             socket = self._socket = _Socket(self)
             self._scope.start(self._connect(socket), name=f"connect {self.host}:{self.port}")
 
@@ -203,7 +214,7 @@ class Connection:
                     answer, core.versions_answer = core.versions_answer, None
                     self._write(core.on_versions(answer, now_ms))
                     if self.ready:
-                        self._failures = 0
+                        self._ready_ms = now_ms
                         self.error = None
                         self._on_change()
         except RemoteProtocolError as error:
@@ -246,6 +257,7 @@ class Connection:
             socket.transport.writelines(parts)
 
     def _lost(self, error: KafkaError, *, at_fault: bool = True) -> None:
+        was_ready = self.ready
         socket, self._socket = self._socket, None
         self._unwritten = []
         if self._timer is not None:
@@ -256,14 +268,18 @@ class Connection:
         if self.core.state is ExchangeState.DISCONNECTED:
             return
         if at_fault:
+            now_ms = self._clock.monotonic_ms()
             self.error = error
-            pause = min(self._backoff_ms * 2**self._failures, self._backoff_max_ms) * (0.8 + 0.4 * self._rng.random())
-            self._failures = min(self._failures + 1, 10)
-            self._retry_at_ms = self._clock.monotonic_ms() + int(pause)
+            if was_ready and now_ms - self._ready_ms >= _STEADY_MS:
+                self._backoff.settle()
+            pause_ms = self._backoff.pause_ms(now_ms)
+            self._retry_at_ms = now_ms + pause_ms
             if self.core.state is not ExchangeState.CLOSED:
-                self._retry_timer = asyncio.get_running_loop().call_later((int(pause) + 1) / 1000, self._on_change)
+                self._retry_timer = asyncio.get_running_loop().call_later((pause_ms + 1) / 1000, self._on_change)
         self.core.versions_answer = None
         self.core.on_lost(error)
+        if was_ready and at_fault:
+            self._on_lost()
         self._on_change()
 
     def _arm(self) -> None:

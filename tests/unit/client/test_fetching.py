@@ -27,6 +27,7 @@ from barnabas.protocol.messages.metadata import (
 )
 from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
 from barnabas.protocol.schema import decode, encode
+from tests.unit.client.seeded import SeededRng
 
 ID = bytes(15) + b"\x01"
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -62,7 +63,7 @@ class World:
         self, positions: dict[TopicPartition, int | None], leaders: dict[int, int] | None = None, **config: object
     ):
         self.now = 1_000
-        self.fetcher = Fetcher(FetchConfig(**config), metadata(leaders or {0: 1, 1: 1}))  # type: ignore[arg-type]
+        self.fetcher = Fetcher(FetchConfig(**config), metadata(leaders or {0: 1, 1: 1}), SeededRng())  # type: ignore[arg-type]
         self.fetcher.assign(positions)
         self.session = 0
 
@@ -315,9 +316,39 @@ def test_a_leader_that_moved_is_looked_for(code: ErrorCode) -> None:
     world.answer(world.fetch(), codes={0: code})
     assert world.fetcher.metadata_wanted
     assert world.fetches() == []
-    assert world.fetcher.wake_at() == 1_100
-    world.now = 1_100
+    wake_at = world.fetcher.wake_at()
+    assert wake_at is not None
+    assert 1_016 <= wake_at <= 1_024
+    world.now = wake_at
     assert offsets(world.fetch().request) == {0: 0}
+
+
+def test_a_new_leader_is_asked_at_once_also_where_it_is_waiting_for_news_of_others() -> None:
+    world = World({T0: 0, T1: 0}, leaders={0: 1, 1: 2})
+    first, second = world.fetches()
+    world.fetcher.on_failure(first, BrokerUnreachable("killed"), world.now)
+    world.fetcher.metadata.hint(T0, 2, 4)
+    world.now += 10
+    assert world.fetches() == []
+    assert world.fetcher.interrupts == [2]
+    world.fetcher.on_failure(second, BrokerUnreachable("given up"), world.now)
+    assert offsets(world.fetch().request) == {0: 0, 1: 0}
+
+
+def test_a_leader_that_goes_on_refusing_is_asked_less_and_less_often() -> None:
+    world = World({T0: 0})
+    asked = []
+    while world.now < 21_000:
+        world.answer(world.fetch(), codes={0: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+        assert world.fetches() == []
+        asked.append(world.now)
+        world.now = world.fetcher.wake_at() or 0
+    assert asked[1] - asked[0] < 30
+    assert 700 < asked[-1] - asked[-2] < 1_300
+    world.answer(world.fetch())
+    world.answer(world.fetch(), codes={0: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+    assert world.fetches() == []
+    assert (world.fetcher.wake_at() or 0) - world.now < 30
 
 
 def test_a_leader_that_is_named_is_asked_at_once() -> None:
@@ -360,7 +391,7 @@ def test_a_length_that_cannot_be_does_not_spin() -> None:
 
 
 def test_a_deserializer_that_raises_names_the_offset() -> None:
-    fetcher = Fetcher(FetchConfig(), metadata({0: 1}), value_deserializer=int)
+    fetcher = Fetcher(FetchConfig(), metadata({0: 1}), SeededRng(), value_deserializer=int)
     fetcher.assign({T0: 0})
     (fetch,) = fetcher.next_fetches(0, lambda _: True)
     data = PartitionData(partition_index=0, records=batch(0, b"1", b"one"))
@@ -444,7 +475,7 @@ def test_a_topic_that_was_made_anew_is_asked_for_by_its_new_id() -> None:
 
 
 def test_without_topic_ids_the_request_goes_by_name() -> None:
-    fetcher = Fetcher(FetchConfig(), metadata({0: 1}, topic_id=bytes(16)))
+    fetcher = Fetcher(FetchConfig(), metadata({0: 1}, topic_id=bytes(16)), SeededRng())
     fetcher.assign({T0: 0})
     (fetch,) = fetcher.next_fetches(0, lambda _: True)
     assert (fetch.version_max, fetch.request.topics[0].topic) == (12, "t")

@@ -84,7 +84,7 @@ class World:
     def __init__(self, *, partitions: int = 1, size_bytes_max: int = 1 << 20, **config: object) -> None:
         self.now = 1_000
         self.accumulator = Accumulator(batch_size=400, linger_ms=0, delivery_timeout_ms=120_000)
-        self.txn = Transactions(None)
+        self.txn = Transactions(None, SeededRng())
         self.sender = Sender(
             SenderConfig(**config),  # type: ignore[arg-type]
             self.accumulator,
@@ -285,12 +285,45 @@ def test_after_a_refusal_only_the_oldest_leaves_until_all_are_in() -> None:
     assert world.sender.metadata_wanted
     world.pump()
     assert not world.wire, "the pause of the first is not over"
-    world.now += 200
+    world.now += 30
     world.pump()
     (again,) = world.wire
     assert again.batches == first.batches
     world.settle()
     assert world.leaders[TP].values == [b"%06d" % i for i in range(25)]
+
+
+def test_a_pause_is_for_the_leader_that_refused() -> None:
+    world = World()
+    world.append(b"0")
+    world.pump()
+    world.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.pump()
+    assert not world.wire
+    world.where[TP] = 2
+    world.pump()
+    assert [dispatch.node_id for dispatch in world.wire] == [2]
+    world.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.pump()
+    assert not world.wire, "the new one has refused too"
+    world.settle()
+    assert world.leaders[TP].values == [b"0"]
+
+
+def test_pauses_grow_while_a_leader_goes_on_refusing() -> None:
+    world = World()
+    world.append(b"0")
+    sent = []
+    while world.now < 21_000:
+        world.pump()
+        assert len(world.wire) == 1
+        sent.append(world.now)
+        world.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+        world.pump()
+        assert not world.wire
+        world.now = world.sender.wake_at() or 0
+    assert sent[1] - sent[0] < 30
+    assert 700 < sent[-1] - sent[-2] < 1_300
 
 
 def test_a_record_too_large_leaves_no_gap() -> None:
@@ -507,7 +540,7 @@ def transactional_world(version: int) -> World:
     world = World()
     world.leaders[TP].insists_on_zero = version == 2
     world.accumulator.transactional = True
-    txn = world.sender.transactions = Transactions("id")
+    txn = world.sender.transactions = Transactions("id", SeededRng())
     txn.initialize()
     request = txn.next_request(0, drained=True)
     assert request is not None

@@ -30,6 +30,7 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from tests.unit.client.seeded import SeededRng
 
 TP = TopicPartition("t", 0)
 GROUP = ConsumerGroupMetadata("g", 3, "member", "instance")
@@ -37,7 +38,7 @@ S = TransactionState
 
 
 def ready(version: int = 2, *, begun: bool = True) -> Transactions:
-    txn = Transactions("id")
+    txn = Transactions("id", SeededRng())
     txn.initialize()
     ask(txn, InitProducerIdResponse(producer_id=9, producer_epoch=4))
     if begun:
@@ -76,7 +77,7 @@ def test_every_state_can_be_reached_and_only_fatal_cannot_be_left() -> None:
 @pytest.mark.parametrize("state", list(S))
 @pytest.mark.parametrize("previous", list(S))
 def test_transitions_follow_the_table(previous: TransactionState, state: TransactionState) -> None:
-    txn = Transactions("id")
+    txn = Transactions("id", SeededRng())
     txn.state = previous
     if previous in VALID_PREVIOUS[state]:
         txn._transition(state)
@@ -87,7 +88,7 @@ def test_transitions_follow_the_table(previous: TransactionState, state: Transac
 
 
 def test_an_idempotent_producer_only_asks_for_an_id() -> None:
-    txn = Transactions(None)
+    txn = Transactions(None, SeededRng())
     txn.initialize()
     request = ask(txn, InitProducerIdResponse(producer_id=5, producer_epoch=0))
     assert request.message == InitProducerIdRequest(
@@ -184,8 +185,8 @@ def test_a_coordinator_that_moved_is_looked_up(code: ErrorCode) -> None:
     txn.commit()
     ask(txn, EndTxnResponse(error_code=code))
     assert txn.lost_coordinator == ("transaction", "id")
-    assert txn.next_request(50, drained=True) is None
-    assert txn.wake_at() == 100
+    assert txn.next_request(10, drained=True) is None
+    assert 16 <= (txn.wake_at() or 0) <= 24
     assert ask(txn, EndTxnResponse(producer_id=9, producer_epoch=5), now=100).step is Step.END
     assert txn.state is S.READY
 
@@ -198,6 +199,19 @@ def test_a_concurrent_transaction_is_waited_for_shortly() -> None:
     assert txn.lost_coordinator is None
     ask(txn, added(), now=20)
     assert txn.may_send(TP)
+
+
+def test_a_coordinator_that_goes_on_loading_is_asked_less_and_less_often() -> None:
+    txn = ready()
+    txn.cover(TP)
+    txn.commit()
+    now, asked = 0, []
+    while now < 20_000:
+        asked.append(now)
+        ask(txn, EndTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), now=now)
+        now = txn.wake_at() or 0
+    assert asked[1] < 30
+    assert 700 < asked[-1] - asked[-2] < 1_300
 
 
 def test_a_lost_connection_repeats_the_request() -> None:
@@ -222,7 +236,7 @@ def test_a_failure_that_stays_is_fatal() -> None:
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
 @pytest.mark.parametrize("step", list(Step))
 def test_fenced_is_fatal_at_every_step(step: Step, code: ErrorCode) -> None:
-    txn = Transactions("id")
+    txn = Transactions("id", SeededRng())
     txn.initialize()
     if step is Step.INIT_PRODUCER_ID:
         ask(txn, InitProducerIdResponse(error_code=code))
