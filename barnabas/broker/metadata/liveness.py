@@ -172,16 +172,21 @@ class Liveness:
             self.suspect(broker_id, broker_epoch)
 
     def suspect(self, broker_id: int, broker_epoch: int) -> None:
-        """Probes a broker until it is heard of, and fences it where its listener refuses.
+        """Probes a broker until it is heard of, and fences it where its listener refuses; later, where another probe just has.
 
         No effect where it is fenced or registered anew; given up after PROBE_ROUNDS_MS: the session decides then.
         """
         broker = self.controller.image.brokers.get(broker_id)
         if broker is None or broker.fenced or broker.epoch != broker_epoch or broker_id == self.node.node_id:
             return
-        if broker_id not in self._probing and self.sessions.may_probe_fence(broker_id, self._now_ms()):
-            self._probing[broker_id] = broker_epoch
-            self.node.scope.start(self._probe(broker))
+        if broker_id in self._probing or not self.controller.active:
+            return
+        wait_ms = self.sessions.probe_fence_in_ms(broker_id, self._now_ms())
+        if wait_ms:
+            self.node.call_later(wait_ms, lambda: self.suspect(broker_id, broker_epoch))
+            return
+        self._probing[broker_id] = broker_epoch
+        self.node.scope.start(self._probe(broker))
 
     async def _probe(self, broker: BrokerImage) -> None:
         epoch = self.controller.epoch

@@ -120,10 +120,10 @@ class BrokerSessions:
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard
 
-    def may_probe_fence(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the last fencing by a probe is long enough ago."""
+    def probe_fence_in_ms(self, broker_id: int, now_ms: int) -> int:
+        """How long until the last fencing by a probe is long enough ago; 0 where it is."""
         last_ms = self._probe_fenced_ms.get(broker_id)
-        return last_ms is None or now_ms - last_ms >= PROBE_FENCE_INTERVAL_MS
+        return 0 if last_ms is None else max(0, last_ms + PROBE_FENCE_INTERVAL_MS - now_ms)
 
     def expired(self, unfenced: Iterable[BrokerImage], now_ms: int) -> list[int]:
         """Unfenced brokers that were silent for longer than a session, longest first."""

@@ -185,8 +185,8 @@ def test_only_the_newest_connection_is_a_sign() -> None:
 
 def test_probes_fence_a_broker_once_in_a_while() -> None:
     sessions = BrokerSessions(9_000)
-    assert sessions.may_probe_fence(1, 0)
+    assert sessions.probe_fence_in_ms(1, 0) == 0
     sessions.on_probe_fenced(1, 0)
-    assert not sessions.may_probe_fence(1, PROBE_FENCE_INTERVAL_MS - 1)
-    assert sessions.may_probe_fence(2, 1)
-    assert sessions.may_probe_fence(1, PROBE_FENCE_INTERVAL_MS)
+    assert sessions.probe_fence_in_ms(1, PROBE_FENCE_INTERVAL_MS - 1) == 1
+    assert sessions.probe_fence_in_ms(2, 1) == 0
+    assert sessions.probe_fence_in_ms(1, PROBE_FENCE_INTERVAL_MS) == 0
