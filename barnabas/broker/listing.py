@@ -6,7 +6,8 @@ A broker that was just fenced is listed for one session more (broker.session.tim
 broker as long, for it does not know better; here its death is known within a second. But clients take what a Metadata answer lacks
 for gone for good, and lose with it what they had kept of it: librdkafka 2.11 to 2.16 then waits without end for a group
 coordinator that it remembers (confluentinc/librdkafka#5511), aiokafka cannot connect to one that is back until its metadata is
-old (aio-libs/aiokafka#1145). A broker that comes back within a session is never missing.
+old (aio-libs/aiokafka#1145). And where librdkafka reads in one answer that a broker is gone and who leads in its place, it may
+lose the latter for a second. A broker that comes back within a session is never missing.
 
 Invariants: what is live is listed; who was never seen unfenced by this node is listed only where it was there before this node.
 """

@@ -10,6 +10,8 @@ are agreed on by ApiVersions on each connect, so that nodes of different release
 connection, as in Kafka. Answers come in request order: what may wait long (a long-polled fetch) and what may not belong to
 different purposes.
 
+A node whose connections have just ended and are not back is `missing`: not proof that it is gone, but no place to send a client.
+
 Views in a response (`Records`) are valid only inside `done`. `probe` tells whether a process listens at all.
 """
 
@@ -41,6 +43,7 @@ CONNECT_TIMEOUT_MS: Final = 2_000
 NEGOTIATE_TIMEOUT_MS: Final = 10_000  # for the first answer: a process that is stopped or starts is no reason to hurry
 BACKOFF_MS: Final = 50  # after the first failed attempt, doubled by each further one
 BACKOFF_MS_MAX: Final = 1_000
+MISSING_MS: Final = 2_000  # longer than the controller needs to decide about a node that is gone
 QUEUED_MAX: Final = INFLIGHT_REQUESTS_MAX  # requests that wait for one connection to be made
 
 
@@ -115,6 +118,12 @@ class Peers:
                 peer.close()
         return peer
 
+    def missing(self, host: str, port: int) -> bool:
+        """Whether who listens there ended a connection within the last MISSING_MS, and none is there now."""
+        here = [peer for (h, p, _), peer in self._peers.items() if (h, p) == (host, port)]
+        since_ms = self.node.clock.monotonic_ms() - MISSING_MS
+        return any(peer.lost_ms > since_ms for peer in here) and not any(peer.connected for peer in here)
+
     def close(self) -> None:
         """Ends every connection for good: what waits fails as LOST."""
         self._closed = True
@@ -150,6 +159,7 @@ class Peer:
         self._socket: _Socket | None = None
         self._unwritten: list[Buffer] = []
         self._timer: Timer | None = None
+        self.lost_ms = -MISSING_MS  # when the other side last ended a connection, monotonic
         self._failures = 0
         self._failed: PeerError | None = None  # why the last attempt failed
         self._retry_at_ms = 0
@@ -268,6 +278,7 @@ class Peer:
     def on_socket_lost(self) -> None:
         """The other side, or the network, ended the connection."""
         if self._exchange.state is ExchangeState.READY:
+            self.lost_ms = self._now_ms()
             self._end(PeerError(PeerErrorKind.LOST, f"{self!r} closed the connection"))
         else:
             self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} closed the connection before it said what it speaks")

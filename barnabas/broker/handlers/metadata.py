@@ -2,8 +2,10 @@
 
 Behaviour: all are answered from the metadata image of this node. Metadata creates a missing topic where both the request and
 `auto.create.topics.enable` allow it, and answers once the image has it (Kafka answers UNKNOWN_TOPIC_OR_PARTITION and lets the
-client ask again: a deviation that saves the client a back-off). ApiVersions in an unknown version is answered by
-`unsupported_api_versions`, in version 0 (KIP-511).
+client ask again: a deviation that saves the client a back-off). A broker whose connections to this one have just ended
+(`Peers.missing`) is named as nobody's leader: LEADER_NOT_AVAILABLE makes a client ask again in 100 ms, where the address of a
+process that was killed would make it try that for a second. Which brokers are listed: `listing.py`. ApiVersions in an unknown
+version is answered by `unsupported_api_versions`, in version 0 (KIP-511).
 
 Version notes: Metadata v0 takes an empty list for all topics, v1 null; v4 allow_auto_topic_creation; v10 topic ids in answers, v12
 in requests; v13 a top-level error, never used here. ApiVersions v3 validates the client's software name and version, and
@@ -154,15 +156,16 @@ def _metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse:
     image = node.image
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     alive = {broker.broker_id for broker, _ in node.listing.live(call.listener)}
+    present = alive - _missing(node)
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [_topic(topic, alive, operations, call.version) for topic in image.topics_by_name.values()]
+        topics = [_topic(topic, alive, present, operations, call.version) for topic in image.topics_by_name.values()]
     else:
         topics = []
         for asked in request.topics:
             by_id = asked.topic_id != NO_ID
             found = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name or "")
             if found is not None:
-                topics.append(_topic(found, alive, operations, call.version))
+                topics.append(_topic(found, alive, present, operations, call.version))
                 continue
             if by_id:
                 topics.append(
@@ -185,7 +188,7 @@ def _metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse:
             for broker, address in node.listing.listed(call.listener)
         ],
         cluster_id=node.cluster_id,
-        controller_id=_controller_id(node, alive),
+        controller_id=_controller_id(node, present),
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -193,19 +196,31 @@ def _metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse:
     )
 
 
-def _topic(topic: TopicImage, alive: set[int], operations: int, version: int) -> MetadataResponseTopic:
+def _missing(node: Node) -> set[int]:
+    """Brokers that have just left this one without a word; the controller will soon know whether they are gone."""
+    missing = set()
+    for broker in node.image.alive_brokers():
+        address = broker.endpoint(node.listener_name)
+        if broker.broker_id != node.node_id and address is not None and node.peers.missing(address.host, address.port):
+            missing.add(broker.broker_id)
+    return missing
+
+
+def _topic(
+    topic: TopicImage, alive: set[int], present: set[int], operations: int, version: int
+) -> MetadataResponseTopic:
     described = _partition_v0 if version == 0 else _partition
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in ("__consumer_offsets", "__transaction_state"),
-        partitions=[described(number, partition, alive) for number, partition in enumerate(topic.partitions)],
+        partitions=[described(number, partition, alive, present) for number, partition in enumerate(topic.partitions)],
         topic_authorized_operations=operations,
     )
 
 
-def _partition(number: int, partition: PartitionImage, alive: set[int]) -> MetadataResponsePartition:
-    led = partition.leader in alive
+def _partition(number: int, partition: PartitionImage, alive: set[int], present: set[int]) -> MetadataResponsePartition:
+    led = partition.leader in present
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
@@ -217,9 +232,11 @@ def _partition(number: int, partition: PartitionImage, alive: set[int]) -> Metad
     )
 
 
-def _partition_v0(number: int, partition: PartitionImage, alive: set[int]) -> MetadataResponsePartition:
+def _partition_v0(
+    number: int, partition: PartitionImage, alive: set[int], present: set[int]
+) -> MetadataResponsePartition:
     """Version 0 names only live replicas, and says by an error that some are missing."""
-    described = _partition(number, partition, alive)
+    described = _partition(number, partition, alive, present)
     if described.offline_replicas:
         described.replica_nodes = [replica for replica in partition.replicas if replica in alive]
         described.isr_nodes = [replica for replica in partition.isr if replica in alive]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -376,6 +377,47 @@ async def test_a_connection_tells_who_asked_that_it_ended(node: Node, other: Nod
     assert ended == ["first", "second"]
     connection.on_close(lambda: ended.append("late"))
     await until(lambda: len(ended) == 3)
+
+
+async def test_a_node_that_ended_its_connections_is_missing_until_it_is_back(node: Node, stub: Stub) -> None:
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await negotiate(reader, writer)
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await read_frame(reader)
+
+    port = await stub(serve)
+    peer = node.peers.to("127.0.0.1", port, "test")
+
+    def send() -> None:
+        peer.send(MetadataRequest(topics=[]), lambda _: None, timeout_ms=5_000)
+
+    assert not node.peers.missing("127.0.0.1", port), "never met"
+    send()
+    await until(lambda: peer.connected)
+    peer.disconnect("our own doing")
+    assert not node.peers.missing("127.0.0.1", port)
+    send()
+    await until(lambda: peer.connected)
+    writers[-1].close()
+    await until(lambda: node.peers.missing("127.0.0.1", port))
+    send()
+    await until(lambda: peer.connected)
+    assert not node.peers.missing("127.0.0.1", port)
+
+
+async def test_nobody_is_missing_for_long(node: Node, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await negotiate(reader, writer)
+        writer.close()
+
+    monkeypatch.setattr(peers_module, "MISSING_MS", 100)
+    port = await stub(serve)
+    node.peers.to("127.0.0.1", port, "test").send(MetadataRequest(topics=[]), lambda _: None, timeout_ms=5_000)
+    await until(lambda: node.peers.missing("127.0.0.1", port))
+    await until(lambda: not node.peers.missing("127.0.0.1", port))
 
 
 async def test_probes(node: Node) -> None:

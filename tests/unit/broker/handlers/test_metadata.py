@@ -19,7 +19,7 @@ from barnabas.protocol.messages.metadata import (
     TopicRequest,
 )
 from barnabas.protocol.registry import API
-from tests.unit.broker.conftest import Nodes, Peer
+from tests.unit.broker.conftest import Nodes, Peer, until
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -186,6 +186,26 @@ async def test_fenced_brokers_are_offline(peer: Peer, node: Node, version: int) 
     assert (lost.error_code, lost.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     if version >= 5:
         assert led.offline_replicas == lost.offline_replicas == [3]
+
+
+async def test_a_broker_that_has_just_gone_leads_nothing_and_is_listed_for_a_while(
+    peer: Peer, node: Node, nodes: Nodes
+) -> None:
+    gone = await nodes.start(node_id="2")
+    address = gone.image.brokers[2].end_points
+    several_brokers(node)
+    brokers = {**node.image.brokers, 2: node.image.brokers[2]._replace(end_points=address)}
+    node.on_image(dataclasses.replace(node.image, brokers=brokers), MetadataDelta(brokers={2: None}))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="led")])
+    await node.peers.to(address[0].host, address[0].port, "fetch").request(request, timeout_ms=5_000)
+    assert (await peer.call(request, 13)).topics[0].partitions[0].leader_id == 2
+    for connection in list(gone.server.connections):
+        connection.close("it was killed")
+    await until(lambda: node.peers.missing(address[0].host, address[0].port))
+    answer = await peer.call(request, 13)
+    (led,) = answer.topics[0].partitions
+    assert (led.error_code, led.leader_id, led.leader_epoch) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 5)
+    assert [broker.node_id for broker in answer.brokers] == [1, 2]
 
 
 async def test_version_0_names_only_live_replicas(peer: Peer, node: Node) -> None:
