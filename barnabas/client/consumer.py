@@ -26,7 +26,8 @@ from barnabas.client.errors import (
     IllegalState,
     RequestTimedOut,
 )
-from barnabas.client.fetching import FetchConfig, Fetcher, PartitionState, Reset
+from barnabas.client.fetch_state import PartitionState, Reset
+from barnabas.client.fetching import FetchConfig, Fetcher
 from barnabas.client.group import Group, RebalanceListener
 from barnabas.client.membership import GroupMember
 from barnabas.client.offsets import EARLIEST, LATEST, commit_offsets, committed_offsets, list_offsets

@@ -13,14 +13,13 @@ order, each once. read_committed: `read_committed.AbortedFilter`, one for each a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from barnabas.client.backoff import retry_pause_ms
 from barnabas.client.errors import KafkaError, code_of, error_for
 from barnabas.client.fetch_session import FetchSession
+from barnabas.client.fetch_state import NEVER, Fetched, PartitionState
 from barnabas.client.metadata import ClusterMetadata
 from barnabas.client.read_committed import AbortedFilter
 from barnabas.client.types import Record, TopicPartition
@@ -37,21 +36,12 @@ from barnabas.protocol.records import (
     read_header,
 )
 
-__all__ = ["FetchConfig", "Fetcher", "InFlightFetch", "PartitionState", "Reset"]
+__all__ = ["FetchConfig", "Fetcher", "InFlightFetch"]
 
 _WAIT_WITH_FULL_BUFFERS_MS = 20  # how long a fetch may hold up partitions that it leaves out because they have enough
 _INTERRUPT_AFTER_MS = 10  # an answer that has something to tell has come by then
-_NEVER = 1 << 62  # not fetched again before a seek
 
 Deserializer = Callable[[Any], Any]
-
-
-class Reset:
-    """How a position that is not known is found."""
-
-    COMMITTED = "committed"  # the group's committed offset, then the policy
-    EARLIEST = "earliest"
-    LATEST = "latest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,87 +57,6 @@ class FetchConfig:
     auto_offset_reset: str = "latest"  # or "earliest", "none"
     retry_backoff_ms: int = 20
     rack_id: str = ""
-
-
-class _Fetched:
-    """What one answer brought for one partition: whole batches, judged and decoded one by one."""
-
-    __slots__ = ("aborted", "end", "position", "records", "size_bytes")
-
-    def __init__(self, records: Buffer, aborted: AbortedFilter | None) -> None:
-        self.records = records
-        self.aborted = aborted
-        self.position = 0  # of the next batch in `records`
-        self.end = len(records)
-        self.size_bytes = self.end
-
-
-class PartitionState:
-    """One assigned partition."""
-
-    __slots__ = (
-        "age",
-        "asked",
-        "buffered",
-        "buffered_bytes",
-        "failing_since_ms",
-        "fetch_offset",
-        "fetching",
-        "high_watermark",
-        "hurried",
-        "index",
-        "last_stable_offset",
-        "log_start_offset",
-        "not_before_ms",
-        "paused",
-        "position",
-        "ready",
-        "ready_next",
-        "record_epoch",
-        "reset",
-        "safe_position",
-        "tp",
-    )
-
-    def __init__(self, tp: TopicPartition, position: int | None) -> None:
-        self.tp = tp
-        self.age = 0  # raised whenever what is on its way no longer fits
-        self.paused = False
-        self.fetching = False
-        self.hurried = (
-            True  # moved since the last fetch: it should not wait behind one that is waiting for news elsewhere
-        )
-        self.asked = -1  # the node that was last asked
-        self.not_before_ms = 0
-        self.failing_since_ms = -1  # −1 while that node answers well
-        self.high_watermark = -1  # −1 until the first answer
-        self.last_stable_offset = -1
-        self.log_start_offset = -1
-        self.position: int | None = position
-        self.safe_position: int | None = position  # what an automatic commit may commit: taken and left behind
-        self.fetch_offset = position if position is not None else -1
-        self.reset: str | None = Reset.COMMITTED if position is None else None
-        self.record_epoch = -1  # leader epoch of the last record taken
-        self.buffered: deque[_Fetched] = deque()
-        self.buffered_bytes = 0
-        self.ready: list[Record] = []  # decoded and not yet taken: ready[index:]
-        self.index = 0
-        self.ready_next = -1  # position after the last of `ready`
-
-    def move(self, position: int | None, reset: str | None = None) -> None:
-        """Sets the position anew; what was fetched is dropped."""
-        self.age += 1
-        self.hurried = True
-        self.not_before_ms = 0
-        self.failing_since_ms = -1
-        self.position = position
-        self.safe_position = position
-        self.fetch_offset = position if position is not None else -1
-        self.reset = reset
-        self.buffered.clear()
-        self.buffered_bytes = 0
-        self.ready = []
-        self.index = 0
 
 
 class InFlightFetch(NamedTuple):
@@ -237,10 +146,8 @@ class Fetcher:
             if node_id < 0:
                 self.metadata_wanted = True
                 continue
-            if node_id != state.asked and state.not_before_ms != _NEVER:  # another leader: asked at once
-                state.not_before_ms = 0
-                state.failing_since_ms = -1
-                state.hurried = True
+            if node_id != state.asked:
+                state.on_other_leader()
             if node_id in self._busy:
                 if state.hurried:
                     self._interrupt(node_id, now_ms)
@@ -249,7 +156,7 @@ class Fetcher:
                 held_up[node_id] = None
                 continue
             if state.not_before_ms > now_ms:
-                if state.not_before_ms != _NEVER and (self._wake_ms is None or state.not_before_ms < self._wake_ms):
+                if state.not_before_ms != NEVER and (self._wake_ms is None or state.not_before_ms < self._wake_ms):
                     self._wake_ms = state.not_before_ms
                 continue
             wanted.setdefault(node_id, {})[tp] = state.fetch_offset
@@ -281,7 +188,7 @@ class Fetcher:
             return
         self.metadata_wanted = True
         for tp, state in self._current(fetch):
-            self._later(state, now_ms)
+            state.later(now_ms, self.config.retry_backoff_ms, self._rng)
             if not error.retriable:
                 error.topic, error.partition = tp.topic, tp.partition
         if not error.retriable:
@@ -302,7 +209,7 @@ class Fetcher:
             session.restart()
             for state in states.values():
                 if code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
-                    self._later(state, now_ms)
+                    state.later(now_ms, self.config.retry_backoff_ms, self._rng)
             self.metadata_wanted = True
             if not code.retriable:
                 self.errors.append(error_for(code, "Fetch was refused", broker=fetch.node_id))
@@ -447,7 +354,7 @@ class Fetcher:
             position = state.position = next_offset
         return []
 
-    def _judge(self, state: PartitionState, fetched: _Fetched, header: BatchHeader) -> list[Record]:
+    def _judge(self, state: PartitionState, fetched: Fetched, header: BatchHeader) -> list[Record]:
         """The records of a batch that are to be delivered."""
         if self.config.check_crcs and not crc_ok(fetched.records, fetched.position, header):
             raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} does not hold")
@@ -544,7 +451,7 @@ class Fetcher:
             return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self.config.auto_offset_reset == "none":
-                self._later(state, now_ms)
+                state.later(now_ms, self.config.retry_backoff_ms, self._rng)
                 self.errors.append(
                     error_for(
                         code,
@@ -559,19 +466,12 @@ class Fetcher:
             else:
                 state.not_before_ms = now_ms + self.config.retry_backoff_ms
             return
-        self._later(state, now_ms)
+        state.later(now_ms, self.config.retry_backoff_ms, self._rng)
         if code.retriable:
             self.metadata_wanted = True
             self.metadata.hint(state.tp, data.current_leader.leader_id, data.current_leader.leader_epoch)
         else:
             self.errors.append(error_for(code, broker=node_id, topic=state.tp.topic, partition=state.tp.partition))
-
-    def _later(self, state: PartitionState, now_ms: int) -> None:
-        """The partition is asked for again after a growing pause, or at once where another node leads it by then."""
-        if state.failing_since_ms < 0:
-            state.failing_since_ms = now_ms
-        lasted_ms = now_ms - state.failing_since_ms
-        state.not_before_ms = now_ms + retry_pause_ms(lasted_ms, self.config.retry_backoff_ms, self._rng)
 
     def _keep(self, state: PartitionState, records: Buffer, data: PartitionData) -> None:
         """Queues whole batches; the next fetch goes on behind the last of them."""
@@ -586,13 +486,13 @@ class Fetcher:
                 next_offset = max(next_offset, header.next_offset)
         except RemoteProtocolError:
             position = end  # told when the batch is reached; nothing behind it is fetched
-            state.not_before_ms = _NEVER
+            state.not_before_ms = NEVER
         if position == 0:
             return
         aborted = None
         if self.config.read_committed:
             aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
-        fetched = _Fetched(records, aborted)
+        fetched = Fetched(records, aborted)
         state.buffered.append(fetched)
         state.buffered_bytes += fetched.size_bytes
         self._buffered_bytes += fetched.size_bytes

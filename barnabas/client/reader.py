@@ -15,7 +15,8 @@ from typing import Any
 from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NoOffsetForPartition
-from barnabas.client.fetching import Fetcher, InFlightFetch, Reset
+from barnabas.client.fetch_state import Reset
+from barnabas.client.fetching import Fetcher, InFlightFetch
 from barnabas.client.offsets import EARLIEST, LATEST, committed_offsets, list_offsets
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import LocalProtocolError

@@ -32,6 +32,7 @@ async def test_a_connection_that_is_given_up_before_it_is_made_comes_to_nothing(
                 network=AsyncioNetwork(),
                 scope=scope,
                 on_change=lambda: None,
+                on_lost=lambda: None,
             )
             connection.open()
             if again:
