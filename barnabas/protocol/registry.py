@@ -124,6 +124,8 @@ API: dict[int, Api] = {
         Api(42, "DeleteGroups", "groups", (0, 2), 2),
         Api(43, "ElectLeaders", "admin", (0, 2), 2, listeners=BOTH),
         Api(44, "IncrementalAlterConfigs", "admin", (0, 1), 1, listeners=BOTH),
+        Api(45, "AlterPartitionReassignments", "reassignments", (0, 1), 0, listeners=BOTH),
+        Api(46, "ListPartitionReassignments", "reassignments", (0, 0), 0, listeners=BOTH),
         Api(47, "OffsetDelete", "groups", (0, 0), None),
         Api(52, "Vote", "quorum", (0, 2), 0, listeners=CONTROLLER),
         Api(53, "BeginQuorumEpoch", "quorum", (0, 1), 1, listeners=CONTROLLER),

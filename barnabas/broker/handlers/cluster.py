@@ -2,8 +2,8 @@
 
 On the listener of clients: UnregisterBroker 64 0, passed on to the controller.
 
-CreateTopics 19, DeleteTopics 20, AlterConfigs 33, CreatePartitions 37, ElectLeaders 43, IncrementalAlterConfigs 44, AlterPartition
-56, UpdateFeatures 57, BrokerRegistration 62, BrokerHeartbeat 63, UnregisterBroker 64, AllocateProducerIds 67,
+CreateTopics 19, DeleteTopics 20, AlterConfigs 33, CreatePartitions 37, ElectLeaders 43, IncrementalAlterConfigs 44,
+AlterPartitionReassignments 45, ListPartitionReassignments 46, AlterPartition 56, UpdateFeatures 57, BrokerRegistration 62, BrokerHeartbeat 63, UnregisterBroker 64, AllocateProducerIds 67,
 ControllerRegistration 70, AssignReplicasToDirs 73; all versions.
 
 Behaviour: one handler for all: the request goes to `metadata/controller.QuorumController`, the answer leaves once it is committed and

@@ -23,7 +23,9 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.assignment import Assignment
 from barnabas.broker.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.metadata.placement import directory_of_new_replica
 from barnabas.broker.metadata.records import NO_LEADER_CHANGE, PartitionChangeRecord
 
 __all__ = [
@@ -117,21 +119,26 @@ class Elections:
         kind: ElectionKind | None = None,
         recovery: int | None = None,
         directories: Sequence[bytes] | None = None,
+        assignment: Assignment | None = None,
     ) -> PartitionChangeRecord | None:
-        """What changes in a partition; None where nothing does.
+        """What changes in a partition; None where nothing does. A move of the partition ends as soon as it can.
 
         Args:
             isr: the ISR that its leader asks for; by default the present one, without who leaves.
             kind: by default as the topic is configured.
             recovery: the leader recovery state that its leader reports.
             directories: of the replicas, where they change.
+            assignment: who is to hold the partition, where that changes.
         """
         partition = topic.partitions[number]
         rules = self._rules_of(topic)
         wanted = partition.isr if isr is None else isr
         new_isr = tuple(member for member in wanted if member not in self._leaving)
-        eligible = self._eligible(partition, new_isr, rules.min_isr)
-        leader, unclean = self._elect(partition, new_isr, eligible, kind or rules.kind)
+        held = assignment or Assignment.of(partition)
+        held = held.completed(new_isr) or held
+        new_isr = tuple(member for member in new_isr if member in held.replicas)
+        eligible = self._eligible(partition, held, new_isr, rules.min_isr)
+        leader, unclean = self._elect(partition, held, new_isr, eligible, kind or rules.kind)
         if leader != partition.leader and unclean:
             new_isr, eligible, recovery = (leader,), (), RECOVERING
         elif leader in eligible:
@@ -150,8 +157,9 @@ class Elections:
             change.last_known_elr = list(last_known)
         if recovery is not None and recovery != partition.leader_recovery_state:
             change.leader_recovery_state = recovery
-        if directories is not None and tuple(directories) != partition.directories:
-            change.directories = list(directories)
+        self._assign(change, partition, held, directories)
+        if change.leader == NO_LEADER_CHANGE and not set(partition.replicas) <= set(held.replicas):
+            change.leader = leader  # who holds it no more must not take part in the leader's epoch
         return None if _says_nothing(change) else change
 
     def departures(self) -> list[PartitionChangeRecord]:
@@ -186,20 +194,47 @@ class Elections:
             rules = self._rules[topic.topic_id] = _Rules(min_isr, kind)
         return rules
 
-    def _eligible(self, partition: PartitionImage, isr: tuple[int, ...], min_isr: int) -> tuple[int, ...]:
+    def _assign(
+        self,
+        change: PartitionChangeRecord,
+        partition: PartitionImage,
+        held: Assignment,
+        directories: Sequence[bytes] | None,
+    ) -> None:
+        if held.replicas != partition.replicas:
+            change.replicas = list(held.replicas)
+            known = dict(zip(partition.replicas, partition.directories, strict=False))
+            directories = [known.get(each) or directory_of_new_replica(self.image, each) for each in held.replicas]
+        if held.adding != partition.adding_replicas:
+            change.adding_replicas = list(held.adding)
+        if held.removing != partition.removing_replicas:
+            change.removing_replicas = list(held.removing)
+        if directories is not None and tuple(directories) != partition.directories:
+            change.directories = list(directories)
+
+    def _eligible(
+        self, partition: PartitionImage, held: Assignment, isr: tuple[int, ...], min_isr: int
+    ) -> tuple[int, ...]:
         if not self._with_eligible or len(isr) >= min_isr:
             return ()
         members = dict.fromkeys((*partition.eligible_leader_replicas, *partition.isr))
-        return tuple(member for member in members if member not in isr and member != self._lost)
+        return tuple(
+            member for member in members if member not in isr and member != self._lost and member in held.replicas
+        )
 
     def _elect(
-        self, partition: PartitionImage, isr: tuple[int, ...], eligible: tuple[int, ...], kind: ElectionKind
+        self,
+        partition: PartitionImage,
+        held: Assignment,
+        isr: tuple[int, ...],
+        eligible: tuple[int, ...],
+        kind: ElectionKind,
     ) -> tuple[int, bool]:
         """The leader, and whether it may lack what was acknowledged."""
         complete = isr or eligible
-        candidates = [partition.leader, *partition.replicas]
+        candidates = [partition.leader, *held.replicas]
         if kind is ElectionKind.PREFERRED:
-            candidates = [partition.replicas[0], *candidates]
+            candidates = [held.replicas[0], *candidates]
         for replica in candidates:
             if replica in complete and self.may_lead(partition, replica):
                 return replica, False
@@ -207,7 +242,7 @@ class Elections:
         if self._with_eligible and not complete and len(last_known) == 1 and self.may_lead(partition, last_known[0]):
             return last_known[0], True
         if kind is ElectionKind.UNCLEAN:
-            for replica in partition.replicas:
+            for replica in held.replicas:
                 if self.may_lead(partition, replica):
                     return replica, True
         return NO_LEADER, False
@@ -227,5 +262,8 @@ def _says_nothing(change: PartitionChangeRecord) -> bool:
         and change.eligible_leader_replicas is None
         and change.last_known_elr is None
         and change.directories is None
+        and change.replicas is None
+        and change.adding_replicas is None
+        and change.removing_replicas is None
         and change.leader_recovery_state < 0
     )

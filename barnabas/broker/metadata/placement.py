@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from barnabas.broker.metadata.image import MetadataImage, PartitionImage
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["UNASSIGNED_DIRECTORY", "assigned_partition", "place_partitions"]
+__all__ = [
+    "UNASSIGNED_DIRECTORY",
+    "assigned_partition",
+    "check_assignment",
+    "directory_of_new_replica",
+    "place_partitions",
+]
 
 UNASSIGNED_DIRECTORY = bytes(16)
 
@@ -51,6 +57,18 @@ def assigned_partition(image: MetadataImage, number: int, replicas: Sequence[int
     Raises:
         BrokerError: INVALID_REPLICA_ASSIGNMENT: no broker, one twice, one that is not registered, or all of them fenced.
     """
+    check_assignment(image, replicas)
+    partition = _partition(image, replicas)
+    if not partition.isr:
+        raise _invalid(
+            f"All brokers specified in the manual partition assignment for partition {number} are fenced "
+            f"or in controlled shutdown."
+        )
+    return partition
+
+
+def check_assignment(image: MetadataImage, replicas: Sequence[int]) -> None:
+    """Raises BrokerError(INVALID_REPLICA_ASSIGNMENT) for no broker, one twice, or one that is not registered."""
     if not replicas:
         raise _invalid("The manual partition assignment includes an empty replica list.")
     for broker_id in replicas:
@@ -61,13 +79,6 @@ def assigned_partition(image: MetadataImage, number: int, replicas: Sequence[int
             raise _invalid(
                 f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
             )
-    partition = _partition(image, replicas)
-    if not partition.isr:
-        raise _invalid(
-            f"All brokers specified in the manual partition assignment for partition {number} are fenced "
-            f"or in controlled shutdown."
-        )
-    return partition
 
 
 def _invalid(message: str) -> BrokerError:
@@ -86,11 +97,11 @@ def _partition(image: MetadataImage, replicas: Sequence[int]) -> PartitionImage:
         partition_epoch=0,
         replicas=tuple(replicas),
         isr=isr,
-        directories=tuple(_directory(image, broker_id) for broker_id in replicas),
+        directories=tuple(directory_of_new_replica(image, broker_id) for broker_id in replicas),
     )
 
 
-def _directory(image: MetadataImage, broker_id: int) -> bytes:
+def directory_of_new_replica(image: MetadataImage, broker_id: int) -> bytes:
     """A broker with one directory leaves no choice; with several, the broker chooses and says so later (KIP-858)."""
     directories = image.brokers[broker_id].directories
     return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY

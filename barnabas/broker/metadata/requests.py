@@ -14,6 +14,7 @@ from barnabas.broker.metadata.directories import assign_replicas
 from barnabas.broker.metadata.features import update_features
 from barnabas.broker.metadata.isr import alter_partition, elect_leaders
 from barnabas.broker.metadata.producer_ids import allocate_producer_ids
+from barnabas.broker.metadata.reassignments import alter_reassignments, list_reassignments
 from barnabas.broker.metadata.registration import register_controller, unregister_broker
 from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
 from barnabas.errors import ErrorCode
@@ -34,6 +35,10 @@ from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsRequest,
     ControllerRegistrationRequest,
     UnregisterBrokerRequest,
+)
+from barnabas.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
 )
 
 __all__ = ["ADMINISTRATION", "DECISIONS", "refused_as_a_whole"]
@@ -56,6 +61,8 @@ ADMINISTRATION: Final[Mapping[type, Decision]] = {
     ElectLeadersRequest: elect_leaders,
     UpdateFeaturesRequest: update_features,
     UnregisterBrokerRequest: unregister_broker,
+    AlterPartitionReassignmentsRequest: alter_reassignments,
+    ListPartitionReassignmentsRequest: list_reassignments,
 }
 
 DECISIONS: Final[Mapping[type, Decision]] = {

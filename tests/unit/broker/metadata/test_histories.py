@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.metadata.assignment import Assignment
 from barnabas.broker.metadata.configs import ConfigOperation, alter_configs
 from barnabas.broker.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
-from barnabas.broker.metadata.records import decode_record, encode_record
+from barnabas.broker.metadata.isr import alter_partition
+from barnabas.broker.metadata.reassignments import alter_reassignments
+from barnabas.broker.metadata.records import MetadataRecord, decode_record, encode_record
 from barnabas.broker.metadata.registration import fence_broker, shut_down_broker, unfence_broker
 from barnabas.broker.metadata.replay import ImageBuilder
 from barnabas.broker.metadata.snapshot import snapshot_records
@@ -21,6 +26,17 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsRequest,
     DeleteTopicState,
     IncrementalAlterConfigsRequest,
+)
+from barnabas.protocol.messages.cluster import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionRequestTopic,
+    BrokerState,
+)
+from barnabas.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 
 from .clusters import cluster, ids, register, replayed, view
@@ -39,6 +55,8 @@ step = st.one_of(
         st.sampled_from(["1", "2", "3", "compact"]),
         st.sampled_from(list(ConfigOperation)),
     ),
+    st.tuples(st.just("move"), names, st.none() | st.lists(brokers, max_size=3)),
+    st.tuples(st.just("catch up"), names, st.lists(brokers, unique=True, max_size=3)),
     st.tuples(st.just("fence"), brokers),
     st.tuples(st.just("unfence"), brokers),
     st.tuples(st.just("shut down"), brokers),
@@ -53,6 +71,10 @@ def check(image: MetadataImage) -> None:
         where = (topic.name, number, partition)
         assert len(set(partition.replicas)) == len(partition.replicas) == len(partition.directories), where
         assert set(partition.isr) <= set(partition.replicas), where
+        held = Assignment.of(partition)
+        assert not set(held.adding) & set(held.removing), where
+        assert {*held.adding, *held.removing} <= set(held.replicas), where
+        assert held.completed(partition.isr) is None, where
         assert set(partition.eligible_leader_replicas) <= set(partition.replicas), where
         assert not set(partition.isr) & set(partition.eligible_leader_replicas), where
         if partition.leader == NO_LEADER:
@@ -61,6 +83,25 @@ def check(image: MetadataImage) -> None:
         else:
             assert partition.leader in partition.isr, where
             assert partition.leader in alive, where
+
+
+def caught_up(image: MetadataImage, name: str, isr: list[int]) -> Sequence[MetadataRecord]:
+    """What is written where the leader of the topic's first partition wants this ISR."""
+    topic = image.topic(name)
+    if topic is None or topic.partitions[0].leader == NO_LEADER:
+        return []
+    partition = topic.partitions[0]
+    wanted = AlterPartitionRequestPartition(
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        new_isr_with_epochs=[BrokerState(broker_id=each, broker_epoch=-1) for each in isr],
+    )
+    request = AlterPartitionRequest(
+        broker_id=partition.leader,
+        broker_epoch=image.brokers[partition.leader].epoch,
+        topics=[AlterPartitionRequestTopic(topic_id=topic.topic_id, partitions=[wanted])],
+    )
+    return alter_partition(view(image), request).records
 
 
 @settings(max_examples=150, deadline=None)
@@ -84,6 +125,12 @@ def test_random_lives(steps: list[tuple]) -> None:  # type: ignore[type-arg]  # 
             config = AlterableConfig(name=rest[1], value=rest[2], config_operation=rest[3])
             resource = AlterConfigsResource(resource_type=2, resource_name=rest[0], configs=[config])
             records = alter_configs(now, IncrementalAlterConfigsRequest(resources=[resource])).records
+        elif kind == "move":
+            partition = ReassignablePartition(partition_index=0, replicas=rest[1])
+            moved = ReassignableTopic(name=rest[0], partitions=[partition])
+            records = alter_reassignments(now, AlterPartitionReassignmentsRequest(topics=[moved])).records
+        elif kind == "catch up":
+            records = caught_up(image, rest[0], rest[1])
         elif kind == "fence":
             records = fence_broker(now, rest[0])
         elif kind == "unfence":

@@ -1,0 +1,123 @@
+"""Moving partitions between brokers, as administrators ask for it (KIP-455).
+
+AlterPartitionReassignments 0-1 (1: whether the replication factor may change, KIP-860), ListPartitionReassignments 0.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import Array, Bool, Int16, Int32, Message, String, field, message, struct
+
+__all__ = [
+    "AlterPartitionReassignmentsRequest",
+    "AlterPartitionReassignmentsResponse",
+    "ListPartitionReassignmentsRequest",
+    "ListPartitionReassignmentsResponse",
+    "ListPartitionReassignmentsTopics",
+    "OngoingPartitionReassignment",
+    "OngoingTopicReassignment",
+    "ReassignablePartition",
+    "ReassignablePartitionResponse",
+    "ReassignableTopic",
+    "ReassignableTopicResponse",
+]
+
+
+@struct
+class ReassignablePartition:
+    """Where one partition is to lie."""
+
+    partition_index: int = field(Int32)
+    # null to cancel what goes on
+    replicas: list[int] | None = field(Array(Int32), nullable_since=0, default=None)
+
+
+@struct
+class ReassignableTopic:
+    """Partitions of one topic."""
+
+    name: str = field(String)
+    partitions: list[ReassignablePartition] = field(Array(ReassignablePartition))
+
+
+@message(api_key=45, versions=(0, 1), flexible_since=0)
+class AlterPartitionReassignmentsRequest(Message):
+    """Moves partitions to other brokers, or cancels that."""
+
+    timeout_ms: int = field(Int32, default=60000)
+    allow_replication_factor_change: bool = field(Bool, since=1, default=True)
+    topics: list[ReassignableTopic] = field(Array(ReassignableTopic))
+
+
+@struct
+class ReassignablePartitionResponse:
+    """The outcome for one partition."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+
+
+@struct
+class ReassignableTopicResponse:
+    """The outcomes of one topic."""
+
+    name: str = field(String)
+    partitions: list[ReassignablePartitionResponse] = field(Array(ReassignablePartitionResponse))
+
+
+@message(api_key=45, versions=(0, 1), flexible_since=0)
+class AlterPartitionReassignmentsResponse(Message):
+    """What was begun or cancelled; it goes on afterwards."""
+
+    throttle_time_ms: int = field(Int32)
+    allow_replication_factor_change: bool = field(Bool, since=1, default=True)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    responses: list[ReassignableTopicResponse] = field(Array(ReassignableTopicResponse))
+
+
+@struct
+class ListPartitionReassignmentsTopics:
+    """Partitions of one topic."""
+
+    name: str = field(String)
+    partition_indexes: list[int] = field(Array(Int32))
+
+
+@message(api_key=46, versions=(0, 0), flexible_since=0)
+class ListPartitionReassignmentsRequest(Message):
+    """Which partitions are on the move."""
+
+    timeout_ms: int = field(Int32, default=60000)
+    # null for all
+    topics: list[ListPartitionReassignmentsTopics] | None = field(
+        Array(ListPartitionReassignmentsTopics), nullable_since=0, default=None
+    )
+
+
+@struct
+class OngoingPartitionReassignment:
+    """One partition on the move."""
+
+    partition_index: int = field(Int32)
+    replicas: list[int] = field(Array(Int32))
+    adding_replicas: list[int] = field(Array(Int32))
+    removing_replicas: list[int] = field(Array(Int32))
+
+
+@struct
+class OngoingTopicReassignment:
+    """Partitions of one topic that are on the move."""
+
+    name: str = field(String)
+    partitions: list[OngoingPartitionReassignment] = field(Array(OngoingPartitionReassignment))
+
+
+@message(api_key=46, versions=(0, 0), flexible_since=0)
+class ListPartitionReassignmentsResponse(Message):
+    """Those that are; others are not named."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    topics: list[OngoingTopicReassignment] = field(Array(OngoingTopicReassignment))
