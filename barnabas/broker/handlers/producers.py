@@ -1,7 +1,7 @@
-"""DescribeProducers, version 0, of the family `transactions`: the producers that a partition's leader knows (KIP-664).
+"""DescribeProducers, version 0, of the family `transactions`: the producers that a replica knows (KIP-664).
 
 Behaviour: one entry a producer id that wrote here and is not forgotten, with its last sequence, the coordinator epoch of its last
-marker and the first offset of its open transaction. Administrators find hanging transactions so.
+marker and the first offset of its open transaction. Administrators find hanging transactions so. Followers answer, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["describe_producers", "refuse_describe_producers"]
 
 @handles(DescribeProducersRequest)
 def describe_producers(node: Node, call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
-    """Active producers of partitions led here."""
+    """Active producers of partitions that lie here."""
     return DescribeProducersResponse(
         topics=[
             DescribeProducersTopicResult(
@@ -44,7 +44,11 @@ def _partition(node: Node, topic: str, number: int) -> DescribeProducersPartitio
         validate_topic_name(topic)
         if node.image.topic(topic) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        replica = node.replicas.leader(topic, number)
+        replica = node.replicas.get(topic, number)
+        if replica is None:
+            raise BrokerError(node.replicas.absence(topic, number))
+        if replica.failed:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
     except BrokerError as error:
         result.error_code = error.code
         result.error_message = error.message

@@ -90,6 +90,7 @@ class FetchPlan:
         self._out_of_range: dict[_Key, Replica] = {}
         self._session_id = 0
         self._session_epoch = INITIAL_EPOCH
+        self._broker_epoch = -1  # of the last request
         self._sent = 0  # requests
         self._in_flight: list[int] = []
 
@@ -144,7 +145,14 @@ class FetchPlan:
         return min(self._paused.values(), default=None)
 
     def next_request(self, broker_epoch: int) -> FetchRequest | None:
-        """What to send now; None where there is nothing to fetch, or enough is out."""
+        """What to send now; None where there is nothing to fetch, or enough is out.
+
+        A leader learns in which life of the broker a partition is fetched when the partition is named, so all of them are as
+        soon as the broker has registered anew (KIP-903).
+        """
+        if broker_epoch != self._broker_epoch:
+            self._broker_epoch = broker_epoch
+            self._changed.update((key, None) for key, one in self._following.items() if one.paused_until_ms is None)
         news = bool(self._changed or self._forgotten)
         if len(self._in_flight) >= (IN_FLIGHT_MAX if news else 1):
             return None

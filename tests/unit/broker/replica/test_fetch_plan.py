@@ -244,3 +244,19 @@ def test_out_of_range_waits_for_the_leaders_bounds() -> None:
     bench.answer(session_id=0)
     bench.plan.on_bounds(replica, 1, (5, 9), 0)
     assert named(bench.ask()) == {0: (1, 5)}
+
+
+def test_a_new_life_of_the_broker_is_told_by_naming_everything() -> None:
+    """Else the leader would go on thinking that idle partitions are fetched by the life that was fenced (KIP-903)."""
+    bench = Bench()
+    bench.ask()
+    bench.answer(data(0), data(1))
+    bench.ask()
+    request = bench.plan.next_request(10)
+    assert request is not None
+    assert (request.replica_state.replica_epoch, sorted(named(request))) == (10, [0, 1])
+    bench.answer()
+    bench.answer(data(0), data(1))
+    again = bench.plan.next_request(10)
+    assert again is not None
+    assert named(again) == {}
