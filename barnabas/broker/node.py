@@ -275,6 +275,10 @@ class Node:
             on_failure=self._on_directory_failed,
         )
 
+    def on_metadata_disk_failed(self, error: OSError) -> None:
+        """The metadata log cannot be written or synced: its directory is offline, for partitions, too."""
+        self.log_dirs.main.fail(error)
+
     def _on_directory_failed(self, directory: LogDirectory) -> None:
         """Its partitions are offline from here on. Without the metadata log the node ends."""
         if not self._alive:

@@ -117,7 +117,7 @@ API: dict[int, Api] = {
         Api(26, "EndTxn", "transactions", (0, 5), 3),
         Api(27, "WriteTxnMarkers", "transactions", (1, 2), 1),
         Api(28, "TxnOffsetCommit", "transactions", (0, 5), 3),
-        Api(32, "DescribeConfigs", "admin", (1, 4), 4),
+        Api(32, "DescribeConfigs", "admin", (1, 4), 4, listeners=BOTH),
         Api(33, "AlterConfigs", "admin", (0, 2), 2, listeners=BOTH),
         Api(35, "DescribeLogDirs", "admin", (1, 5), 2),
         Api(37, "CreatePartitions", "admin", (0, 3), 2, listeners=BOTH),

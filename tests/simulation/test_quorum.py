@@ -259,6 +259,24 @@ def test_lists_of_voters_that_disagree_end_the_node_that_follows() -> None:
     in_world(program)
 
 
+def test_a_node_with_a_wrong_list_takes_nobody_down_before_the_others_have_settled_it() -> None:
+    """Node 3 takes itself and 2 for the whole quorum, and is there with 2 first: whichever of them is elected, the other one
+    must not follow, for who is wrong is not known. Once 1 has come, it is."""
+
+    async def program(quorums: Quorums) -> None:
+        quorums.voters[3] = Voter(3, quorum="2@n2:9093,3@n3:9093")
+        quorums.start(2, 3)
+        await asyncio.sleep(10)
+        assert [quorums.voters[voter].events for voter in (2, 3)] == [[], []]
+        quorums.start(1)
+        await quorums.until(lambda: "fatal VotersDisagree" in quorums.voters[3].events, 10_000)
+        await quorums.until(lambda: quorums.voters[1].leads or quorums.voters[2].leads, 5_000)
+        await quorums.create()
+        assert not any("fatal" in event for voter in (1, 2) for event in quorums.voters[voter].events)
+
+    in_world(program)
+
+
 def test_a_broker_observes() -> None:
     async def program(quorums: Quorums) -> None:
         observer = Voter(9, observer=True)

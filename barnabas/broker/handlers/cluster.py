@@ -4,7 +4,7 @@ On the listener of clients: UnregisterBroker 64 0, passed on to the controller.
 
 CreateTopics 19, DeleteTopics 20, AlterConfigs 33, CreatePartitions 37, ElectLeaders 43, IncrementalAlterConfigs 44,
 AlterPartitionReassignments 45, ListPartitionReassignments 46, AlterPartition 56, UpdateFeatures 57, BrokerRegistration 62, BrokerHeartbeat 63, UnregisterBroker 64, AllocateProducerIds 67,
-ControllerRegistration 70, AssignReplicasToDirs 73; all versions.
+ControllerRegistration 70, AssignReplicasToDirs 73; all versions. DescribeConfigs 32 1 to 4 as on the listener of clients (KIP-919).
 
 Behaviour: one handler for all: the request goes to `metadata/controller.QuorumController`, the answer leaves once it is committed and
 published. A controller that is not active answers NOT_CONTROLLER. The connection goes with the request: the end of the one that
@@ -22,6 +22,7 @@ from barnabas.broker.metadata.requests import DECISIONS
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
+from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas.protocol.messages.cluster import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
@@ -31,7 +32,7 @@ from barnabas.protocol.messages.cluster import (
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
-__all__ = ["decide", "refuse", "unregister_broker"]
+__all__ = ["decide", "describe_configs", "refuse", "unregister_broker"]
 
 
 @handles(*DECISIONS, BrokerRegistrationRequest, BrokerHeartbeatRequest, listener="controller")
@@ -47,6 +48,12 @@ def decide(node: Node, call: Call[Any]) -> Pending:
 
     controller.handle(call.request, done, source=call.connection)
     return pending
+
+
+@handles(DescribeConfigsRequest, listener="controller")
+def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+    """This node's configuration, and what the metadata log says of topics and brokers."""
+    return admin.describe_configs(node, call)
 
 
 @handles(UnregisterBrokerRequest)

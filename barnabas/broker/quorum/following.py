@@ -82,7 +82,7 @@ class Following:
 
         Raises:
             RemoteProtocolError, BrokerError: the records are not what may follow; nothing of them was written.
-            VotersDisagree: the leader was elected by other voters than this node knows.
+            VotersDisagree: the leader was elected by other voters than this node knows, and they have settled it.
             InvariantViolated: what is committed here is not what is committed there.
             OSError: the disk failed.
         """
@@ -98,7 +98,7 @@ class Following:
             self._download = bytearray()
             return high_watermark
         if len(reply.records):
-            check_elected(reply.records, reply.epoch, self._voters)
+            check_elected(reply.records, reply.epoch, self._voters, reply.high_watermark)
             self._log.append_replicated(reply.records)
         return max(high_watermark, min(reply.high_watermark, self._log.end_offset))
 

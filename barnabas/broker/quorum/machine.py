@@ -530,15 +530,15 @@ class RaftMachine:
             self._complaints.refused(to, reply.error)
             self._fetch_failed(following, now_ms, gone=reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        following.answered(self._fetch_deadline(now_ms))
         self._fetch_at_ms = now_ms
         try:
             if isinstance(reply, FetchReply):
                 self.high_watermark = following.take(reply, self.high_watermark)
             else:
                 self.high_watermark = following.take_part(reply, self.high_watermark)
-        except (RemoteProtocolError, BrokerError) as error:
-            log.error("what the leader %d of the quorum sent cannot be taken: %s", self.leader_id, error)
+            following.answered(self._fetch_deadline(now_ms))
+        except (RemoteProtocolError, BrokerError) as error:  # no answer of a leader: its time runs on
+            self._complaints.say(f"what the leader {self.leader_id} of the quorum sent cannot be taken: {error}")
             self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
         self._fetch_on(now_ms)
 

@@ -129,6 +129,10 @@ class QuorumNode(Protocol):
         """The node cannot go on."""
         ...
 
+    def on_metadata_disk_failed(self, error: OSError) -> None:
+        """The directory of the metadata log failed: the node cannot go on, and has others to tell."""
+        ...
+
 
 class Quorum:
     """See the module.
@@ -565,4 +569,7 @@ class Quorum:
         except (OSError, BarnabasError):
             log.exception("leadership could not be given up")
         self.kill()
-        self.node.soon(lambda: self.node.fatal(error))  # after what was just sent
+        if isinstance(error, OSError):
+            self.node.on_metadata_disk_failed(error)
+        else:
+            self.node.soon(lambda: self.node.fatal(error))  # after what was just sent

@@ -134,15 +134,20 @@ class VoterSet:
             )
 
 
-def check_elected(batches: Buffer, epoch: int, voters: Sequence[int]) -> None:
+def check_elected(batches: Buffer, epoch: int, voters: Sequence[int], high_watermark: int) -> None:
     """Makes sure that the leader of `epoch` was elected by the voters that this node knows.
+
+    Of two nodes whose lists differ one is wrong, and it must not take the other down. Once the election is committed, a majority
+    of the leader's voters has agreed to its list: then it is this node that cannot go on. Until then, and where the leader
+    votes alone, it is not followed.
 
     Args:
         batches: whole batches of the metadata log that the leader sent.
+        high_watermark: the leader's.
 
     Raises:
-        VotersDisagree: its LeaderChange record names others.
-        RemoteProtocolError: a control batch is malformed, or one is of an epoch to come.
+        VotersDisagree: its LeaderChange record names others, and is committed.
+        RemoteProtocolError: it names others, and is not; a control batch is malformed, or one is of an epoch to come.
     """
     for position, header in iter_batches(batches):
         if header.leader_epoch > epoch:
@@ -156,9 +161,12 @@ def check_elected(batches: Buffer, epoch: int, voters: Sequence[int]) -> None:
                 continue
             change = decode(LeaderChangeMessage, each.value or b"", 0)
             named = sorted(voter.voter_id for voter in change.voters)
-            if named != sorted(voters):
-                raise VotersDisagree(
-                    f"node {change.leader_id} leads the metadata quorum of the voters {', '.join(map(str, named))}; "
-                    f"controller.quorum.voters names {', '.join(map(str, sorted(voters)))} here: "
-                    f"give every node the same list"
-                )
+            if named == sorted(voters):
+                continue
+            text = (
+                f"node {change.leader_id} leads the metadata quorum of the voters {_shown(named)}; "
+                f"controller.quorum.voters names {_shown(sorted(voters))} here: give every node the same list"
+            )
+            if len(named) > 1 and high_watermark > header.base_offset:
+                raise VotersDisagree(text)
+            raise RemoteProtocolError(text)

@@ -1,0 +1,184 @@
+"""One node of three can write no more. With one directory it ends and the others go on; with two, only what lies in the one moves."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.protocol.messages.admin import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DescribeLogDirsRequest,
+)
+from barnabas.protocol.records import decode_records, iter_batches
+from tests.oracle.wire import Wire
+from tests.process.cluster import Cluster, barnabas_nodes, traceback_of
+from tests.process.served import ServedBroker
+
+pytestmark = pytest.mark.process
+
+TOPIC = "full"
+FILE_BYTES_MAX = 128 * 1024
+BATCH_BYTES = 10_000
+MOVED_SECONDS_MAX = 5.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Node 2 has two directories."""
+    nodes = barnabas_nodes(tmp_path)
+    second = nodes[1]
+    second.stderr_path = tmp_path / "node-2.stderr"
+    second.data = Path(f"{tmp_path}/node-2,{tmp_path}/node-2-more")
+    cluster = Cluster(nodes)
+    try:
+        yield cluster.start()
+    finally:
+        for node in nodes:
+            node.kill()
+
+
+def limit(node: ServedBroker, size_bytes: int) -> None:
+    """From here on no file of its may grow beyond: the same end as a full disk, which needs no file system of its own to try."""
+    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
+
+
+def served(cluster: Cluster, node_id: int) -> ServedBroker:
+    node = cluster.nodes[node_id]
+    assert isinstance(node, ServedBroker)
+    return node
+
+
+def create(cluster: Cluster, *leaders: int) -> None:
+    """A partition each, led by these nodes and held by all three."""
+    assignments = [
+        CreatableReplicaAssignment(
+            partition_index=number, broker_ids=[leader, *(each for each in (1, 2, 3) if each != leader)]
+        )
+        for number, leader in enumerate(leaders)
+    ]
+    topic = CreatableTopic(name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=assignments)
+    answer = cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
+    assert answer.topics[0].error_code == 0, answer
+    cluster.wait_in_sync(TOPIC)
+
+
+def fill(cluster: Cluster, leader: int, partition: int) -> list[bytes]:
+    """Produces with acks=all to the leader until it refuses; what it acknowledged, in order."""
+    acknowledged: list[bytes] = []
+    with Wire(cluster.nodes[leader].address) as wire:
+        for number in range(100):
+            value = number.to_bytes(4, "big") * (BATCH_BYTES // 4)
+            try:
+                if wire.produce(9, TOPIC, partition, [value]).error_code:
+                    return acknowledged
+            except ConnectionError:
+                return acknowledged
+            acknowledged.append(value)
+    raise AssertionError("its disk has no end")
+
+
+def await_leader(cluster: Cluster, partition: int, other_than: int) -> int:
+    return cluster.wait_for(
+        lambda: cluster.leader(TOPIC, partition),
+        lambda leader: leader not in (-1, other_than),
+        "another one leads",
+        MOVED_SECONDS_MAX,
+    )
+
+
+def read(cluster: Cluster, partition: int) -> list[bytes]:
+    found: list[bytes] = []
+    with Wire(cluster.nodes[cluster.leader(TOPIC, partition)].address) as wire:
+        while True:
+            answer = wire.fetch(TOPIC, partition, len(found))
+            for position, _ in iter_batches(answer.records or b""):
+                found += [record.value or b"" for record in decode_records(answer.records, position)]
+            if len(found) >= answer.high_watermark:
+                return found
+
+
+def ended(node: ServedBroker) -> None:
+    """By itself, naming directory and error, without a traceback."""
+    assert node.process is not None
+    assert node.process.wait(10) == 1, node.log()
+    assert f"[Errno 27] File too large: '{node.data}'" in node.log()
+    assert "Traceback" not in node.log(), traceback_of(node.log())
+
+
+def test_a_node_whose_disk_is_full_ends_and_the_others_go_on(cluster: Cluster) -> None:
+    controller = cluster.wait_for(cluster.controller, lambda leader: leader > 0, "there is a controller")
+    if controller == 2:  # it has two directories
+        cluster.stop(2)
+        cluster.start_node(2)
+        controller = cluster.wait_for(cluster.controller, lambda leader: leader > 0, "there is a controller")
+    create(cluster, controller)
+    node = served(cluster, controller)
+    limit(node, FILE_BYTES_MAX)
+    acknowledged = fill(cluster, controller, 0)
+    assert len(acknowledged) > 5
+    ended(node)
+    leader = await_leader(cluster, 0, controller)
+    assert cluster.wait_for(cluster.controller, lambda who: who not in (-1, controller), "another controls") > 0
+    with Wire(cluster.nodes[leader].address) as wire:
+        assert wire.produce(9, TOPIC, 0, [b"goes on"]).error_code == 0
+    found = read(cluster, 0)
+    assert found[: len(acknowledged)] == acknowledged
+    assert found[-1] == b"goes on"
+    cluster.start_node(controller)  # as if there were room again
+    cluster.wait_in_sync(TOPIC)
+    cluster.end()
+
+
+def test_a_controller_that_cannot_write_its_log_ends(cluster: Cluster) -> None:
+    controller = cluster.wait_for(cluster.controller, lambda leader: leader in (1, 3), "1 or 3 controls")
+    node = served(cluster, controller)
+    log_bytes = max(path.stat().st_size for path in node.data.glob("__cluster_metadata-0/*.log"))
+    limit(node, log_bytes + 2_000)
+    for number in range(30):
+        topic = CreatableTopic(name=f"topic-{number}", num_partitions=1, replication_factor=3)
+        cluster.wait_until(
+            lambda topic=topic: (
+                cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 5).topics[0].error_code in (0, 36)
+            ),
+            f"{topic.name} is created",
+            15,
+        )
+    ended(node)
+    assert cluster.controller() not in (-1, controller)
+    cluster.start_node(controller)
+    cluster.wait_in_sync(*(f"topic-{number}" for number in range(30)))
+    cluster.end()
+
+
+def test_of_several_directories_one_fails(cluster: Cluster) -> None:
+    create(cluster, 2, 2, 2, 2)
+    node = served(cluster, 2)
+    more = Path(str(node.data).split(",")[1])
+    there = cluster.wait_for(
+        lambda: sorted(int(path.name.rpartition("-")[2]) for path in more.glob(f"{TOPIC}-*")),
+        lambda found: len(found) == 2,
+        "two of four partitions lie there",
+    )
+    elsewhere = next(number for number in range(4) if number not in there)
+    limit(node, FILE_BYTES_MAX)
+    acknowledged = fill(cluster, 2, there[0])
+    assert len(acknowledged) > 5
+    for number in there:
+        assert await_leader(cluster, number, 2) in (1, 3)
+    assert cluster.leader(TOPIC, elsewhere) == 2
+    assert node.alive
+    assert f"[Errno 27] File too large: '{more}'" in node.log()
+    with Wire(node.address) as wire:
+        assert wire.produce(9, TOPIC, elsewhere, [b"goes on"]).error_code == 0
+        failed = {each.log_dir: each.error_code for each in wire.call(DescribeLogDirsRequest(topics=None), 4).results}
+        assert failed == {str(more.with_name("node-2")): 0, str(more): 56}  # KAFKA_STORAGE_ERROR
+    assert read(cluster, there[0])[: len(acknowledged)] == acknowledged
+    cluster.stop(2)
+    cluster.start_node(2)
+    cluster.wait_in_sync(TOPIC)
+    cluster.end()
