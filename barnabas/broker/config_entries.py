@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import ConfigKey, ConfigSource
+from barnabas.broker.group_config import GROUP_KEYS, group_value
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS, TopicKey, topic_value
 
-__all__ = ["ConfigEntry", "SynonymEntry", "broker_entries", "cluster_entries", "topic_entries"]
+__all__ = ["ConfigEntry", "SynonymEntry", "broker_entries", "cluster_entries", "group_entries", "topic_entries"]
 
 # A server key and the keys of coarser units that stand in for it.
 _FAMILIES: dict[str, tuple[str, ...]] = {
@@ -119,6 +120,26 @@ def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntr
     if layers and layers[0].name != name:
         value = layers[0].value
     return ConfigEntry(name, value, source, source, not key.dynamic, key.sensitive, key.type, key.doc, layers)
+
+
+def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Every key of a consumer group, for a group with these settings of its own."""
+    for name, entry in GROUP_KEYS.items():
+        layers = tuple(_layers(config, (entry.server_key,)))
+        if name in settings:
+            layers = (SynonymEntry(name, settings[name], ConfigSource.GROUP), *layers)
+        source = layers[0].source if layers else ConfigSource.DEFAULT
+        yield ConfigEntry(
+            name=name,
+            value=str(group_value(config, settings, name)),
+            source=source,
+            effective_source=source,
+            read_only=False,
+            sensitive=False,
+            type=entry.key.type,
+            doc=entry.key.doc,
+            synonyms=layers,
+        )
 
 
 def cluster_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:

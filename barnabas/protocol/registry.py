@@ -142,6 +142,8 @@ API: dict[int, Api] = {
         Api(65, "DescribeTransactions", "transactions", (0, 0), 0),
         Api(66, "ListTransactions", "transactions", (0, 2), 0),
         Api(67, "AllocateProducerIds", "cluster", (0, 0), 0, listeners=CONTROLLER),
+        Api(68, "ConsumerGroupHeartbeat", "consumer_groups", (0, 1), 0),
+        Api(69, "ConsumerGroupDescribe", "consumer_groups", (0, 1), 0),
         Api(70, "ControllerRegistration", "cluster", (0, 0), 0, listeners=CONTROLLER),
         Api(73, "AssignReplicasToDirs", "cluster", (0, 0), 0, listeners=CONTROLLER),
         Api(75, "DescribeTopicPartitions", "metadata", (0, 0), 0),

@@ -116,6 +116,10 @@ class ClassicGroup:
         self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
 
     @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
     def can_rebalance(self) -> bool:
         return self.state in VALID_PREVIOUS[GroupState.PREPARING_REBALANCE]
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.broker.coordinator.classic_group import ClassicGroup
-from barnabas.broker.coordinator.group_records import GroupRecord
+from barnabas.broker.coordinator.group_records import AnyRecord
 from barnabas.broker.coordinator.group_state import GroupMember, Reply
 from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -44,7 +45,7 @@ class Answer(NamedTuple):
     """A response and where it goes, to be sent once everything decided before it is committed."""
 
     reply: Reply
-    response: JoinGroupResponse | SyncGroupResponse
+    response: JoinGroupResponse | SyncGroupResponse | ConsumerGroupHeartbeatResponse
 
 
 class JoinCall(NamedTuple):
@@ -78,7 +79,7 @@ class Effects:
     """What a decision gives out."""
 
     answers: list[Answer] = field(default_factory=list)
-    records: list[GroupRecord] = field(default_factory=list)
+    records: list[AnyRecord] = field(default_factory=list)
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest) -> int:

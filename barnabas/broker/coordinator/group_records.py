@@ -1,10 +1,10 @@
 """Records of `__consumer_offsets`: what the group coordinator writes and reads, in memory and as Kafka's keys and values.
 
 Driven by: `GroupShard` when it decides, encodes and loads.
-Emits: `GroupRecord` and `OffsetRecord`, and their bytes.
+Emits: `GroupRecord`, `OffsetRecord` and `ConsumerRecord`, and their bytes.
 
-Kinds by the key's two-byte prefix: 0 and 1 committed offset, 2 classic group; others (KIP-848, share, streams) are not known
-here. Values as Kafka 4.3.1 writes them: OffsetCommitValue 4 (1 where the client asked for a retention of its own),
+Kinds by the key's two-byte prefix: 0 and 1 committed offset, 2 classic group, those of `consumer_records`; others (share, streams)
+are not known here. Values as Kafka 4.3.1 writes them: OffsetCommitValue 4 (1 where the client asked for a retention of its own),
 GroupMetadataValue 3.
 """
 
@@ -14,6 +14,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas.broker.coordinator.classic_group import ClassicGroup
+from barnabas.broker.coordinator.consumer_records import (
+    ConsumerRecord,
+    Kind,
+    decode_consumer_record,
+    encode_consumer_record,
+)
 from barnabas.broker.coordinator.group_state import GroupMember, GroupState
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.messages.internal import (
@@ -28,6 +34,7 @@ from barnabas.protocol.schema import decode_versioned, encode_versioned
 __all__ = [
     "NO_EXPIRY",
     "NO_TOPIC_ID",
+    "AnyRecord",
     "CommittedOffset",
     "GroupRecord",
     "OffsetRecord",
@@ -46,6 +53,7 @@ _GROUP_VALUE_VERSION = 3
 _KEY_VERSION = 0  # ignored: the prefix of a key is its kind
 _OFFSET_KEYS = (0, 1)
 _GROUP_KEY = 2
+_CONSUMER_KINDS = {int(kind): kind for kind in Kind}
 
 
 class CommittedOffset(NamedTuple):
@@ -82,6 +90,9 @@ class GroupRecord(NamedTuple):
 
     group_id: str
     value: GroupMetadataValue | None
+
+
+AnyRecord = GroupRecord | OffsetRecord | ConsumerRecord
 
 
 def group_record(group: ClassicGroup, assignment: Mapping[str, bytes] | None = None) -> GroupRecord:
@@ -140,8 +151,10 @@ def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     return group
 
 
-def encode_record(record: GroupRecord | OffsetRecord) -> tuple[bytes, bytes | None]:
+def encode_record(record: AnyRecord) -> tuple[bytes, bytes | None]:
     """Key and value for the log."""
+    if isinstance(record, ConsumerRecord):
+        return encode_consumer_record(record)
     if isinstance(record, OffsetRecord):
         key = encode_versioned(
             OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition), _KEY_VERSION
@@ -163,7 +176,7 @@ def encode_record(record: GroupRecord | OffsetRecord) -> tuple[bytes, bytes | No
     return key, None if record.value is None else encode_versioned(record.value, _GROUP_VALUE_VERSION)
 
 
-def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | OffsetRecord | None:
+def decode_record(key: bytes | None, value: bytes | None) -> AnyRecord | None:
     """The record of a key and value; None for kinds that are not served here.
 
     Raises:
@@ -190,4 +203,4 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | Offse
     if kind == _GROUP_KEY:
         group_key = decode_versioned(GroupMetadataKey, key)
         return GroupRecord(group_key.group, None if value is None else decode_versioned(GroupMetadataValue, value))
-    return None
+    return decode_consumer_record(_CONSUMER_KINDS[kind], key, value) if kind in _CONSUMER_KINDS else None

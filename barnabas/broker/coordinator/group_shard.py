@@ -9,19 +9,27 @@ it is lost with the leadership, and the members find their way back.
 
 Invariants: a shard that replays the log of another has the same offsets, and the same groups as far as they were recorded;
 every group with an offset or a record is in `groups`; deletion and expiry concern only groups without members.
-Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-518, KIP-848's ListGroups types, KIP-1043.
+A group id is that of a classic group or of a consumer group, never of both; requests of the classic protocol for a consumer group
+go to its classic members (KIP-848's migration).
+Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-518, KIP-848, KIP-1043.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from barnabas.broker.coordinator import committing, migration
 from barnabas.broker.coordinator.classic_group import ClassicGroup
+from barnabas.broker.coordinator.classic_members import ClassicMembers
+from barnabas.broker.coordinator.committing import Committer
+from barnabas.broker.coordinator.consumer_group import ConsumerGroup, Topics
+from barnabas.broker.coordinator.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
+from barnabas.broker.coordinator.consumer_protocol import ConsumerProtocol, ConsumerSettings, HeartbeatCall
+from barnabas.broker.coordinator.consumer_records import ConsumerRecord, Kind, ResolvedRegex
 from barnabas.broker.coordinator.group_effects import Answer, At, Effects, GroupSettings, JoinCall
 from barnabas.broker.coordinator.group_records import (
-    NO_EXPIRY,
-    CommittedOffset,
+    AnyRecord,
     GroupRecord,
     OffsetRecord,
     decode_record,
@@ -30,26 +38,29 @@ from barnabas.broker.coordinator.group_records import (
     group_record,
 )
 from barnabas.broker.coordinator.group_state import GroupState, Reply
+from barnabas.broker.coordinator.offset_expiry import expired_offsets
 from barnabas.broker.coordinator.offsets import NO_PRODUCER_ID, OffsetStore
 from barnabas.broker.coordinator.rebalance import Rebalancing
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp, Undo
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import (
-    DescribedGroup,
-    DescribedGroupMember,
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    ListedGroup,
     SyncGroupRequest,
     SyncGroupResponse,
 )
 from barnabas.protocol.messages.internal import GroupMetadataValue
 
-__all__ = ["AnyRecord", "Committer", "GroupShard", "ShardOwner"]
+__all__ = ["AnyRecord", "Committer", "Conversion", "GroupShard", "ShardOwner"]
 
-AnyRecord = GroupRecord | OffsetRecord
-GROUP_TYPE = "classic"
+
+class Conversion(NamedTuple):
+    """A group that has changed its protocol by a decision; `GroupShard.settle_in` follows once that is staged."""
+
+    group_id: str
+    rebalances: bool  # a classic group that lost members and must find its next generation
 
 
 class ShardOwner(Protocol):
@@ -63,17 +74,14 @@ class ShardOwner(Protocol):
         """Leadership is lost with these answers parked."""
         ...
 
+    @property
+    def topics(self) -> Topics:
+        """The metadata of topics as this node has them now."""
+        ...
 
-class Committer:
-    """Who commits offsets: member and generation as the request names them; generation −1 and "" for nobody in particular."""
-
-    __slots__ = ("generation", "group_id", "group_instance_id", "member_id")
-
-    def __init__(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> None:
-        self.group_id = group_id
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.generation = generation
+    def consumer_settings(self, group_id: str) -> ConsumerSettings:
+        """What holds for one consumer group now."""
+        ...
 
 
 class GroupShard:
@@ -88,8 +96,12 @@ class GroupShard:
         self.partition = partition
         self.settings = settings
         self.groups: dict[str, ClassicGroup] = {}
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
+        self.conversions: list[Conversion] = []  # decided, and not settled in yet
         self.offsets = OffsetStore()
         self.rebalancing = Rebalancing(settings)
+        self.consumers = ConsumerProtocol(self.rebalancing.deadlines)
+        self.classic_members = ClassicMembers(self.consumers)
         self._owner = owner
 
     # -- the log -------------------------------------------------------------------------------------------------------
@@ -106,6 +118,8 @@ class GroupShard:
         """Applies a decided record; the append follows in this wake-up, or the undo is called."""
         if isinstance(record, OffsetRecord):
             return self._put_offset(record, NO_PRODUCER_ID if producer is None else producer.producer_id)
+        if isinstance(record, ConsumerRecord):
+            return self._apply_consumer(record)
         group = self.groups.get(record.group_id)
         if record.value is None:
             return self._remove_group(record.group_id)
@@ -120,6 +134,8 @@ class GroupShard:
         """Applies a record of the log."""
         if isinstance(record, OffsetRecord):
             self._put_offset(record, producer_id)
+        elif isinstance(record, ConsumerRecord):
+            self._apply_consumer(record)
         elif record.value is None:
             self._remove_group(record.group_id)
         else:
@@ -146,7 +162,7 @@ class GroupShard:
 
     def _put_offset(self, record: OffsetRecord, producer_id: int) -> Undo:
         undo = self.offsets.put(record, producer_id)
-        if record.value is None or record.group_id in self.groups:
+        if record.value is None or record.group_id in self.groups or record.group_id in self.consumer_groups:
             return undo
         # Whoever commits without joining makes a simple group: Empty, without a protocol type.
         group = ClassicGroup(record.group_id, state_timestamp_ms=record.value.commit_timestamp_ms)
@@ -158,6 +174,35 @@ class GroupShard:
             self.groups.pop(record.group_id, None)
 
         return undo_both
+
+    def _apply_consumer(self, record: ConsumerRecord) -> Undo:
+        group_id = record.group_id
+        group = self.consumer_groups.get(group_id)
+        if record.value is None and (group is None or record.kind is Kind.EPOCH):
+            return self._remove_consumer_group(group_id)
+        if group is not None:
+            return group.apply(record)
+        group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
+        group.apply(record)
+        # A simple group, known by its offsets alone, has no record to end it.
+        former = self.groups.pop(group_id, None)
+
+        def undo() -> None:
+            del self.consumer_groups[group_id]
+            if former is not None:
+                self.groups[group_id] = former
+
+        return undo
+
+    def _remove_consumer_group(self, group_id: str) -> Undo:
+        group = self.consumer_groups.pop(group_id, None)
+        if group is None:
+            return _nothing
+
+        def undo() -> None:
+            self.consumer_groups[group_id] = group
+
+        return undo
 
     def _install(self, group_id: str, value: GroupMetadataValue) -> Undo:
         former = self.groups.get(group_id)
@@ -204,6 +249,17 @@ class GroupShard:
 
         return undo
 
+    # -- what is around ------------------------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> Topics:
+        """The metadata of topics as this node has them now."""
+        return self._owner.topics
+
+    def consumer_settings(self, group_id: str) -> ConsumerSettings:
+        """What holds for one consumer group now."""
+        return self._owner.consumer_settings(group_id)
+
     # -- membership ----------------------------------------------------------------------------------------------------
 
     def group(self, group_id: str, missing: ErrorCode = ErrorCode.GROUP_ID_NOT_FOUND) -> ClassicGroup:
@@ -218,12 +274,18 @@ class GroupShard:
         request = call.request
         group = self.groups.get(request.group_id)
         effects = Effects()
+        consumers = self.consumer_groups.get(request.group_id)
+        if consumers is not None and not consumers.is_empty:
+            self._join_consumers(consumers, call, at, effects)
+            return Decision(effects.answers, effects.records)
         if group is None and request.member_id:
             refusal = JoinGroupResponse(
                 error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id, protocol_name=None
             )
             return Decision([Answer(call.reply, refusal)])
         if group is None:
+            if consumers is not None:  # nobody is in it: the newcomer's protocol decides
+                effects.records += consumers.tombstones()
             group = self.groups[request.group_id] = ClassicGroup(request.group_id, state_timestamp_ms=at.now_ms)
             effects.records.append(group_record(group))  # so that the group is known, however its first join ends
         self.rebalancing.join(group, call, at, effects)
@@ -233,10 +295,15 @@ class GroupShard:
         """SyncGroup: parked until the leader's, or answered."""
         effects = Effects()
         group = self.groups.get(request.group_id)
+        consumers = self.consumer_groups.get(request.group_id)
         try:
-            if group is None:
+            if consumers is not None:
+                response = self.classic_members.sync(consumers, request, self.topics, at)
+                effects.answers.append(Answer(reply, response))
+            elif group is None:
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-            self.rebalancing.sync(group, request, reply, at, effects)
+            else:
+                self.rebalancing.sync(group, request, reply, at, effects)
         except BrokerError as error:
             effects.answers.append(Answer(reply, SyncGroupResponse(error_code=error.code)))
         return Decision(effects.answers, effects.records)
@@ -245,15 +312,152 @@ class GroupShard:
         self, group_id: str, member_id: str, group_instance_id: str | None, generation: int, at: At
     ) -> ErrorCode:
         """Heartbeat: NONE or REBALANCE_IN_PROGRESS; raises BrokerError with other codes."""
+        consumers = self.consumer_groups.get(group_id)
+        if consumers is not None:
+            return self.classic_members.heartbeat(consumers, member_id, group_instance_id, generation, at)
         group = self.group(group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         return self.rebalancing.heartbeat(group, member_id, group_instance_id, generation, at)
 
     def leave(self, request: LeaveGroupRequest, at: At) -> Decision[tuple[LeaveGroupResponse, list[Answer]], AnyRecord]:
         """LeaveGroup: its response, and answers of others that it sets free."""
-        group = self.group(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         effects = Effects()
+        consumers = self.consumer_groups.get(request.group_id)
+        if consumers is not None:
+            responses, gone = self.classic_members.leavers(consumers, request.members)
+            if gone:
+                self._put_out(consumers, gone, at, effects)
+            return Decision((LeaveGroupResponse(members=responses), effects.answers), effects.records)
+        group = self.group(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         response = self.rebalancing.leave(group, request, at, effects)
         return Decision((response, effects.answers), effects.records)
+
+    def _join_consumers(self, group: ConsumerGroup, call: JoinCall, at: At, effects: Effects) -> None:
+        """A JoinGroup of a consumer group; it may take the place of the last member that speaks its own protocol."""
+        topics, settings = self.topics, self.consumer_settings(group.group_id)
+        instance_id = call.request.group_instance_id
+        former_id = None if instance_id is None else group.static_members.get(instance_id)
+        records: list[ConsumerRecord] = []
+        try:
+            response, member = self.classic_members.join(group, call, topics, settings, at, records)
+        except BrokerError as error:
+            refusal = JoinGroupResponse(error_code=error.code, protocol_name=None)
+            effects.answers.append(Answer(call.reply, refusal))
+            return
+        effects.records += records
+        effects.answers.append(Answer(call.reply, response))
+        if member is not None and former_id not in (None, member.member_id):
+            after = group.copy()
+            for record in records:
+                after.apply(record)
+            self._downgrade_if_due(after, [group.members[former_id or ""]], at, effects, rebalances=False)
+
+    # -- the consumer protocol -----------------------------------------------------------------------------------------
+
+    def consumer_heartbeat(self, call: HeartbeatCall, at: At) -> Decision[list[Answer], AnyRecord]:
+        """ConsumerGroupHeartbeat: joins, keeps or ends a membership."""
+        effects = Effects()
+        request = call.request
+        try:
+            if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+                response = self._leave_consumers(call, at, effects)
+            else:
+                response = self._heartbeat_of_consumer(call, at, effects)
+        except BrokerError as error:
+            response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message or None)
+            return Decision([Answer(call.reply, response)])
+        effects.answers.append(Answer(call.reply, response))
+        return Decision(effects.answers, effects.records)
+
+    def _heartbeat_of_consumer(self, call: HeartbeatCall, at: At, effects: Effects) -> ConsumerGroupHeartbeatResponse:
+        group_id = call.request.group_id
+        topics, settings = self.topics, self.consumer_settings(group_id)
+        group = self.consumer_groups.get(group_id)
+        classic = self.groups.get(group_id)
+        before: list[AnyRecord] = []
+        if group is None:
+            if call.request.member_epoch != JOIN_EPOCH:
+                raise _not_there(group_id, classic, "Consumer group {} not found.")
+            group = ConsumerGroup(group_id)
+            if classic is not None:
+                before = self._upgrade(classic, group, topics, settings)
+        records: list[ConsumerRecord] = []
+        response = self.consumers.heartbeat(group, call, topics, settings, at, records)
+        effects.records += [*before, *records]
+        if classic is not None and classic.state is not GroupState.EMPTY:
+            # Decided: whoever waits for the classic group's next generation asks the new one.
+            self.rebalancing.dissolve(classic, effects)
+            self.conversions.append(Conversion(group_id, rebalances=False))
+        return response
+
+    def _upgrade(
+        self, classic: ClassicGroup, group: ConsumerGroup, topics: Topics, settings: ConsumerSettings
+    ) -> list[AnyRecord]:
+        """What makes the classic group the consumer group `group`, which is filled with it."""
+        end = GroupRecord(classic.group_id, None)
+        if classic.state is GroupState.EMPTY:
+            return [end]
+        migration.check_upgrade(classic, settings)
+        made = migration.upgraded(classic, topics)
+        for record in made:
+            group.apply(record)
+        return [end, *made]
+
+    def _leave_consumers(self, call: HeartbeatCall, at: At, effects: Effects) -> ConsumerGroupHeartbeatResponse:
+        request = call.request
+        group = self.consumer_groups.get(request.group_id)
+        if group is None:
+            raise _not_there(request.group_id, self.groups.get(request.group_id), "Group {} not found.")
+        member = group.validate(request.member_id, request.instance_id)
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            records: list[ConsumerRecord] = []
+            self.consumers.leave_for_a_while(group, member, records)
+            effects.records += records
+        else:
+            self._put_out(group, (member.member_id,), at, effects)
+        return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
+
+    def _put_out(self, group: ConsumerGroup, member_ids: tuple[str, ...], at: At, effects: Effects) -> None:
+        """Members leave or are put out; where only members of the classic protocol are left, the group is theirs again."""
+        gone = [group.members[member_id] for member_id in member_ids]
+        if not self._downgrade_if_due(group, gone, at, effects, rebalances=True):
+            records: list[ConsumerRecord] = []
+            self.consumers.remove(group, member_ids, self.topics, records)
+            effects.records += records
+
+    def _downgrade_if_due(
+        self, group: ConsumerGroup, gone: list[ConsumerMember], at: At, effects: Effects, *, rebalances: bool
+    ) -> bool:
+        """Makes it a classic group where the members that have gone were the last of the consumer protocol."""
+        rest = [member for member in group.members.values() if member not in gone]
+        settings = self.consumer_settings(group.group_id)
+        if not migration.may_downgrade(gone, rest, settings, self.settings.size_max):
+            return False
+        self.consumers.forget(group)
+        effects.records += migration.downgraded(group, rest, self.topics, at)
+        self.conversions.append(Conversion(group.group_id, rebalances))
+        return True
+
+    def settle_in(self, conversions: Sequence[Conversion], at: At) -> Decision[list[Answer], AnyRecord]:
+        """Groups have changed their protocol: sessions begin anew, and members that have to are told to rebalance."""
+        effects = Effects()
+        for conversion in conversions:
+            consumers = self.consumer_groups.get(conversion.group_id)
+            classic = self.groups.get(conversion.group_id)
+            if consumers is not None:
+                self.consumers.arm(consumers, self.consumer_settings(conversion.group_id), at)
+            elif classic is not None:
+                self.rebalancing.arm(classic, at)
+                if conversion.rebalances:
+                    self.rebalancing.force(classic, at, effects)
+        return Decision(effects.answers, effects.records)
+
+    def resolved(self, group_id: str, found: dict[str, ResolvedRegex]) -> Decision[list[Answer], AnyRecord]:
+        """Regular expressions were looked up."""
+        records: list[ConsumerRecord] = []
+        group = self.consumer_groups.get(group_id)
+        if group is not None:
+            self.consumers.resolved(group, found, self.topics, records)
+        return Decision([], records)
 
     def reform(self, group_ids: Sequence[str], at: At) -> Decision[list[Answer], AnyRecord]:
         """Rebalances groups whose assignment could not be stored."""
@@ -273,6 +477,8 @@ class GroupShard:
             self.rebalancing.arm(group, at)
             if len(group.members) > self.settings.size_max:
                 self.rebalancing.force(group, at, effects)
+        for group_id, consumers in self.consumer_groups.items():
+            self.consumers.arm(consumers, self.consumer_settings(group_id), at)
         return Decision(effects.answers, effects.records)
 
     def next_deadline_ms(self) -> int | None:
@@ -283,97 +489,53 @@ class GroupShard:
         """Whatever is due."""
         effects = Effects()
         deadlines = self.rebalancing.deadlines
+        overdue: dict[str, dict[str, None]] = {}
         while (key := deadlines.pop(at.monotonic_ms)) is not None:
             group = self.groups.get(key[1])
+            consumers = self.consumer_groups.get(key[1])
             if group is not None:
                 self.rebalancing.on_deadline(group, key, at, effects)
+            elif consumers is not None and self.consumers.is_overdue(consumers, key):
+                overdue.setdefault(key[1], {})[key[2]] = None
+        for group_id, member_ids in overdue.items():
+            self._put_out(self.consumer_groups[group_id], tuple(member_ids), at, effects)
         return Decision(effects.answers, effects.records)
 
     def expired(self, at: At) -> list[AnyRecord]:
         """Tombstones of offsets past their retention, and of Empty groups that have none left."""
         records: list[AnyRecord] = []
-        for group_id, group in self.groups.items():
-            expired, all_expired = self._expired_offsets(group, at.now_ms)
+        groups: list[ClassicGroup | ConsumerGroup] = [*self.groups.values(), *self.consumer_groups.values()]
+        for group in groups:
+            expired, all_expired = expired_offsets(group, self.offsets, self.settings.offsets_retention_ms, at.now_ms)
             records += expired
-            if all_expired and group.state is GroupState.EMPTY:
-                records.append(GroupRecord(group_id, None))
+            if all_expired and group.is_empty:
+                records += _tombstones(group)
         return records
-
-    def _expired_offsets(self, group: ClassicGroup, now_ms: int) -> tuple[list[AnyRecord], bool]:
-        """Tombstones, and whether the group has no other offsets, committed or pending."""
-        group_id = group.group_id
-        all_expired = not self.offsets.pending_partitions(group_id)
-        # KIP-211: from the moment the group was Empty; without its state, or beside live members, from each commit.
-        simple = group.protocol_type is None
-        emptied = not simple and group.state is GroupState.EMPTY
-        living = group.uses_consumer_protocol and group.state is GroupState.STABLE and group.subscribed is not None
-        if not (simple or emptied or living):
-            return [], False
-        records: list[AnyRecord] = []
-        for topic, partition, committed in self.offsets.partitions(group_id):
-            since_ms = committed.commit_timestamp_ms
-            if emptied and group.state_timestamp_ms >= 0:
-                since_ms = group.state_timestamp_ms
-            if (
-                not self._is_expired(committed, since_ms, now_ms)
-                or group.is_subscribed_to(topic)
-                or self.offsets.is_pending(group_id, topic, partition)
-            ):
-                all_expired = False
-            else:
-                records.append(OffsetRecord(group_id, topic, partition, None))
-        return records, all_expired
-
-    def _is_expired(self, committed: CommittedOffset, since_ms: int, now_ms: int) -> bool:
-        if committed.expire_timestamp_ms != NO_EXPIRY:
-            return now_ms >= committed.expire_timestamp_ms
-        return now_ms - since_ms >= self.settings.offsets_retention_ms
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
-    def check_commit(self, committer: Committer, version: int, at: At) -> None:
-        """Whether this member may commit (OffsetCommit); counts as a heartbeat.
+    def check_commit(self, committer: Committer, offsets: Sequence[OffsetRecord], at: At) -> None:
+        """Whether these offsets may be committed by this member; an OffsetCommit of a classic group counts as a heartbeat.
 
         Raises:
-            BrokerError: ILLEGAL_GENERATION (GROUP_ID_NOT_FOUND from v9 on) for a group that is not there, UNKNOWN_MEMBER_ID,
-                FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS.
+            BrokerError: as the functions of `committing`.
         """
         group = self.groups.get(committer.group_id)
-        if group is None:
-            if committer.generation >= 0:
-                raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
-            return
-        if committer.generation < 0 and group.state is GroupState.EMPTY:
-            return
-        if not _names_a_member(committer):
-            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-        self._check_generation(group, committer)
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
-        self.rebalancing.keep_session(group, committer.member_id, at)
+        consumers = self.consumer_groups.get(committer.group_id)
+        if consumers is not None:
+            committing.check_consumer(consumers, committer, offsets, self.topics)
+        elif group is None:
+            committing.check_nobody(committer)
+        else:
+            committing.check_classic(group, committer)
+            if not committer.is_transactional:
+                self.rebalancing.keep_session(group, committer.member_id, at)
 
-    def check_transactional_commit(self, committer: Committer) -> None:
-        """Whether this member may commit in a transaction (KIP-447); clients before it name no member and are let through.
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """Whether this member may read the group's offsets; raises as `committing.check_fetch`."""
+        committing.check_fetch(self.consumer_groups.get(group_id), member_id, epoch)
 
-        Raises:
-            BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
-        """
-        group = self.groups.get(committer.group_id)
-        if group is None:
-            if committer.generation >= 0:
-                raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
-            return
-        if committer.generation < 0 and group.state is GroupState.EMPTY:
-            return
-        if _names_a_member(committer):
-            self._check_generation(group, committer)
-
-    def _check_generation(self, group: ClassicGroup, committer: Committer) -> None:
-        group.validate_member(committer.member_id, committer.group_instance_id)
-        if committer.generation != group.generation:
-            raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
-
-    def delete_offset(self, group: ClassicGroup, topic: str, partition: int) -> OffsetRecord | None:
+    def delete_offset(self, group: ClassicGroup | ConsumerGroup, topic: str, partition: int) -> OffsetRecord | None:
         """The tombstone of one offset, committed or pending; None where there is none.
 
         Raises:
@@ -386,12 +548,15 @@ class GroupShard:
             return OffsetRecord(group.group_id, topic, partition, None)
         return None
 
-    def check_offset_delete(self, group_id: str) -> ClassicGroup:
+    def check_offset_delete(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         """The group whose offsets may be deleted.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP where members are no consumers, so that their topics are not known.
         """
+        consumers = self.consumer_groups.get(group_id)
+        if consumers is not None:
+            return consumers
         group = self.group(group_id)
         if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
@@ -403,63 +568,28 @@ class GroupShard:
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
-        if self.group(group_id).state is not GroupState.EMPTY:
+        group = self.consumer_groups.get(group_id) or self.group(group_id)
+        if not group.is_empty:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
         keys = {
             (topic, partition): None for topic, found in self.offsets.topics(group_id).items() for partition in found
         }
         keys.update(dict.fromkeys(self.offsets.pending_partitions(group_id)))
         records: list[AnyRecord] = [OffsetRecord(group_id, topic, partition, None) for topic, partition in keys]
-        records.append(GroupRecord(group_id, None))
-        return Decision(None, records)
+        return Decision(None, records + _tombstones(group))
 
     def offsets_of_topics(self, topics: frozenset[str]) -> list[AnyRecord]:
         """Tombstones of all offsets of topics that were deleted."""
         return [OffsetRecord(*key, None) for key in self.offsets.of_topics(topics)]
 
-    # -- looking at groups ---------------------------------------------------------------------------------------------
 
-    def describe(self, group_id: str) -> DescribedGroup:
-        """State and members; their metadata only where the group is Stable, their last assignments always. Raises GROUP_ID_NOT_FOUND."""
-        group = self.group(group_id)
-        stable = group.state is GroupState.STABLE
-        members = [
-            DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=member.metadata(group.protocol_name) if stable else b"",
-                member_assignment=member.assignment,
-            )
-            for member in group.members.values()
-        ]
-        return DescribedGroup(
-            group_id=group_id,
-            group_state=group.state.value,
-            protocol_type=group.protocol_type or "",
-            protocol_data=(group.protocol_name or "") if stable else "",
-            members=members,
-        )
-
-    def list_groups(self, states: frozenset[str], types: frozenset[str]) -> list[ListedGroup]:
-        """Groups in these states and of these types, both in lower case; empty sets mean all."""
-        if types and GROUP_TYPE not in types:
-            return []
-        return [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type=GROUP_TYPE,
-            )
-            for group in self.groups.values()
-            if not states or group.state.value.lower() in states
-        ]
+def _tombstones(group: ClassicGroup | ConsumerGroup) -> list[AnyRecord]:
+    return [GroupRecord(group.group_id, None)] if isinstance(group, ClassicGroup) else [*group.tombstones()]
 
 
-def _names_a_member(committer: Committer) -> bool:
-    return committer.generation >= 0 or bool(committer.member_id) or committer.group_instance_id is not None
+def _not_there(group_id: str, classic: ClassicGroup | None, message: str) -> BrokerError:
+    text = message if classic is None else "Group {} is not a consumer group."
+    return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, text.format(group_id))
 
 
 def _nothing() -> None:

@@ -16,11 +16,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from barnabas.broker.coordinator.consumer_group import Topics
+from barnabas.broker.coordinator.consumer_protocol import ConsumerSettings, HeartbeatCall
+from barnabas.broker.coordinator.consumer_records import ResolvedRegex
 from barnabas.broker.coordinator.group_effects import Answer, At, GroupSettings, JoinCall
 from barnabas.broker.coordinator.group_records import GroupRecord
-from barnabas.broker.coordinator.group_shard import AnyRecord, GroupShard
+from barnabas.broker.coordinator.group_shard import AnyRecord, Conversion, GroupShard
 from barnabas.broker.coordinator.group_state import Reply
+from barnabas.broker.coordinator.regexes import RegexSearch
 from barnabas.broker.coordinator.shard import Decision, ShardHost
+from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
+from barnabas.broker.metadata.image import GROUP_RESOURCE
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
 
@@ -67,7 +73,7 @@ def settings_of(node: Node) -> GroupSettings:
 
 
 class GroupCoordinator:
-    """`node.groups`."""
+    """`node.groups`; for its shards a ShardOwner."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -83,6 +89,7 @@ class GroupCoordinator:
         self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
         self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # that came while the partition was loading
         self._retention_timer: Any = None
+        self._regexes = RegexSearch(node, self._on_resolved)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -141,6 +148,26 @@ class GroupCoordinator:
         for reply in replies:
             _parked(reply).refuse(ErrorCode.NOT_COORDINATOR)
 
+    @property
+    def topics(self) -> Topics:
+        """The metadata of topics as this node has them now (ShardOwner)."""
+        return self.node.image
+
+    def consumer_settings(self, group_id: str) -> ConsumerSettings:
+        """What holds for one consumer group now (ShardOwner)."""
+        config = self.node.config
+        own = self.node.image.config(GROUP_RESOURCE, group_id)
+        policy = config.get_str("group.consumer.migration.policy")
+        return ConsumerSettings(
+            session_timeout_ms=group_value(config, own, SESSION_TIMEOUT),
+            heartbeat_interval_ms=group_value(config, own, HEARTBEAT_INTERVAL),
+            assignment_interval_ms=group_value(config, own, ASSIGNMENT_INTERVAL),
+            size_max=config.get_int("group.consumer.max.size"),
+            assignors=config.get_list("group.consumer.assignors"),
+            upgrades=policy in ("upgrade", "bidirectional"),
+            downgrades=policy in ("downgrade", "bidirectional"),
+        )
+
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def now(self) -> At:
@@ -164,6 +191,18 @@ class GroupCoordinator:
         """Decides a SyncGroup; its reply is parked or answered. Raises as `shard_for`."""
         partition, _ = self.host.shard_for(request.group_id)
         self._decide(partition, lambda shard, at: shard.sync(request, reply, at), reply)
+
+    def consumer_heartbeat(self, call: HeartbeatCall) -> None:
+        """Decides a ConsumerGroupHeartbeat; its reply is answered. Raises as `shard_for`."""
+        group_id = call.request.group_id
+        partition, shard = self.host.shard_for(group_id)
+        self._decide(partition, lambda shard, at: shard.consumer_heartbeat(call, at), call.reply)
+        group = shard.consumer_groups.get(group_id)
+        if group is not None and group.regex_subscribers:
+            self._regexes.look_up(partition, group)
+
+    def _on_resolved(self, partition: int, group_id: str, found: dict[str, ResolvedRegex]) -> None:
+        self._decide(partition, lambda shard, _at: shard.resolved(group_id, found))
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
         """Answers a Heartbeat at once: nothing is written for it. Raises BrokerError with codes other than the two good ones."""
@@ -195,7 +234,7 @@ class GroupCoordinator:
         )  # an offset that is read here must not be older than what another coordinator has
         self.host.write(partition, lambda shard, _now_ms: decide(shard, self.now()), done)
 
-    # -- decisions of the classic protocol -----------------------------------------------------------------------------
+    # -- decisions about members ---------------------------------------------------------------------------------------
 
     def _decide(
         self,
@@ -206,16 +245,20 @@ class GroupCoordinator:
     ) -> None:
         """Writes a decision that gives answers to parked replies; `reply` is that of the request itself, refused if all fails."""
         decisions: list[Decision[list[Answer], AnyRecord]] = []
+        conversions: list[Conversion] = []
 
         def deciding(shard: GroupShard, _now_ms: int) -> Decision[list[Answer], AnyRecord]:
             decision = decide(shard, self.now())
             decisions.append(decision)
+            conversions.extend(shard.conversions)
+            shard.conversions.clear()
             self._rearm(partition, shard)
             return decision
 
         def done(outcome: list[Answer] | BrokerError) -> None:
             if isinstance(outcome, BrokerError):
                 self._refuse(partition, decisions, reply, outcome)
+                self._settle_in(partition, conversions)  # as they were before
             else:
                 for answer in outcome:
                     _parked(answer.reply).send(answer.response)
@@ -223,6 +266,11 @@ class GroupCoordinator:
                 then(outcome if isinstance(outcome, BrokerError) else None)
 
         self.host.write(partition, deciding, done)
+        self._settle_in(partition, conversions)
+
+    def _settle_in(self, partition: int, conversions: list[Conversion]) -> None:
+        if conversions:
+            self._decide(partition, lambda shard, at: shard.settle_in(conversions, at))
 
     def _refuse(
         self,

@@ -218,6 +218,12 @@ class Rebalancing:
         if group.can_rebalance and group.members:
             self._prepare(group, at, effects)
 
+    def dissolve(self, group: ClassicGroup, effects: Effects) -> None:
+        """The group goes over to the consumer protocol: whoever waits is told to join again."""
+        for member in group.members.values():
+            self._take(group, member, ErrorCode.REBALANCE_IN_PROGRESS, effects, member.member_id)
+        self.forget(group)
+
     def _prepare(self, group: ClassicGroup, at: At, effects: Effects) -> None:
         if group.state is GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():

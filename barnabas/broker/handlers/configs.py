@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
-from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, group_entries, topic_entries
+from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
@@ -153,6 +153,10 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> Iterable[ConfigEn
     if resource.resource_type == BROKER_RESOURCE:
         _check_broker_name(node, name, "Broker id", "expected {} or empty string")
         return broker_entries(node.config) if name else cluster_entries(node.image.cluster_config)
+    if resource.resource_type == GROUP_RESOURCE:
+        if not name:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return group_entries(node.config, node.image.config(GROUP_RESOURCE, name))
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

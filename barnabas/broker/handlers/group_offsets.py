@@ -5,8 +5,9 @@ OffsetCommit 2–10, OffsetFetch 1–10, OffsetDelete 0, of the family `groups`.
 Behaviour: topics are looked up here, members and generations in the group's shard; an answer leaves when what it tells is
 committed. A commit of a topic or partition that is not there is refused alone; whatever concerns the group refuses the rest.
 
-Version notes: OffsetCommit v5 drops the retention, v6 leader epochs, v7 static members, v9 GROUP_ID_NOT_FOUND, v10 topic ids;
-OffsetFetch v2 all topics and an error of its own, v5 leader epochs, v7 require_stable (KIP-447), v8 several groups, v10 topic ids.
+Version notes: OffsetCommit v5 drops the retention, v6 leader epochs, v7 static members, v9 member epochs (KIP-848), v10 topic ids;
+OffsetFetch v2 all topics and an error of its own, v5 leader epochs, v7 require_stable (KIP-447), v8 several groups, v9 member epochs
+(KIP-848), v10 topic ids.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitRe
     metadata_max = node.groups.settings.offset_metadata_bytes_max
     response = OffsetCommitResponse()
     accepted: list[OffsetCommitResponsePartition] = []
-    records: list[AnyRecord] = []
+    records: list[OffsetRecord] = []
     image = node.image
     by_id = call.version >= 10
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -106,12 +107,16 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitRe
     if not accepted:
         return response
     committer = Committer(
-        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        call.version,
     )
     pending = Pending()
 
     def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
-        shard.check_commit(committer, call.version, at)
+        shard.check_commit(committer, records, at)
         return Decision(None, records)
 
     def done(outcome: BrokerError | None) -> None:
@@ -179,6 +184,7 @@ def offset_fetch(node: Node, call: Call[OffsetFetchRequest]) -> Pending:
 def _decide_fetch(
     node: Node, call: Call[OffsetFetchRequest], group: OffsetFetchRequestGroup, shard: GroupShard, _at: At
 ) -> Decision[OffsetFetchResponseGroup, AnyRecord]:
+    shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
     return Decision(_fetch(node, shard, group, call))
 
 

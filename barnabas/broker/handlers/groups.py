@@ -18,6 +18,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.coordinator.group_effects import JoinCall
+from barnabas.broker.coordinator.group_views import describe_classic
+from barnabas.broker.coordinator.group_views import list_groups as listed_groups
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.shard import partition_for
 from barnabas.broker.handlers.group_offsets import (
@@ -265,7 +267,7 @@ def describe_groups(node: Node, call: Call[DescribeGroupsRequest]) -> DescribeGr
 
 def _describe(node: Node, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
     try:
-        group = node.groups.shard_for(group_id).describe(group_id)
+        group = describe_classic(node.groups.shard_for(group_id), group_id)
     except BrokerError as error:
         return _not_described(call, group_id, error)
     if call.request.include_authorized_operations:
@@ -291,7 +293,7 @@ def list_groups(node: Node, call: Call[ListGroupsRequest]) -> ListGroupsResponse
         raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = frozenset(state.lower() for state in call.request.states_filter)
     types = frozenset(kind.lower() for kind in call.request.types_filter)
-    groups = [group for _, shard in node.groups.host.active_shards() for group in shard.list_groups(states, types)]
+    groups = [group for _, shard in node.groups.host.active_shards() for group in listed_groups(shard, states, types)]
     return ListGroupsResponse(groups=groups)
 
 

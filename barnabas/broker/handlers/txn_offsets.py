@@ -46,7 +46,7 @@ def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> TxnOffs
     metadata_max = node.groups.settings.offset_metadata_bytes_max
     response = TxnOffsetCommitResponse()
     accepted: list[TxnOffsetCommitResponsePartition] = []
-    records: list[AnyRecord] = []
+    records: list[OffsetRecord] = []
     for topic in request.topics:
         partition_count = node.image.partition_count(topic.name)
         answers: list[TxnOffsetCommitResponsePartition] = []
@@ -83,7 +83,7 @@ def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> TxnOffs
 def _verify(
     node: Node,
     call: Call[TxnOffsetCommitRequest],
-    records: list[AnyRecord],
+    records: list[OffsetRecord],
     pending: Pending,
     done: Callable[[BrokerError | None], None],
 ) -> None:
@@ -134,16 +134,16 @@ def _verification_code(code: ErrorCode, version: int) -> ErrorCode:
 def _commit_in_transaction(
     node: Node,
     call: Call[TxnOffsetCommitRequest],
-    records: list[AnyRecord],
+    records: list[OffsetRecord],
     guard: VerificationGuard | None,
     done: Callable[[BrokerError | None], None],
 ) -> None:
     request = call.request
-    committer = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
+    committer = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id, None)
     producer = ProducerStamp(request.producer_id, request.producer_epoch, guard)
 
-    def decide(shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
-        shard.check_transactional_commit(committer)
+    def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
+        shard.check_commit(committer, records, at)
         return Decision(None, records, producer)
 
     write_offsets(node, request.group_id, decide, done)

@@ -14,8 +14,9 @@ from enum import IntEnum
 from typing import Final
 
 from barnabas.broker.config_key import ConfigKey, ConfigType
+from barnabas.broker.group_config import GROUP_KEYS, validate_group_config
 from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
-from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.broker.server_keys import SERVER_KEYS
@@ -116,6 +117,8 @@ def _alter(view: ClusterView, resource: AlterConfigsResource) -> list[MetadataRe
         return _alter_topic(view, name, resource.configs)
     if kind == BROKER_RESOURCE:
         return _alter_broker(view, name, resource.configs)
+    if kind == GROUP_RESOURCE:
+        return _alter_group(view, name, resource.configs)
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
@@ -159,6 +162,19 @@ def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableCon
             except BrokerError as error:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, error.message) from None
     return _records(BROKER_RESOURCE, broker, settings, changes, clear_elr_of="")
+
+
+def _alter_group(view: ClusterView, group: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+    if not group:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    settings = view.image.config(GROUP_RESOURCE, group)
+    changes: dict[str, str | None] = {}
+    for config in configs:
+        entry = GROUP_KEYS.get(config.name)
+        changes[config.name] = _changed(config, None if entry is None else entry.key, settings.get(config.name))
+    after = {name: value for name, value in {**settings, **changes}.items() if value is not None}
+    validate_group_config(view.config, after)
+    return _records(GROUP_RESOURCE, group, settings, changes, clear_elr_of="")
 
 
 def _check_min_isr(broker: str, value: str | None) -> None:

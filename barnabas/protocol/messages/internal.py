@@ -1,6 +1,6 @@
 """Records of the broker's own topics, as Kafka lays them out.
 
-`__transaction_state` and `__consumer_offsets`: keys behind the number of their type, values behind their version, both by
+`__transaction_state` and `__consumer_offsets` (classic groups, consumer groups of KIP-848, offsets): keys behind the number of their type, values behind their version, both by
 `encode_versioned` and `decode_versioned`. Control records: EndTxnMarker behind its version; those of Raft logs
 (LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord) without prefix, by `encode` and `decode`,
 and with their version as a field.
@@ -24,6 +24,22 @@ from barnabas.protocol.schema import (
 )
 
 __all__ = [
+    "ClassicMemberMetadata",
+    "ClassicProtocol",
+    "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupMetadataKey",
+    "ConsumerGroupMetadataValue",
+    "ConsumerGroupPartitionMetadataKey",
+    "ConsumerGroupRegularExpressionKey",
+    "ConsumerGroupRegularExpressionValue",
+    "ConsumerGroupTargetAssignmentMemberKey",
+    "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupTargetAssignmentMetadataKey",
+    "ConsumerGroupTargetAssignmentMetadataValue",
+    "CurrentTopicPartitions",
     "EndTxnMarker",
     "GroupMetadataKey",
     "GroupMetadataValue",
@@ -35,6 +51,7 @@ __all__ = [
     "PartitionsSchema",
     "SnapshotFooterRecord",
     "SnapshotHeaderRecord",
+    "TargetTopicPartitions",
     "TransactionLogKey",
     "TransactionLogValue",
     "Voter",
@@ -126,6 +143,152 @@ class GroupMetadataValue(Record):
     leader: str | None = field(String, nullable_since=0)
     current_state_timestamp: int = field(Int64, since=2, default=-1)
     members: list[MemberMetadata] = field(Array(MemberMetadata))
+
+
+@record(versions=(0, 0), prefix=3)
+class ConsumerGroupMetadataKey(Record):
+    """Key of a consumer group (KIP-848) in `__consumer_offsets`."""
+
+    group_id: str = field(String)
+
+
+@record(versions=(0, 0), flexible_since=0)
+class ConsumerGroupMetadataValue(Record):
+    """Epoch of a consumer group, and a hash of the topics it subscribes to (KIP-1101)."""
+
+    epoch: int = field(Int32)
+    metadata_hash: int = field(Int64, default=0, tag=0)
+
+
+@record(versions=(0, 0), prefix=4)
+class ConsumerGroupPartitionMetadataKey(Record):
+    """Key of what stood for the hash before Kafka 4.1; only its tombstone is still written."""
+
+    group_id: str = field(String)
+
+
+@record(versions=(0, 0), prefix=5)
+class ConsumerGroupMemberMetadataKey(Record):
+    """Key of what a member says of itself."""
+
+    group_id: str = field(String)
+    member_id: str = field(String)
+
+
+@struct
+class ClassicProtocol:
+    """A protocol that a member of the classic protocol supports."""
+
+    name: str = field(String)
+    metadata: bytes = field(Bytes)
+
+
+@struct
+class ClassicMemberMetadata:
+    """What a consumer group keeps of a member that speaks the classic protocol."""
+
+    session_timeout_ms: int = field(Int32)
+    supported_protocols: list[ClassicProtocol] = field(Array(ClassicProtocol))
+
+
+@record(versions=(0, 0), flexible_since=0)
+class ConsumerGroupMemberMetadataValue(Record):
+    """What a member says of itself."""
+
+    instance_id: str | None = field(String, nullable_since=0)
+    rack_id: str | None = field(String, nullable_since=0)
+    client_id: str = field(String)
+    client_host: str = field(String)
+    subscribed_topic_names: list[str] = field(Array(String))
+    subscribed_topic_regex: str | None = field(String, nullable_since=0)
+    rebalance_timeout_ms: int = field(Int32, default=-1)
+    server_assignor: str | None = field(String, nullable_since=0)
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        ClassicMemberMetadata, nullable_since=0, default=None, tag=0
+    )
+
+
+@record(versions=(0, 0), prefix=6)
+class ConsumerGroupTargetAssignmentMetadataKey(Record):
+    """Key of the epoch of a group's target assignment."""
+
+    group_id: str = field(String)
+
+
+@record(versions=(0, 0), flexible_since=0)
+class ConsumerGroupTargetAssignmentMetadataValue(Record):
+    """For which group epoch the target was computed, and when (KIP-1263)."""
+
+    assignment_epoch: int = field(Int32)
+    assignment_timestamp: int = field(Int64, default=0, tag=0)
+
+
+@record(versions=(0, 0), prefix=7)
+class ConsumerGroupTargetAssignmentMemberKey(Record):
+    """Key of what one member shall have."""
+
+    group_id: str = field(String)
+    member_id: str = field(String)
+
+
+@struct
+class TargetTopicPartitions:
+    """Partitions of one topic."""
+
+    topic_id: bytes = field(Uuid)
+    partitions: list[int] = field(Array(Int32))
+
+
+@record(versions=(0, 0), flexible_since=0)
+class ConsumerGroupTargetAssignmentMemberValue(Record):
+    """What one member shall have."""
+
+    topic_partitions: list[TargetTopicPartitions] = field(Array(TargetTopicPartitions))
+
+
+@record(versions=(0, 0), prefix=8)
+class ConsumerGroupCurrentMemberAssignmentKey(Record):
+    """Key of what one member has."""
+
+    group_id: str = field(String)
+    member_id: str = field(String)
+
+
+@struct
+class CurrentTopicPartitions:
+    """Partitions of one topic, each with the epoch in which the member got it."""
+
+    topic_id: bytes = field(Uuid)
+    partitions: list[int] = field(Array(Int32))
+    assignment_epochs: list[int] | None = field(Array(Int32), nullable_since=0, default=None, tag=0)
+
+
+@record(versions=(0, 0), flexible_since=0)
+class ConsumerGroupCurrentMemberAssignmentValue(Record):
+    """What one member has, and what it must give up."""
+
+    member_epoch: int = field(Int32)
+    previous_member_epoch: int = field(Int32)
+    state: int = field(Int8)
+    assigned_partitions: list[CurrentTopicPartitions] = field(Array(CurrentTopicPartitions))
+    partitions_pending_revocation: list[CurrentTopicPartitions] = field(Array(CurrentTopicPartitions))
+
+
+@record(versions=(0, 0), prefix=16)
+class ConsumerGroupRegularExpressionKey(Record):
+    """Key of a regular expression that members subscribe by."""
+
+    group_id: str = field(String)
+    regular_expression: str = field(String)
+
+
+@record(versions=(0, 0), flexible_since=0)
+class ConsumerGroupRegularExpressionValue(Record):
+    """The topics that a regular expression matched."""
+
+    topics: list[str] = field(Array(String))
+    version: int = field(Int64)  # of the metadata that were looked through
+    timestamp: int = field(Int64)
 
 
 @record(versions=(0, 0))

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.broker.coordinator.consumer_protocol import ConsumerSettings
 from barnabas.broker.coordinator.group_effects import Answer, At, GroupSettings, JoinCall
+from barnabas.broker.coordinator.group_records import OffsetRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp
+from barnabas.broker.metadata.image import MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
     JoinGroupRequest,
@@ -55,6 +58,8 @@ class Bench:
         self.refused: list[Any] = []
         self.active = False
         self.append_fails = False
+        self.image = MetadataImage()
+        self.consumers = ConsumerSettings(assignment_interval_ms=0)
         self.shard = GroupShard(0, self.settings, self)
         self._fresh = 0
 
@@ -64,6 +69,13 @@ class Bench:
 
     def on_shard_resigned(self, partition: int, replies: list[Any]) -> None:
         self.refused = replies
+
+    @property
+    def topics(self) -> MetadataImage:
+        return self.image
+
+    def consumer_settings(self, group_id: str) -> ConsumerSettings:
+        return self.consumers
 
     @property
     def at(self) -> At:
@@ -196,7 +208,7 @@ class Bench:
 
     def offset(
         self,
-        record: AnyRecord,
+        record: OffsetRecord,
         *,
         member_id: str = "",
         generation: int = -1,
@@ -205,14 +217,13 @@ class Bench:
         producer_id: int | None = None,
     ) -> ErrorCode:
         """OffsetCommit of one record, or TxnOffsetCommit with a producer id."""
-        committer = Committer(record.group_id, member_id, instance, generation)
+        committer = Committer(
+            record.group_id, member_id, instance, generation, version if producer_id is None else None
+        )
         try:
-            if producer_id is None:
-                self.shard.check_commit(committer, version, self.at)
-                self.commit(Decision(None, [record]))
-            else:
-                self.shard.check_transactional_commit(committer)
-                self.commit(Decision(None, [record], ProducerStamp(producer_id, 0)))
+            self.shard.check_commit(committer, [record], self.at)
+            producer = None if producer_id is None else ProducerStamp(producer_id, 0)
+            self.commit(Decision(None, [record], producer))
         except BrokerError as error:
             return error.code
         return ErrorCode.NONE

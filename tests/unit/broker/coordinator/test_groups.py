@@ -7,6 +7,7 @@ import pytest
 from barnabas.broker.coordinator.classic_group import subscribed_topics
 from barnabas.broker.coordinator.group_effects import GroupSettings
 from barnabas.broker.coordinator.group_state import VALID_PREVIOUS, GroupState
+from barnabas.broker.coordinator.group_views import describe_classic, list_groups
 from barnabas.errors import ErrorCode, InvariantViolated, LocalProtocolError
 
 from .group_bench import Bench, Ticket, outcome
@@ -484,13 +485,13 @@ def test_group_over_the_limit_after_loading_rebalances() -> None:
 def test_describe_tells_metadata_only_of_stable_groups() -> None:
     bench = Bench()
     leader, _ = bench.stable(2, protocols=[("range", b"meta")])
-    stable = bench.shard.describe("g")
+    stable = describe_classic(bench.shard, "g")
     assert (stable.group_state, stable.protocol_type, stable.protocol_data) == ("Stable", "consumer", "range")
     assert {m.member_metadata for m in stable.members} == {b"meta"}
     assert {m.member_assignment for m in stable.members} == {m.member_id.encode() for m in stable.members}
     assert stable.members[0].client_host == "/127.0.0.1"
     bench.join(leader, protocols=[("range", b"meta")])
-    preparing = bench.shard.describe("g")
+    preparing = describe_classic(bench.shard, "g")
     assert (preparing.group_state, preparing.protocol_data) == ("PreparingRebalance", "")
     assert {m.member_metadata for m in preparing.members} == {b""}
     assert {m.member_assignment for m in preparing.members} == {m.member_id.encode() for m in preparing.members}
@@ -503,7 +504,7 @@ def test_list_filters_by_state_and_type() -> None:
     everything: frozenset[str] = frozenset()
 
     def listed(states: frozenset[str], types: frozenset[str]) -> list[tuple[str, str, str]]:
-        return [(g.group_id, g.group_state, g.group_type) for g in bench.shard.list_groups(states, types)]
+        return [(g.group_id, g.group_state, g.group_type) for g in list_groups(bench.shard, states, types)]
 
     both = [("g", "Stable", "classic"), ("other", "Empty", "classic")]
     assert listed(everything, everything) == both

@@ -375,7 +375,7 @@ def test_group_record_is_kafkas_bytes() -> None:
 
 
 def test_keys_of_other_kinds_are_passed_over_and_garbage_is_refused() -> None:
-    assert decode_record(b"\0\3\0\1g", b"\0\0\0\0\0\1") is None
+    assert decode_record(b"\0\x0b\0\1g", b"\0\0\0\0\0\1") is None
     assert decode_record(b"\0\0\0\1g\0\1t\0\0\0\0", None) == OffsetRecord("g", "t", 0, None)
     for key in (None, b"", b"\0", b"\0\1\0"):
         with pytest.raises(RemoteProtocolError):

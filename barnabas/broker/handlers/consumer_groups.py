@@ -1,0 +1,95 @@
+"""Consumer groups whose partitions the coordinator assigns (KIP-848).
+
+ConsumerGroupHeartbeat 0–1, ConsumerGroupDescribe 0–1.
+
+Behaviour: a heartbeat is checked here and decided by the shard of the group (`coordinator/consumer_protocol.py`); it is answered
+when what it changed is committed, at once where it changed nothing. Nothing is parked: a member learns at its next heartbeat.
+
+Version notes: ConsumerGroupHeartbeat v1 members choose their id (KIP-1082), regular expressions; ConsumerGroupDescribe v1 which
+protocol a member speaks (KIP-1099).
+
+Deviations: expressions are those of `broker/patterns` (most of RE2's), and looked up again after a second where Kafka waits ten.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.coordinator.consumer_protocol import HeartbeatCall, check_heartbeat
+from barnabas.broker.coordinator.group_views import describe_consumers
+from barnabas.broker.handlers.groups import GROUP_OPERATIONS
+from barnabas.broker.router import Call, Pending, handles
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.consumer_groups import (
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["consumer_group_describe", "consumer_group_heartbeat", "refuse"]
+
+
+class _HeartbeatReply:
+    """Where the answer to a heartbeat goes (ParkedReply)."""
+
+    __slots__ = ("pending",)
+
+    def __init__(self) -> None:
+        self.pending = Pending()
+
+    def send(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        self.pending.resolve(response)
+
+    def refuse(self, code: ErrorCode) -> None:
+        self.pending.resolve(ConsumerGroupHeartbeatResponse(error_code=code))
+
+
+@handles(ConsumerGroupHeartbeatRequest)
+def consumer_group_heartbeat(node: Node, call: Call[ConsumerGroupHeartbeatRequest]) -> Pending:
+    """Joins a group, keeps or ends a membership, and takes the member on to what it shall read."""
+    check_heartbeat(call.request, call.version, node.config.get_list("group.consumer.assignors"))
+    reply = _HeartbeatReply()
+    fresh_id = str(uuid.UUID(bytes=node.rng.uuid())) if not call.request.member_id else ""
+    node.groups.consumer_heartbeat(
+        HeartbeatCall(call.request, call.client_id or "", f"/{call.client_host}", fresh_id, reply)
+    )
+    return reply.pending
+
+
+@handles(ConsumerGroupDescribeRequest)
+def consumer_group_describe(node: Node, call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
+    """State and members of groups."""
+    return ConsumerGroupDescribeResponse(
+        groups=[_described(node, call, group_id) for group_id in call.request.group_ids]
+    )
+
+
+def _described(node: Node, call: Call[ConsumerGroupDescribeRequest], group_id: str) -> ConsumerGroupDescribedGroup:
+    try:
+        if not group_id:
+            raise BrokerError(ErrorCode.INVALID_GROUP_ID)
+        group = describe_consumers(node.groups.shard_for(group_id), group_id)
+    except BrokerError as error:
+        return _not_described(group_id, error)
+    if call.request.include_authorized_operations:
+        group.authorized_operations = GROUP_OPERATIONS
+    return group
+
+
+def _not_described(group_id: str, error: BrokerError) -> ConsumerGroupDescribedGroup:
+    message = error.message if error.code is ErrorCode.GROUP_ID_NOT_FOUND else None
+    return ConsumerGroupDescribedGroup(group_id=group_id, error_code=error.code, error_message=message)
+
+
+def refuse(call: Call[Any], error: BrokerError) -> Any:
+    """The answer that carries one error for the whole request."""
+    if isinstance(call.request, ConsumerGroupDescribeRequest):
+        return ConsumerGroupDescribeResponse(groups=[_not_described(name, error) for name in call.request.group_ids])
+    known = error.code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_ASSIGNOR)
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message if known else None)

@@ -1,0 +1,144 @@
+"""Consumer groups of the protocol in which the coordinator assigns (KIP-848).
+
+ConsumerGroupHeartbeat 0-1 (1: members choose their own id, KIP-1082, and may subscribe by a regular expression),
+ConsumerGroupDescribe 0-1 (1: which protocol a member speaks, KIP-1099).
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+__all__ = [
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "ConsumerGroupDescribedGroup",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
+    "ConsumerGroupMember",
+    "DescribedAssignment",
+    "DescribedTopicPartitions",
+    "HeartbeatAssignment",
+    "TopicIdPartitions",
+]
+
+
+@struct
+class TopicIdPartitions:
+    """Partitions of one topic."""
+
+    topic_id: bytes = field(Uuid)
+    partitions: list[int] = field(Array(Int32))
+
+
+@message(api_key=68, versions=(0, 1), flexible_since=0)
+class ConsumerGroupHeartbeatRequest(Message):
+    """Joins, keeps, changes or ends a membership; what is null or −1 has not changed since the last one."""
+
+    group_id: str = field(String)
+    member_id: str = field(String)
+    member_epoch: int = field(Int32)  # 0 joins, −1 leaves, −2 leaves for a while (static members)
+    instance_id: str | None = field(String, nullable_since=0, default=None)
+    rack_id: str | None = field(String, nullable_since=0, default=None)
+    rebalance_timeout_ms: int = field(Int32, default=-1)
+    subscribed_topic_names: list[str] | None = field(Array(String), nullable_since=0, default=None)
+    subscribed_topic_regex: str | None = field(String, since=1, nullable_since=1, default=None)
+    server_assignor: str | None = field(String, nullable_since=0, default=None)
+    topic_partitions: list[TopicIdPartitions] | None = field(Array(TopicIdPartitions), nullable_since=0, default=None)
+
+
+@struct
+class HeartbeatAssignment:
+    """What a member may read at once; all of it."""
+
+    topic_partitions: list[TopicIdPartitions] = field(Array(TopicIdPartitions))
+
+
+@message(api_key=68, versions=(0, 1), flexible_since=0)
+class ConsumerGroupHeartbeatResponse(Message):
+    """The member's epoch, and its assignment where that has changed."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0, default=None)
+    member_id: str | None = field(String, nullable_since=0, default=None)
+    member_epoch: int = field(Int32)
+    heartbeat_interval_ms: int = field(Int32)
+    assignment: HeartbeatAssignment | None = field(HeartbeatAssignment, nullable_since=0, default=None)
+
+
+@message(api_key=69, versions=(0, 1), flexible_since=0)
+class ConsumerGroupDescribeRequest(Message):
+    """Asks for the state and the members of groups."""
+
+    group_ids: list[str] = field(Array(String))
+    include_authorized_operations: bool = field(Bool)
+
+
+@struct
+class DescribedTopicPartitions:
+    """Partitions of one topic, by both its names."""
+
+    topic_id: bytes = field(Uuid)
+    topic_name: str = field(String)
+    partitions: list[int] = field(Array(Int32))
+
+
+@struct
+class DescribedAssignment:
+    """What a member has, or shall have."""
+
+    topic_partitions: list[DescribedTopicPartitions] = field(Array(DescribedTopicPartitions))
+
+
+@struct
+class ConsumerGroupMember:
+    """A member: what it wants, what it has, and what it shall have."""
+
+    member_id: str = field(String)
+    instance_id: str | None = field(String, nullable_since=0, default=None)
+    rack_id: str | None = field(String, nullable_since=0, default=None)
+    member_epoch: int = field(Int32)
+    client_id: str = field(String)
+    client_host: str = field(String)
+    subscribed_topic_names: list[str] = field(Array(String))
+    subscribed_topic_regex: str | None = field(String, nullable_since=0, default=None)
+    assignment: DescribedAssignment = field(DescribedAssignment)
+    target_assignment: DescribedAssignment = field(DescribedAssignment)
+    member_type: int = field(
+        Int8, since=1, default=-1
+    )  # −1 unknown, 0 speaks the classic protocol, 1 the consumer protocol
+
+
+@struct
+class ConsumerGroupDescribedGroup:
+    """A group, or why it is not described."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0, default=None)
+    group_id: str = field(String)
+    group_state: str = field(String)
+    group_epoch: int = field(Int32)
+    assignment_epoch: int = field(Int32)
+    assignor_name: str = field(String)
+    members: list[ConsumerGroupMember] = field(Array(ConsumerGroupMember))
+    authorized_operations: int = field(Int32, default=-(2**31))
+
+
+@message(api_key=69, versions=(0, 1), flexible_since=0)
+class ConsumerGroupDescribeResponse(Message):
+    """The groups, in the order they were asked for."""
+
+    throttle_time_ms: int = field(Int32)
+    groups: list[ConsumerGroupDescribedGroup] = field(Array(ConsumerGroupDescribedGroup))
