@@ -229,7 +229,9 @@ class ClassicMembers:
                 gone[group.validate(member_id, instance_id).member_id] = None
             except BrokerError as error:
                 code = error.code
-            responses.append(MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code))
+            responses.append(
+                MemberResponse(member_id=identity.member_id, group_instance_id=instance_id, error_code=code)
+            )
         return responses, tuple(gone)
 
 
