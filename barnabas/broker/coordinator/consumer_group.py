@@ -9,10 +9,12 @@ its standing says; `static_members` maps each group.instance.id to the member th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Protocol
+from zlib import crc32
+
+from crc32c import crc32c
 
 from barnabas.broker.coordinator.assignors import Partitions
 from barnabas.broker.coordinator.consumer_member import NOT_JOINED, ConsumerMember, Profile
@@ -73,8 +75,9 @@ def metadata_hash(names: set[str], topics: Topics) -> int:
     ]
     if not parts:
         return 0
-    digest = hashlib.blake2b("\n".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    text = "\n".join(parts).encode("utf-8", "surrogatepass")
+    both = crc32c(text) << 32 | crc32(text)  # two polynomials: no other hash is loaded at start
+    return both - (1 << 64) if both >> 63 else both
 
 
 class ConsumerGroup:
