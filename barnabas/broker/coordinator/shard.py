@@ -18,14 +18,14 @@ After Kafka's CoordinatorRuntime and CoordinatorShard. Owners of a host keep it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
-from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches, read_control
+from barnabas.protocol.records import NewRecord, Record, build_batch, decode_records, iter_batches, read_control
 from barnabas.storage.log_config import Origin
 
 if TYPE_CHECKING:
@@ -261,23 +261,41 @@ class ShardHost(Generic[S]):
         piece = replica.log.read(offset, LOAD_SLICE_BYTES, end_offset=end_offset)
         if not piece.records:
             return end_offset
+        plain: dict[
+            bytes | None, Record
+        ] = {}  # outside of transactions; of each key the last, as the cleaner would leave them
         for at, header in iter_batches(piece.records):
-            if header.is_control:
+            if not header.is_control and not header.is_transactional:
                 for record in decode_records(piece.records, at, header):
-                    control = read_control(record)
-                    if control.type in (0, 1):  # ABORT, COMMIT; leader changes and others are no business of a shard
-                        shard.replay_marker(header.producer_id, header.producer_epoch, commit=control.type == 1)
+                    if record.offset >= offset:
+                        plain.pop(record.key, None)
+                        plain[record.key] = record
                 continue
-            stamp = (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
-            for record in decode_records(piece.records, at, header):
-                if record.offset < offset:
-                    continue
-                decoded = shard.decode(record.key, record.value)
-                if decoded is None:
-                    logger.warning("%s: record of an unknown kind at offset %d passed over", self.topic, record.offset)
-                else:
-                    shard.replay(decoded, *stamp)
+            self._replay(shard, plain.values())
+            plain.clear()
+            records = decode_records(piece.records, at, header)
+            if not header.is_control:
+                self._replay(
+                    shard,
+                    (record for record in records if record.offset >= offset),
+                    header.producer_id,
+                    header.producer_epoch,
+                )
+                continue
+            for record in records:
+                control = read_control(record)
+                if control.type in (0, 1):  # ABORT, COMMIT; leader changes and others are no business of a shard
+                    shard.replay_marker(header.producer_id, header.producer_epoch, commit=control.type == 1)
+        self._replay(shard, plain.values())
         return piece.next_offset
+
+    def _replay(self, shard: S, records: Iterable[Record], producer_id: int = -1, producer_epoch: int = -1) -> None:
+        for record in records:
+            decoded = shard.decode(record.key, record.value)
+            if decoded is None:
+                logger.warning("%s: record of an unknown kind at offset %d passed over", self.topic, record.offset)
+            else:
+                shard.replay(decoded, producer_id, producer_epoch)
 
     def _on_loaded(self, part: _Partition[S], error: BrokerError | None) -> None:
         if part.phase is not _Phase.LOADING:

@@ -323,6 +323,23 @@ def test_loads_in_slices_and_serves_when_all_is_read(monkeypatch: pytest.MonkeyP
     assert shard.staged == {b"k%d" % number: number for number in range(50)}
 
 
+def test_of_what_was_written_over_the_last_is_replayed() -> None:
+    """As if the cleaner had been there; but not across a transaction, whose outcome comes with its marker."""
+    bench = Bench()
+    bench.elect()
+    for number in range(10):
+        bench.put(b"a", number)
+        bench.put(b"b", number)
+        bench.put(b"a", 10 + number)
+    bench.wake()
+    bench.put(b"a", 30, ProducerStamp(7, 2, bench.replica.verification_guard(7, 2, -1)))
+    bench.wake()
+    bench.put(b"b", 31)
+    bench.wake()
+    bench.host = bench.new_host()
+    assert bench.elect().replayed == [(b"b", 9, -1), (b"a", 19, -1), (b"a", 30, 7), (b"b", 31, -1)]
+
+
 def test_a_resignation_in_the_middle_of_loading_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     bench.elect()
