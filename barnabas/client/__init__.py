@@ -7,11 +7,13 @@ from barnabas.client.consumer import Consumer
 from barnabas.client.errors import KafkaError
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.client.group import RebalanceListener
-from barnabas.client.producer import Producer, Transaction
+from barnabas.client.producer import Producer
+from barnabas.client.transaction import Transaction
 from barnabas.client.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    PreparedTransaction,
     Record,
     RecordMetadata,
     TopicPartition,
@@ -27,6 +29,7 @@ __all__ = [
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "PreparedTransaction",
     "Producer",
     "RebalanceListener",
     "Record",

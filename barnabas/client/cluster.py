@@ -46,6 +46,7 @@ from barnabas.runtime.scope import Scope
 __all__ = ["Cluster", "Purpose", "parse_bootstrap"]
 
 _VERSION_MAX = 0x7FFF
+_TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # Produce, EndTxn, TxnOffsetCommit: what TV2 needs of the broker
 _SILENCE_MS = (
     1_000  # a broker that does not answer for so long is passed over, if there is another; twice as long the next time
 )
@@ -124,6 +125,7 @@ class Cluster:
         self._auto_create_topics = auto_create_topics
         self._topics: dict[str, None] = {}
         self._connections: dict[tuple[int, Purpose], Connection] = {}
+        self._transaction_version = 1
         self._coordinators: dict[tuple[str, str], int] = {}
         self._lookups: dict[tuple[str, str], None] = {}
         self._coordinator_errors: dict[tuple[str, str], KafkaError] = {}
@@ -256,6 +258,19 @@ class Cluster:
             if connection.core.features.epoch > newest.epoch:
                 newest = connection.core.features
         return newest
+
+    def transaction_version(self) -> int:
+        """Of the transaction protocol: 2 where the cluster has finalized transaction.version 2 and its brokers speak it, else 1.
+
+        Without a connection, what was true when there was one.
+        """
+        connection = self.any_connection()
+        if connection is not None:
+            finalized = self.features().levels.get("transaction.version", 0) >= 2
+            offered = connection.core.versions
+            spoken = all(offered.get(key, (0, 0))[1] >= needed for key, needed in _TV2_VERSIONS.items())
+            self._transaction_version = 2 if finalized and spoken else 1
+        return self._transaction_version
 
     # -- metadata ------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ from barnabas.client.batching import Accumulator
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientClosed, KafkaError, ProducerFailed, TransactionFailed
 from barnabas.client.sender import Dispatch, Sender
-from barnabas.client.transactions import Outgoing, Transactions, TransactionState
+from barnabas.client.transaction_state import Outgoing, TransactionState
+from barnabas.client.transactions import Transactions
 from barnabas.client.types import RecordMetadata
 from barnabas.errors import LocalProtocolError
 from barnabas.protocol.messages.produce import ProduceResponse
@@ -107,7 +108,7 @@ class Delivery:
             sender.expire(now)
         if sender.needs_producer_id and txn.state is TransactionState.READY and self._txn.transactional_id is None:
             txn.initialize()
-        sender.flushing = self.flushes + (txn.state is TransactionState.COMMITTING)
+        sender.flushing = self.flushes + (txn.state in (TransactionState.COMMITTING, TransactionState.PREPARING))
         request = txn.next_request(now, drained=not accumulator.incomplete)
         if request is not None:
             self._send_transactional(request, now)
@@ -175,6 +176,7 @@ class Delivery:
                 request.message,
                 lambda outcome: self._on_transactional(request, outcome),
                 version_max=request.version_max,
+                version_min=request.version_min,
             )
         except KafkaError as error:
             self._on_transactional(request, error)
@@ -200,7 +202,7 @@ class Delivery:
         """Puts outcomes on the futures; wakes who waits for progress."""
         outcomes, self._sender.outcomes = self._sender.outcomes, []
         if not outcomes:
-            if self._txn.state in (TransactionState.READY, TransactionState.FATAL_ERROR):
+            if self._txn.state in (TransactionState.READY, TransactionState.PREPARED, TransactionState.FATAL_ERROR):
                 self._release_waiters()
             return
         new = RecordMetadata.__new__

@@ -5,7 +5,7 @@ Emits: records into the accumulator, changes of the transaction's state; `delive
 
 Callers only change the cores and wake the delivery, so a cancelled one leaves nothing half done: a cancelled `send` either has queued its record or has not (it has no await after the queueing), a
 cancelled flush, commit or abort goes on by itself and may be awaited again.
-Follows KIP-98, KIP-447, KIP-480, KIP-794, KIP-890, KIP-91 (delivery timeout).
+Follows KIP-98, KIP-447, KIP-480, KIP-794, KIP-890, KIP-91 (delivery timeout), KIP-939 (two-phase commit).
 """
 
 from __future__ import annotations
@@ -29,16 +29,25 @@ from barnabas.client.errors import (
     TransactionFailed,
     error_for,
 )
+from barnabas.client.outgoing_record import as_bytes, checked_headers, codec_of
 from barnabas.client.partitioning import StickyPartitioner, partition_for_key
 from barnabas.client.sender import Sender, SenderConfig
-from barnabas.client.transactions import Transactions, TransactionState
-from barnabas.client.types import ConsumerGroupMetadata, Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
+from barnabas.client.transaction import Transaction
+from barnabas.client.transaction_state import TransactionState
+from barnabas.client.transactions import Transactions
+from barnabas.client.types import (
+    ConsumerGroupMetadata,
+    Headers,
+    OffsetAndMetadata,
+    PreparedTransaction,
+    RecordMetadata,
+    TopicPartition,
+)
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng
-from barnabas.protocol.compression import Compression
 from barnabas.protocol.records import NewRecord
 
-__all__ = ["Producer", "Transaction"]
+__all__ = ["Producer"]
 
 log = logging.getLogger("barnabas.client.producer")
 
@@ -47,7 +56,6 @@ Serializer = Callable[[Any], bytes | None]
 _ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, "-1": -1}
 
 _CLOSE_ABORT_TIMEOUT_MS = 5_000  # what a close with an open transaction gives its abort
-_TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # Produce, EndTxn, TxnOffsetCommit: what TV2 needs of the broker
 
 
 class Producer:
@@ -75,6 +83,9 @@ class Producer:
         buffer_memory: bytes of records that wait, over all partitions.
         metadata_max_age_ms: metadata older than this is refreshed unasked.
         transaction_version: 1 or 2 forces the transaction protocol; None takes what the cluster has finalized.
+        two_phase_commit: transactions have no timeout: somebody else decides their outcome (KIP-939; `prepare`, `complete`).
+        keep_prepared: with `two_phase_commit`: a transaction that an earlier producer of this transactional_id has left open is
+            taken over instead of aborted; it is then `prepared`, and to be completed first of all.
         clock, rng, network: the ports; the real ones by default.
 
     Raises:
@@ -104,6 +115,8 @@ class Producer:
         buffer_memory: int = 32 * 1024 * 1024,
         metadata_max_age_ms: int = 300_000,
         transaction_version: int | None = None,
+        two_phase_commit: bool = False,
+        keep_prepared: bool = False,
         clock: Clock | None = None,
         rng: Rng | None = None,
         network: Network | None = None,
@@ -119,6 +132,16 @@ class Producer:
             raise IllegalState("max_in_flight_requests_per_connection must be 1 to 5: a broker remembers five batches")
         if transaction_version not in (None, 1, 2):
             raise IllegalState(f"transaction_version={transaction_version!r} is none of None, 1, 2")
+        if two_phase_commit and transactional_id is None:
+            raise IllegalState("two_phase_commit needs a transactional_id")
+        if two_phase_commit and transaction_version == 1:
+            raise IllegalState(
+                "two_phase_commit needs transaction_version 2: in version 1 two transactions may look the same"
+            )
+        if keep_prepared and not two_phase_commit:
+            raise IllegalState(
+                "keep_prepared needs two_phase_commit: else the transaction it keeps would have a timeout"
+            )
         self.transactional_id = transactional_id
         self._idempotent = idempotent
         self._key_serializer = key_serializer
@@ -151,11 +174,13 @@ class Producer:
             self._cluster.rng,
             timeout_ms=transaction_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
+            two_phase=two_phase_commit,
+            keep_prepared=keep_prepared,
         )
         self._sender = Sender(
             SenderConfig(
                 acks=_ACKS[acks],
-                compression=_codec(compression_type),
+                compression=codec_of(compression_type),
                 idempotent=idempotent,
                 max_request_size=max_request_size,
                 max_in_flight=max_in_flight_requests_per_connection,
@@ -202,7 +227,7 @@ class Producer:
             raise
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Sends what waits, aborts a transaction that is open, closes the connections.
+        """Sends what waits, aborts a transaction that is open and not prepared, closes the connections.
 
         Args:
             timeout_ms: how long sending may take (default: as long as the records' own delivery timeout); records that are
@@ -212,7 +237,11 @@ class Producer:
             return
         try:
             if self._started and self._txn.state is not TransactionState.FATAL_ERROR:
-                if self._txn.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
+                if self._txn.state in (
+                    TransactionState.IN_TRANSACTION,
+                    TransactionState.PREPARING,
+                    TransactionState.ABORTABLE_ERROR,
+                ):
                     async with asyncio.timeout(_CLOSE_ABORT_TIMEOUT_MS / 1000):
                         await self.abort_transaction()
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -274,14 +303,14 @@ class Producer:
         size = 31
         if key is not None:
             if type(key) is not bytes:
-                key = _as_bytes(key, "key", topic)
+                key = as_bytes(key, "key", topic)
             size += len(key)
         if value is not None:
             if type(value) is not bytes:
-                value = _as_bytes(value, "value", topic)
+                value = as_bytes(value, "value", topic)
             size += len(value)
         if headers:
-            headers = _checked_headers(headers, topic)
+            headers = checked_headers(headers, topic)
             size = record_size_max(key, value, headers)
         if timestamp_ms is not None and type(timestamp_ms) is not int:
             raise SerializationFailed(f"timestamp_ms must be an int, not {timestamp_ms!r}", topic=topic)
@@ -355,7 +384,7 @@ class Producer:
         """Opens a transaction. Where a cancelled commit or abort is still under way, waits for its end first.
 
         Raises:
-            IllegalState: no transactional_id, or a transaction is open.
+            IllegalState: no transactional_id, or a transaction is open, or two_phase_commit without transaction.version 2.
             ProducerFailed, ProducerFenced: the producer cannot be used any more.
         """
         self._check_transactional()
@@ -365,8 +394,62 @@ class Producer:
             TransactionState.INITIALIZING,
         ):
             await self._delivery.progress()
-        self._txn.begin(self._transaction_version())
+        version = self._transaction_version()
+        if self._txn.two_phase and version < 2:
+            raise IllegalState("two_phase_commit needs a cluster that has finalized transaction.version 2")
+        self._txn.begin(version)
         self._unseen_commit = False
+
+    @property
+    def prepared(self) -> PreparedTransaction | None:
+        """The transaction that is prepared: by `prepare`, or by an earlier producer and kept. None once it is completed."""
+        return self._txn.prepared
+
+    async def prepare(self) -> PreparedTransaction:
+        """Phase one of two (KIP-939): sends what waits; then every record and offset of the transaction is safe, and it lasts,
+        whatever dies, until `complete`, `commit_transaction` or `abort_transaction`. Nothing more can be sent in it.
+
+        Keep what this returns with the decision, in whatever decides. Cancelled, it may be called again.
+
+        Raises:
+            TransactionFailed: a record or offset could not be written; abort the transaction.
+            IllegalState: not a producer with two_phase_commit, or no transaction is open.
+            ProducerFenced, ProducerFailed: the producer cannot be used any more; the transaction is as it was.
+        """
+        self._check_transactional()
+        if not self._txn.two_phase:
+            raise IllegalState(
+                "prepare needs two_phase_commit=True: a transaction with a timeout cannot wait for a decision"
+            )
+        self._txn.prepare()
+        self._delivery.wake()
+        while self._txn.state is TransactionState.PREPARING:
+            await self._delivery.progress()
+        self._txn.check_usable()
+        if self._txn.prepared is None:
+            self._txn.check_sendable()
+            raise IllegalState(f"the transaction was ended meanwhile: the producer is {self._txn.state.value}")
+        return self._txn.prepared
+
+    async def complete(self, decided: PreparedTransaction | None) -> bool:
+        """Phase two: commits the prepared transaction if it is the one that was decided upon, else aborts it. For recovery:
+        `decided` is what the other participant has kept of the last decision, None where there is none.
+
+        Returns:
+            Whether this call has committed a transaction. False without a prepared one: it has been completed before.
+
+        Raises:
+            ProducerFenced, ProducerFailed: the producer cannot be used any more. Start another with keep_prepared and call again.
+        """
+        self._check_transactional()
+        if self._txn.prepared is None:
+            self._txn.check_usable()
+            return False
+        if decided == self._txn.prepared:
+            await self.commit_transaction()
+            return True
+        await self.abort_transaction()
+        return False
 
     async def commit_transaction(self) -> None:
         """Sends what waits and commits. Cancelled, the commit goes on; calling again waits for its outcome.
@@ -380,6 +463,7 @@ class Producer:
         if self._unseen_commit and self._txn.state in (TransactionState.READY, TransactionState.COMMITTING):
             pass  # the outcome of a commit whose caller was cancelled
         else:
+            self._end_by_present_version()
             self._txn.commit()
         self._unseen_commit = True
         self._delivery.wake()
@@ -398,6 +482,7 @@ class Producer:
             ProducerFenced, ProducerFailed: the producer cannot be used any more.
         """
         self._check_transactional()
+        self._end_by_present_version()
         self._txn.abort()
         self._delivery.wake()
         while self._txn.state in (TransactionState.ABORTING, TransactionState.INITIALIZING):
@@ -503,70 +588,13 @@ class Producer:
         queue = self._queues[tp] = self._accumulator.queue(tp)
         return queue
 
+    def _end_by_present_version(self) -> None:
+        """A transaction that was kept was begun by another producer; what the cluster has finalized holds for its end."""
+        if self._txn.state is TransactionState.PREPARED and self._txn.kept:
+            self._txn.version = self._transaction_version()
+
     def _transaction_version(self) -> int:
-        if self._forced_version is not None:
-            return self._forced_version
-        if self._cluster.features().levels.get("transaction.version", 0) < 2:
-            return 1
-        connection = self._cluster.any_connection()
-        offered = connection.core.versions if connection is not None else {}
-        return 2 if all(offered.get(key, (0, 0))[1] >= needed for key, needed in _TV2_VERSIONS.items()) else 1
-
-
-class Transaction:
-    """The block of one transaction; see `Producer.transaction`."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-
-    async def __aenter__(self) -> Producer:
-        await self._producer.begin_transaction()
-        return self._producer
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        producer = self._producer
-        if error is None:
-            try:
-                await producer.commit_transaction()
-            except TransactionFailed:
-                await producer.abort_transaction()
-                raise
-            return
-        try:
-            await producer.abort_transaction()
-        except KafkaError as failure:
-            log.warning("the transaction was left by %r and could not be aborted: %s", error, failure)
-
-
-def _as_bytes(data: Any, what: str, topic: str) -> bytes:
-    """Bytes of a buffer; what is mutable is copied, for the record leaves later."""
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise SerializationFailed(
-        f"a {what} must be bytes or None, not {type(data).__name__}; or set {what}_serializer", topic=topic
-    )
-
-
-def _checked_headers(headers: Headers, topic: str) -> Headers:
-    """The headers as they are encoded."""
-    try:
-        checked = [(name, None if data is None else _as_bytes(data, "header value", topic)) for name, data in headers]
-        if all(isinstance(name, str) for name, _ in checked):
-            return checked
-    except (TypeError, ValueError):
-        pass
-    raise SerializationFailed(f"headers must be pairs of str and bytes (or None), not {headers!r}", topic=topic)
-
-
-def _codec(name: str | None) -> int:
-    if name is None or name == "none":
-        return Compression.NONE
-    try:
-        return Compression[name.upper()]
-    except KeyError:
-        raise IllegalState(f"compression_type={name!r} is none of None, 'gzip', 'snappy', 'lz4', 'zstd'") from None
+        return self._forced_version or self._cluster.transaction_version()
 
 
 def _offset(committed: OffsetAndMetadata | int) -> OffsetAndMetadata:

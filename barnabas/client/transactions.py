@@ -1,6 +1,6 @@
 """The transactional producer's state machine: which request goes to the coordinator next, and what its answer means.
 
-Driven by: initialize, begin, cover, add_offsets, commit, abort; answers and failures of its one outstanding request.
+Driven by: initialize, begin, cover, add_offsets, prepare, commit, abort; answers and failures of its one outstanding request.
 Emits: `next_request` (a message, whom it is for, the highest version allowed), the new producer id and epoch, the error
 that made a transaction abortable or the producer unusable.
 
@@ -8,27 +8,29 @@ Invariants: states change only through `_transition`, after VALID_PREVIOUS; at m
 only after every batch of the transaction has its outcome and every offset is committed; a cancelled caller changes nothing
 here, the transition goes on to its end and may be awaited again.
 Follows KIP-98, KIP-360 (epoch bump after an error), KIP-447 (group metadata), KIP-588 (fenced or abortable), KIP-890 (TV2:
-partitions and offsets are added by the broker on Produce and TxnOffsetCommit, EndTxn returns the next epoch). Idempotent
-producers without a transactional id use UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR only.
+partitions and offsets are added by the broker on Produce and TxnOffsetCommit, EndTxn returns the next epoch), KIP-939 (two-phase
+commit: a prepared transaction is committed or aborted, by this producer or by the next one, and never gives up by itself).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.errors import (
+    BrokerUnreachable,
     IllegalState,
     KafkaError,
     ProducerFailed,
     ProducerFenced,
     TransactionFailed,
+    UnsupportedByBroker,
     code_of,
     error_for,
 )
-from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from barnabas.client.transaction_state import VALID_PREVIOUS, OffsetsJob, Outgoing, Step, TransactionState
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated
 from barnabas.ports import Rng
 from barnabas.protocol.messages.transactions import (
@@ -47,80 +49,10 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitResponse,
 )
 
-__all__ = [
-    "CONCURRENT_BACKOFF_MS",
-    "VALID_PREVIOUS",
-    "OffsetsJob",
-    "Outgoing",
-    "Step",
-    "TransactionState",
-    "Transactions",
-]
+__all__ = ["CONCURRENT_BACKOFF_MS", "Transactions"]
 
+HIDDEN_LOSSES_MAX = 5  # Kafka closes the connection over a version that it does not know; one loss may be anything
 CONCURRENT_BACKOFF_MS = 20  # while the previous transaction completes, its coordinator answers CONCURRENT_TRANSACTIONS
-
-
-class TransactionState(Enum):
-    """States of a producer; VALID_PREVIOUS below is their table."""
-
-    UNINITIALIZED = "uninitialized"
-    INITIALIZING = "initializing"
-    READY = "ready"
-    IN_TRANSACTION = "in transaction"
-    COMMITTING = "committing"
-    ABORTING = "aborting"
-    ABORTABLE_ERROR = "abortable error"
-    FATAL_ERROR = "fatal error"
-
-
-_S = TransactionState
-
-VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
-    _S.UNINITIALIZED: frozenset(),
-    _S.INITIALIZING: frozenset(
-        {_S.UNINITIALIZED, _S.READY, _S.ABORTING}
-    ),  # from ABORTING and READY: a new epoch is due
-    _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING, _S.ABORTING}),
-    _S.IN_TRANSACTION: frozenset({_S.READY}),
-    _S.COMMITTING: frozenset({_S.IN_TRANSACTION}),
-    _S.ABORTING: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}),
-    _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.COMMITTING}),
-    _S.FATAL_ERROR: frozenset(_S) - {_S.FATAL_ERROR},
-}
-
-
-class Step(Enum):
-    """The request that a transition waits for."""
-
-    INIT_PRODUCER_ID = "InitProducerId"
-    ADD_PARTITIONS = "AddPartitionsToTxn"
-    ADD_OFFSETS = "AddOffsetsToTxn"
-    COMMIT_OFFSETS = "TxnOffsetCommit"
-    END = "EndTxn"
-
-
-@dataclass(slots=True)
-class OffsetsJob:
-    """Offsets that become part of the transaction; `done` or `error` once decided."""
-
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    group: ConsumerGroupMetadata
-    added: bool = False  # the coordinator knows the group (TV1)
-    done: bool = False
-    error: KafkaError | None = None
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """A request to send: to the transaction coordinator, a group's coordinator, or (key None) any broker."""
-
-    step: Step
-    message: object
-    coordinator: str  # "transaction", "group" or "" for any broker
-    key: str
-    version_max: int
-    partitions: list[TopicPartition] = field(default_factory=list)
-    job: OffsetsJob | None = None
 
 
 _LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -151,13 +83,30 @@ class Transactions:
         rng: spreads retries.
         timeout_ms: `transaction.timeout.ms`: the coordinator aborts a transaction that lasts longer.
         retry_backoff_ms: shortest pause before a request is sent again.
+        two_phase: transactions have no timeout.
+        keep_prepared: a transaction that an earlier producer left open is taken over instead of aborted.
+
+    Attributes:
+        prepared: the transaction that is PREPARED, or was when it began to be committed or aborted.
     """
 
     def __init__(
-        self, transactional_id: str | None, rng: Rng, *, timeout_ms: int = 60_000, retry_backoff_ms: int = 20
+        self,
+        transactional_id: str | None,
+        rng: Rng,
+        *,
+        timeout_ms: int = 60_000,
+        retry_backoff_ms: int = 20,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
     ) -> None:
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
+        self.two_phase = two_phase
+        self.prepared: PreparedTransaction | None = None
+        self.kept = False  # the one that is prepared was begun by another producer
+        self._keep_prepared = keep_prepared  # until the first InitProducerId is answered
+        self._hidden_losses = 0  # connections lost over a version that the broker does not offer
         self.state = TransactionState.UNINITIALIZED
         self.producer_id = -1
         self.producer_epoch = -1
@@ -202,6 +151,8 @@ class Transactions:
         self.check_usable()
         if self.state is TransactionState.ABORTABLE_ERROR:
             raise TransactionFailed(f"the transaction can only be aborted: {self.error}") from self.error
+        if self.state in (TransactionState.PREPARING, TransactionState.PREPARED):
+            raise IllegalState("the transaction is prepared: nothing can be added to it any more; complete it first")
         if self.state is not TransactionState.IN_TRANSACTION:
             raise IllegalState(f"no transaction is open (the producer is {self.state.value}); begin one first")
 
@@ -231,12 +182,21 @@ class Transactions:
             self._jobs.append(job)
         return job
 
+    def prepare(self) -> None:
+        """Begins to prepare the commit; no effect where it is under way or done."""
+        self.check_usable()
+        if self.state in (TransactionState.PREPARING, TransactionState.PREPARED):
+            return
+        self.check_sendable()
+        self._transition(TransactionState.PREPARING)
+
     def commit(self) -> None:
         """Begins the commit; no effect where it is under way."""
         self.check_usable()
         if self.state is TransactionState.COMMITTING:
             return
-        self.check_sendable()
+        if self.state is not TransactionState.PREPARED:
+            self.check_sendable()
         self._transition(TransactionState.COMMITTING)
 
     def abort(self) -> None:
@@ -244,7 +204,7 @@ class Transactions:
         self.check_usable()
         if self.state is TransactionState.ABORTING:
             return
-        if self.state not in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
+        if self.state not in VALID_PREVIOUS[TransactionState.ABORTING]:
             raise IllegalState(f"no transaction to abort: the producer is {self.state.value}")
         cause = self.error
         self._drop_jobs(cause or TransactionFailed("the transaction was aborted"))
@@ -302,6 +262,12 @@ class Transactions:
             self.started = True  # it may have taken effect: an abort must reach the coordinator
         if self.state is TransactionState.FATAL_ERROR:
             return
+        if request.version_min and isinstance(error, BrokerUnreachable):
+            self._hidden_losses += 1
+            if self._hidden_losses >= HIDDEN_LOSSES_MAX:
+                text = "the cluster closes the connection over two-phase commit: it needs one that serves KIP-939 (InitProducerId 6)"
+                self.fail(UnsupportedByBroker(text))
+                return
         if error.retriable:
             if request.coordinator:
                 self.lost_coordinator = (request.coordinator, request.key)
@@ -334,11 +300,15 @@ class Transactions:
         state = self.state
         if state is TransactionState.INITIALIZING:
             return self._init_request()
-        if state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+        if state in (TransactionState.IN_TRANSACTION, TransactionState.PREPARING, TransactionState.COMMITTING):
             if self._to_add:
                 return self._add_partitions_request()
             if self._jobs:
                 return self._offsets_request(self._jobs[0])
+        if state is TransactionState.PREPARING and drained:
+            self.prepared = PreparedTransaction(self.producer_id, self.producer_epoch)
+            self._transition(TransactionState.PREPARED)
+            return None
         if state in (TransactionState.COMMITTING, TransactionState.ABORTING) and drained:
             if not self.started:  # nothing reached the cluster: there is nothing to end
                 self._ended()
@@ -359,82 +329,65 @@ class Transactions:
 
     def _init_request(self) -> Outgoing:
         bump = self.transactional_id is not None and self.producer_id >= 0
+        hidden = 6 if self.two_phase or self._keep_prepared else 0
+        transactional = self.transactional_id is not None
         return Outgoing(
             Step.INIT_PRODUCER_ID,
             InitProducerIdRequest(
                 transactional_id=self.transactional_id,
                 # An idempotent producer has no transactions to time out; Java sends the maximum there.
-                transaction_timeout_ms=self.timeout_ms if self.transactional_id is not None else 0x7FFFFFFF,
+                transaction_timeout_ms=self.timeout_ms if transactional else 0x7FFFFFFF,
                 producer_id=self.producer_id if bump else -1,
                 producer_epoch=self.producer_epoch if bump else -1,
+                enable_2pc=self.two_phase,
+                keep_prepared_txn=self._keep_prepared,
             ),
-            "transaction" if self.transactional_id is not None else "",
+            "transaction" if transactional else "",
             self.transactional_id or "",
-            5,
+            version_max=hidden or 5,
+            version_min=hidden,
         )
 
     def _add_partitions_request(self) -> Outgoing:
         partitions = list(self._to_add)
-        topics: dict[str, AddPartitionsToTxnTopic] = {}
-        for tp in partitions:
-            topics.setdefault(tp.topic, AddPartitionsToTxnTopic(name=tp.topic)).partitions.append(tp.partition)
-        return Outgoing(
-            Step.ADD_PARTITIONS,
-            AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.transactional_id or "",
-                v3_and_below_producer_id=self.producer_id,
-                v3_and_below_producer_epoch=self.producer_epoch,
-                v3_and_below_topics=list(topics.values()),
-            ),
-            "transaction",
-            self.transactional_id or "",
-            3,
-            partitions=partitions,
+        message = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id or "",
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=topic, partitions=numbers)
+                for topic, numbers in _by_topic((tp, tp.partition) for tp in partitions)
+            ],
         )
+        key = self.transactional_id or ""
+        return Outgoing(Step.ADD_PARTITIONS, message, "transaction", key, 3, partitions=partitions)
 
     def _offsets_request(self, job: OffsetsJob) -> Outgoing:
+        transactional_id = self.transactional_id or ""
         if self.version < 2 and not job.added:
-            return Outgoing(
-                Step.ADD_OFFSETS,
-                AddOffsetsToTxnRequest(
-                    transactional_id=self.transactional_id or "",
-                    producer_id=self.producer_id,
-                    producer_epoch=self.producer_epoch,
-                    group_id=job.group.group_id,
-                ),
-                "transaction",
-                self.transactional_id or "",
-                4,
-                job=job,
-            )
-        topics: dict[str, TxnOffsetCommitRequestTopic] = {}
-        for tp, committed in job.offsets.items():
-            topics.setdefault(tp.topic, TxnOffsetCommitRequestTopic(name=tp.topic)).partitions.append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=tp.partition,
-                    committed_offset=committed.offset,
-                    committed_leader_epoch=committed.leader_epoch,
-                    committed_metadata=committed.metadata,
-                )
-            )
-        self.started = True  # under TV2 the group's coordinator adds the group by itself
-        return Outgoing(
-            Step.COMMIT_OFFSETS,
-            TxnOffsetCommitRequest(
-                transactional_id=self.transactional_id or "",
-                group_id=job.group.group_id,
+            adding = AddOffsetsToTxnRequest(
+                transactional_id=transactional_id,
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
-                generation_id=job.group.generation_id,
-                member_id=job.group.member_id,
-                group_instance_id=job.group.group_instance_id,
-                topics=list(topics.values()),
-            ),
-            "group",
-            job.group.group_id,
-            5 if self.version >= 2 else 4,
-            job=job,
+                group_id=job.group.group_id,
+            )
+            return Outgoing(Step.ADD_OFFSETS, adding, "transaction", transactional_id, 4, job=job)
+        self.started = True  # under TV2 the group's coordinator adds the group by itself
+        message = TxnOffsetCommitRequest(
+            transactional_id=transactional_id,
+            group_id=job.group.group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            generation_id=job.group.generation_id,
+            member_id=job.group.member_id,
+            group_instance_id=job.group.group_instance_id,
+            topics=[
+                TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
+                for topic, partitions in _by_topic((tp, _committing(tp, at)) for tp, at in job.offsets.items())
+            ],
         )
+        version_max = 5 if self.version >= 2 else 4
+        return Outgoing(Step.COMMIT_OFFSETS, message, "group", job.group.group_id, version_max, job=job)
 
     def _on_init(self, request: Outgoing, response: InitProducerIdResponse, now_ms: int) -> None:
         code = code_of(response.error_code)
@@ -442,7 +395,18 @@ class Transactions:
             self.producer_id = response.producer_id
             self.producer_epoch = response.producer_epoch
             self.needs_new_epoch = False
-            self._transition(TransactionState.READY)
+            self._keep_prepared = False
+            if response.ongoing_txn_producer_id >= 0:
+                self.prepared = PreparedTransaction(
+                    response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch
+                )
+                self.started = self.kept = True
+                self._transition(TransactionState.PREPARED)
+            else:
+                self._transition(TransactionState.READY)
+        elif code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and self.two_phase:
+            text = "InitProducerId was refused: is transaction.two.phase.commit.enable set on the brokers?"
+            self.fail(error_for(code, text))
         elif not self._retried(request, code, now_ms):
             self.fail(error_for(code, "InitProducerId was refused"))
 
@@ -535,7 +499,7 @@ class Transactions:
             self._ended()
         elif code in _FENCED:
             self.fail(error_for(code, "a newer producer has this transactional id, or the transaction timed out"))
-        elif code in _ABORTABLE and self.state is TransactionState.COMMITTING:
+        elif code in _ABORTABLE and self.state is TransactionState.COMMITTING and self.prepared is None:
             self._make_abortable(error_for(code, "the transaction cannot be committed"))
         elif not self._retried(request, code, now_ms):
             self.fail(error_for(code, "EndTxn was refused"))
@@ -552,6 +516,8 @@ class Transactions:
 
     def _ended(self) -> None:
         self.started = False
+        self.prepared = None
+        self.kept = False
         self.error = None
         self._to_add.clear()
         self._added.clear()
@@ -562,7 +528,7 @@ class Transactions:
             self._transition(TransactionState.READY)
 
     def _make_abortable(self, error: KafkaError) -> None:
-        if self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+        if self.state in VALID_PREVIOUS[TransactionState.ABORTABLE_ERROR]:
             self.error = error
             self._drop_jobs(error)
             self._to_add.clear()
@@ -578,3 +544,23 @@ class Transactions:
         if self.state not in VALID_PREVIOUS[state]:
             raise InvariantViolated(f"a producer cannot become {state.value} from {self.state.value}")
         self.state = state
+
+
+T = TypeVar("T")
+
+
+def _by_topic(items: Iterable[tuple[TopicPartition, T]]) -> Iterable[tuple[str, list[T]]]:
+    """Gathers what belongs to partitions under their topics, in the order of their first mention."""
+    topics: dict[str, list[T]] = {}
+    for tp, item in items:
+        topics.setdefault(tp.topic, []).append(item)
+    return topics.items()
+
+
+def _committing(tp: TopicPartition, committed: OffsetAndMetadata) -> TxnOffsetCommitRequestPartition:
+    return TxnOffsetCommitRequestPartition(
+        partition_index=tp.partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        committed_metadata=committed.metadata,
+    )

@@ -149,9 +149,13 @@ class Connection:
         *,
         timeout_ms: int | None = None,
         version_max: int = VERSION_MAX,
+        version_min: int = 0,
         answered: bool = True,
     ) -> None:
         """Sends a request; `done` is called once with its response or a KafkaError, never from within this call.
+
+        Args:
+            version_min: is spoken even to a broker that does not offer it.
 
         Raises:
             UnsupportedByBroker, BrokerUnreachable: nothing was sent, `done` is not called.
@@ -160,7 +164,13 @@ class Connection:
         now_ms = self._clock.monotonic_ms()
         try:
             parts = self.core.send(
-                request, done, now_ms, timeout_ms=timeout_ms, version_max=version_max, answered=answered
+                request,
+                done,
+                now_ms,
+                timeout_ms=timeout_ms,
+                version_max=version_max,
+                version_min=version_min,
+                answered=answered,
             )
         except NoCommonVersion as error:
             raise UnsupportedByBroker(str(error), broker=self.node_id) from None

@@ -11,6 +11,7 @@ __all__ = [
     "Headers",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "PreparedTransaction",
     "Record",
     "RecordMetadata",
     "TopicPartition",
@@ -78,6 +79,28 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int = -1
+
+
+class PreparedTransaction(NamedTuple):
+    """What a prepared transaction is recognised by (KIP-939): `str()` of it is for the other participant's log, `parse` reads it."""
+
+    producer_id: int
+    producer_epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.producer_epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> PreparedTransaction:
+        """The transaction whose `str()` this is, here or in the Java client.
+
+        Raises:
+            ValueError: it is none.
+        """
+        producer_id, separator, epoch = text.partition(":")
+        if not (separator and producer_id.isdecimal() and epoch.isdecimal()):
+            raise ValueError(f"{text!r} is no prepared transaction: expected PRODUCER_ID:EPOCH")
+        return cls(int(producer_id), int(epoch))
 
 
 class ConsumerGroupMetadata(NamedTuple):

@@ -107,8 +107,12 @@ class _Waiting(NamedTuple):
     done: Done
 
 
-def pick_version(request: type[Any], offered: dict[int, tuple[int, int]], version_max: int) -> int:
-    """The highest version that both sides speak and the caller allows.
+def pick_version(
+    request: type[Any], offered: dict[int, tuple[int, int]], version_max: int, version_min: int = 0
+) -> int:
+    """The highest version that both sides speak and the caller allows; `version_min` where the broker offers less.
+
+    A broker may serve versions that it does not offer (Kafka's unstable ones); others close the connection over them.
 
     Raises:
         NoCommonVersion: there is none.
@@ -117,7 +121,7 @@ def pick_version(request: type[Any], offered: dict[int, tuple[int, int]], versio
     theirs = offered.get(request.API_KEY)
     if theirs is None:
         raise NoCommonVersion(f"the broker does not serve {request.__name__}")
-    version: int = min(high, theirs[1], version_max)
+    version: int = max(min(high, theirs[1], version_max), version_min)
     if version < low or version < theirs[0]:
         raise NoCommonVersion(
             f"{request.__name__}: we speak {low}-{min(high, version_max)}, the broker {theirs[0]}-{theirs[1]}"
@@ -143,7 +147,7 @@ class Exchange:
         self.state = ExchangeState.DISCONNECTED
         self.versions: dict[int, tuple[int, int]] = {}
         self.features = Features(-1, {})
-        self._forms: dict[tuple[type[Any], int], _Form] = {}  # by class and the caller's highest version
+        self._forms: dict[tuple[type[Any], int, int], _Form] = {}  # by class and the caller's highest version
         self._waiting: deque[_Waiting] = deque()
         self._correlation_id = 0
         self._earliest_ms: int | None = None
@@ -170,9 +174,11 @@ class Exchange:
         *,
         timeout_ms: int | None = None,
         version_max: int = VERSION_MAX,
+        version_min: int = 0,
         answered: bool = True,
     ) -> list[Buffer]:
         """A request's bytes. `done` is called once, with the response or with the error of `on_lost`; never if not `answered`.
+        The versions are those of `pick_version`.
 
         Raises:
             NoCommonVersion: nothing is sent.
@@ -180,10 +186,10 @@ class Exchange:
         """
         if self.state is not ExchangeState.READY:
             raise NotReady(f"the connection is {self.state.value}")
-        form = self._forms.get((request.__class__, version_max))
+        form = self._forms.get((request.__class__, version_max, version_min))
         if form is None:
-            version = pick_version(request.__class__, self.versions, version_max)
-            form = self._forms[request.__class__, version_max] = _Form(request, version, self.client_id)
+            version = pick_version(request.__class__, self.versions, version_max, version_min)
+            form = self._forms[request.__class__, version_max, version_min] = _Form(request, version, self.client_id)
         deadline = now_ms + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
         return self._send(request, form, deadline, done, answered)
 

@@ -34,7 +34,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.group import RebalanceListener
 from barnabas.client.partitioning import partition_for_key
-from barnabas.client.transactions import TransactionState
+from barnabas.client.transaction_state import TransactionState
 from barnabas.client.types import ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
 from tests.process.served import ServedBroker

@@ -43,6 +43,7 @@ def encode_record(record: TransactionRecord, version: int) -> tuple[bytes, bytes
         previous_producer_id=metadata.previous_producer_id,
         next_producer_id=metadata.next_producer_id,
         producer_epoch=metadata.producer_epoch,
+        next_producer_epoch=metadata.next_producer_epoch,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_status=int(metadata.state),
         transaction_partitions=None
@@ -85,5 +86,6 @@ def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord |
         started_ms=decoded.transaction_start_timestamp_ms,
         updated_ms=decoded.transaction_last_update_timestamp_ms,
         client_transaction_version=decoded.client_transaction_version,
+        next_producer_epoch=decoded.next_producer_epoch,
     )
     return TransactionRecord(transactional_id, metadata)

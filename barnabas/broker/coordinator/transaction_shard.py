@@ -7,7 +7,8 @@ Emits: Decisions (answer and record); its owner learns of transitions through `o
 Invariants: settle() and replay() alone mutate what is; the newest pending transition of a transactional id is kept apart from it;
 a decision over a pending one is refused with CONCURRENT_TRANSACTIONS, except that additions of partitions stack: the brokers a
 transaction writes to ask on their own and at once. An effect is never on another transaction than the one the request names.
-Follows KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 (an epoch per transaction, TV2).
+Follows KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 (an epoch per transaction, TV2),
+KIP-939 (two-phase commit).
 TV2 has its own rules for EndTxn, because the epoch alone says which transaction is meant: `_end_tv1` and `_end_tv2`.
 """
 
@@ -51,10 +52,12 @@ NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Ended(NamedTuple):
-    """Outcome of EndTxn or of a fence: what to answer, and the prepared transaction where markers are to be sent."""
+    """Outcome of InitProducerId, EndTxn or a fence: what to answer, the prepared transaction where markers are to be sent, and
+    the one that was kept."""
 
     identity: ProducerIdentity
     prepared: TransactionMetadata | None
+    kept: ProducerIdentity = NOBODY
 
 
 class ShardOwner(Protocol):
@@ -127,9 +130,11 @@ class TransactionShard:
             del self.pending[record.transactional_id]
         before = self.transactions.get(record.transactional_id)
         self.transactions[record.transactional_id] = metadata
-        if metadata.state is _S.ONGOING:
-            if (before is None or before.state is not _S.ONGOING) and not metadata.is_two_phase:
+        if metadata.state is _S.ONGOING and not metadata.is_two_phase:
+            if before is None or before.state is not _S.ONGOING:
                 self.deadlines[record.transactional_id] = metadata.started_monotonic_ms + metadata.timeout_ms
+            else:
+                self.deadlines[record.transactional_id] += metadata.timeout_ms - before.timeout_ms
         else:
             self.deadlines.pop(record.transactional_id, None)
         self._owner.on_shard_settled(self, metadata)
@@ -182,11 +187,14 @@ class TransactionShard:
         new_producer_id: Callable[[], int],
         server_version: int,
         now_ms: int,
+        *,
+        keep_prepared: bool = False,
     ) -> Decision[Ended, TransactionRecord]:
         """A producer id and epoch for a producer that begins, or continues after an error (KIP-360).
 
         Over an ongoing transaction: fences it off and prepares its abort; the answer is then NOBODY with the prepared
-        transaction, and the client asks again (CONCURRENT_TRANSACTIONS) until the abort is complete.
+        transaction, and the client asks again (CONCURRENT_TRANSACTIONS) until the abort is complete. With `keep_prepared` its
+        former producer is fenced off and the transaction kept, for the new one to end (KIP-939).
 
         Raises:
             BrokerError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
@@ -201,6 +209,8 @@ class TransactionShard:
         if before.state in _PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if before.state is _S.ONGOING:
+            if keep_prepared:
+                return _keep(before, timeout_ms, expected, new_producer_id, now_ms)
             return self._fence(before, new_producer_id, server_version, now_ms)
         if before.is_epoch_exhausted and (expected is None or expected.producer_epoch == before.producer_epoch):
             after = before.with_new_producer_id(
@@ -251,9 +261,10 @@ class TransactionShard:
         """Adds partitions, beginning the transaction with the first ones.
 
         Raises:
-            BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+            BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; INVALID_TXN_STATE where the
+                transaction was kept and can only be ended.
         """
-        before = self._of_producer(transactional_id, producer)
+        before = self._of_writer(transactional_id, producer)
         before = self.pending.get(transactional_id, before)
         if before.state in _PREPARED or (transactional_id in self.pending and before.state is not _S.ONGOING):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -269,9 +280,9 @@ class TransactionShard:
         A pending transition is not looked at: the log itself checks once more at the append.
 
         Raises:
-            BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+            BrokerError: the same as `add_partitions`.
         """
-        metadata = self._of_producer(transactional_id, producer)
+        metadata = self._of_writer(transactional_id, producer)
         if metadata.state in _PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return {
@@ -281,10 +292,17 @@ class TransactionShard:
 
     def _of_producer(self, transactional_id: str, producer: ProducerIdentity) -> TransactionMetadata:
         metadata = self.transactions.get(transactional_id)
-        if metadata is None or metadata.producer_id != producer.producer_id:
+        if metadata is None or metadata.client_id != producer.producer_id:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if metadata.producer_epoch != producer.producer_epoch:
+        if metadata.client_epoch != producer.producer_epoch:
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
+        return metadata
+
+    def _of_writer(self, transactional_id: str, producer: ProducerIdentity) -> TransactionMetadata:
+        metadata = self._of_producer(transactional_id, producer)
+        if metadata.is_kept and metadata.state is _S.ONGOING:
+            text = f"the transaction of {transactional_id} is prepared: it can be committed or aborted, not written to"
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE, text)
         return metadata
 
     # --- EndTxn -------------------------------------------------------------------------------------------------------------
@@ -343,17 +361,18 @@ class TransactionShard:
         # First of all: a pending transition may be the one that brings the producer id this request names.
         if before.transactional_id in self.pending:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        producer_id, epoch = before.client_id, before.client_epoch
         retry_over_ids = (
-            before.producer_id != producer.producer_id
+            producer_id != producer.producer_id
             and before.previous_producer_id == producer.producer_id
             and producer.producer_epoch == PRODUCER_EPOCH_MAX
-            and before.producer_epoch == 0
+            and epoch == 0
         )
-        if before.producer_id != producer.producer_id and not retry_over_ids:
+        if producer_id != producer.producer_id and not retry_over_ids:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         # KIP-890: the present epoch names the next transaction, the one before it the transaction that was ended last.
-        present = producer.producer_epoch == before.producer_epoch and not retry_over_ids
-        retry = retry_over_ids or before.producer_epoch == producer.producer_epoch + 1
+        present = producer.producer_epoch == epoch and not retry_over_ids
+        retry = retry_over_ids or epoch == producer.producer_epoch + 1
         state = before.state
         prepare, complete = _outcome(commit)
         if state in _PREPARED:
@@ -365,7 +384,7 @@ class TransactionShard:
         if retry and not present:
             if state is not complete:
                 raise BrokerError(ErrorCode.INVALID_TXN_STATE)
-            return Decision(Ended(ProducerIdentity(before.producer_id, before.producer_epoch), None))
+            return Decision(Ended(ProducerIdentity(producer_id, epoch), None))
         if state is not _S.ONGOING and commit:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
         next_producer_id = new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID
@@ -379,7 +398,7 @@ class TransactionShard:
         if next_producer_id != NO_PRODUCER_ID:
             identity = ProducerIdentity(next_producer_id, 0)
         else:
-            identity = ProducerIdentity(after.producer_id, after.producer_epoch)
+            identity = ProducerIdentity(after.client_id, after.client_epoch)
         return _changed(after, Ended(identity, after))
 
     def complete(self, prepared: TransactionMetadata, now_ms: int) -> Decision[bool, TransactionRecord]:
@@ -424,11 +443,31 @@ def _outcome(commit: bool) -> tuple[TransactionState, TransactionState]:
     return (_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT) if commit else (_S.PREPARE_ABORT, _S.COMPLETE_ABORT)
 
 
+def _keep(
+    before: TransactionMetadata,
+    timeout_ms: int,
+    expected: ProducerIdentity | None,
+    new_producer_id: Callable[[], int],
+    now_ms: int,
+) -> Decision[Ended, TransactionRecord]:
+    """Hands an ongoing transaction to the producer that asks, by a new epoch of its own."""
+    kept = ProducerIdentity(before.producer_id, before.producer_epoch)
+    client = ProducerIdentity(before.client_id, before.client_epoch)
+    if expected is not None and expected != client:
+        if not before.is_kept or expected != (before.previous_producer_id, before.last_producer_epoch):
+            raise BrokerError(ErrorCode.PRODUCER_FENCED)
+        return Decision(Ended(client, None, kept))  # the retry of a call that succeeded
+    after = before.kept(
+        timeout_ms, now_ms, next_producer_id=new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID
+    )
+    return _changed(after, Ended(ProducerIdentity(after.client_id, after.client_epoch), None, kept))
+
+
 def _may_continue(before: TransactionMetadata, expected: ProducerIdentity) -> bool:
     """Whether InitProducerId may go on from the identity it names; the epoch is looked at when it is raised."""
     return (
         before.producer_epoch == NO_EPOCH
-        or expected.producer_id == before.producer_id
+        or expected.producer_id == before.client_id
         # The retry of a call that gave out a new producer id after the last epoch of this one.
         or (expected.producer_id == before.previous_producer_id and expected.producer_epoch >= PRODUCER_EPOCH_MAX)
     )

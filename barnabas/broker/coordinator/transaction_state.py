@@ -7,7 +7,8 @@ the functions below and, once committed, put in the place of the old. They are p
 Invariants: a transition is one of VALID_PREVIOUS; no epoch above 32,766 is handed to a client, 32,767 is the coordinator's own
 fence; an epoch never goes back but to 0 with a new producer id; partitions only grow while a transaction is ongoing.
 Follows KIP-98, KIP-360 (epoch bump and retry of InitProducerId), KIP-890 (an epoch for each transaction, previous and next
-producer id), KIP-915 (flexible records). States are numbered as in Kafka; PREPARE_EPOCH_FENCE is never written to the log.
+producer id), KIP-915 (flexible records), KIP-939 (a prepared transaction that a later producer takes over). States are numbered
+as in Kafka; PREPARE_EPOCH_FENCE is never written to the log.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ class TransactionMetadata(NamedTuple):
     transactional_id: str
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID  # the id before the last transition
-    next_producer_id: int = NO_PRODUCER_ID  # taken over at COMPLETE_*, after the last epoch of producer_id
+    next_producer_id: int = (
+        NO_PRODUCER_ID  # taken over at COMPLETE_*: after the last epoch of producer_id, or where kept
+    )
     producer_epoch: int = NO_EPOCH
     last_producer_epoch: int = NO_EPOCH  # not in the log: a retry over a failover is fenced instead
     timeout_ms: int = 0
@@ -103,11 +106,27 @@ class TransactionMetadata(NamedTuple):
     updated_ms: int = -1
     client_transaction_version: int = 0  # TV of the client at the last transition: 0 or 2
     started_monotonic_ms: int = -1  # not in the log: timeouts are measured by it within one coordinator's life
+    next_producer_epoch: int = NO_EPOCH  # set where the transaction was kept, and only there
+
+    @property
+    def is_kept(self) -> bool:
+        """A later producer has taken the transaction over (KIP-939): it speaks by next_*, markers go by producer_*."""
+        return self.next_producer_epoch != NO_EPOCH
+
+    @property
+    def client_id(self) -> int:
+        """The producer id that requests must name."""
+        return self.next_producer_id if self.is_kept else self.producer_id
+
+    @property
+    def client_epoch(self) -> int:
+        """The epoch that requests must name."""
+        return self.next_producer_epoch if self.is_kept else self.producer_epoch
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """No further epoch can be handed out for this producer id."""
-        return self.producer_epoch >= PRODUCER_EPOCH_MAX
+        """No further epoch can be handed out for the client's producer id."""
+        return self.client_epoch >= PRODUCER_EPOCH_MAX
 
     @property
     def is_two_phase(self) -> bool:
@@ -174,6 +193,21 @@ class TransactionMetadata(NamedTuple):
             started_monotonic_ms=-1,
         )
 
+    def kept(self, timeout_ms: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> TransactionMetadata:
+        """InitProducerId with keepPreparedTxn over an ongoing transaction: another producer may end it, and do nothing else to it.
+
+        The longer timeout holds, so that no two-phase transaction gets one by being taken over.
+        """
+        rolled_over = next_producer_id != NO_PRODUCER_ID
+        return self._replace(
+            previous_producer_id=self.client_id,
+            next_producer_id=next_producer_id if rolled_over else self.client_id,
+            next_producer_epoch=0 if rolled_over else self.client_epoch + 1,
+            last_producer_epoch=self.client_epoch,
+            timeout_ms=max(self.timeout_ms, timeout_ms),
+            updated_ms=now_ms,
+        )
+
     def with_partitions(
         self, added: Iterable[TopicPartition], transaction_version: int, now_ms: int, monotonic_ms: int
     ) -> TransactionMetadata:
@@ -202,13 +236,20 @@ class TransactionMetadata(NamedTuple):
         without_partitions: bool = False,
     ) -> TransactionMetadata:
         """PREPARE_COMMIT or PREPARE_ABORT. Under TV2 the markers already carry the next epoch (KIP-890)."""
-        epoch, last = self.producer_epoch, self.last_producer_epoch
+        epoch, last, next_epoch = self.producer_epoch, self.last_producer_epoch, self.next_producer_epoch
         if transaction_version >= 2:
-            last = epoch
+            last = self.client_epoch
             epoch = min(epoch + 1, EPOCH_FENCE)
+        if self.is_kept:
+            if next_producer_id != NO_PRODUCER_ID:
+                next_epoch = 0
+            elif transaction_version >= 2:
+                next_epoch += 1
+        rolled_over = next_producer_id != NO_PRODUCER_ID or not self.is_kept
         return self._replace(
-            previous_producer_id=self.producer_id,
-            next_producer_id=next_producer_id,
+            previous_producer_id=self.client_id,
+            next_producer_id=next_producer_id if rolled_over else self.next_producer_id,
+            next_producer_epoch=next_epoch,
             producer_epoch=epoch,
             last_producer_epoch=last,
             state=state,
@@ -223,18 +264,21 @@ class TransactionMetadata(NamedTuple):
         check_transition(self, TransactionState.PREPARE_EPOCH_FENCE)
         return self._replace(
             producer_epoch=min(self.producer_epoch + 1, EPOCH_FENCE),
+            next_producer_epoch=min(self.next_producer_epoch + 1, EPOCH_FENCE) if self.is_kept else NO_EPOCH,
             last_producer_epoch=NO_EPOCH,
             state=TransactionState.PREPARE_EPOCH_FENCE,
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """COMPLETE_COMMIT or COMPLETE_ABORT: every marker is written."""
-        rolled_over = self.client_transaction_version >= 2 and self.next_producer_id != NO_PRODUCER_ID
+        producer_id, epoch = self.client_id, self.client_epoch
+        if not self.is_kept and self.client_transaction_version >= 2 and self.next_producer_id != NO_PRODUCER_ID:
+            producer_id, epoch = self.next_producer_id, 0
         return self._replace(
-            producer_id=self.next_producer_id if rolled_over else self.producer_id,
-            previous_producer_id=self.producer_id,
+            producer_id=producer_id,
             next_producer_id=NO_PRODUCER_ID,
-            producer_epoch=0 if rolled_over else self.producer_epoch,
+            next_producer_epoch=NO_EPOCH,
+            producer_epoch=epoch,
             state=self.completes_as,
             partitions=frozenset(),
             updated_ms=now_ms,

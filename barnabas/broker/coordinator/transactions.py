@@ -154,17 +154,30 @@ class TransactionCoordinator:
         transactional_id: str | None,
         timeout_ms: int,
         expected: ProducerIdentity | None,
-        done: Done[ProducerIdentity],
+        done: Done[Ended],
         *,
         two_phase: bool = False,
+        keep_prepared: bool = False,
     ) -> None:
         """InitProducerId: a new id for a merely idempotent producer, or the next epoch of a transactional one.
 
+        Args:
+            two_phase: its transactions have no timeout (KIP-939).
+            keep_prepared: an ongoing transaction is handed over instead of aborted (KIP-939); it is `kept` in the answer.
+
         Answers INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (a transaction is being ended),
-        PRODUCER_FENCED, and where the coordinator is not here or not ready.
+        PRODUCER_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit is switched off), and where the coordinator
+        is not here or not ready.
         """
         if transactional_id is None:
-            self.producer_ids.when_available(lambda error: done(error or ProducerIdentity(self.producer_ids.take(), 0)))
+
+            def with_id(error: BrokerError | None) -> None:
+                done(error or Ended(ProducerIdentity(self.producer_ids.take(), 0), None))
+
+            if keep_prepared or two_phase:
+                done(BrokerError(ErrorCode.INVALID_REQUEST, "two-phase commit needs a transactional id"))
+            else:
+                self.producer_ids.when_available(with_id)
             return
         config = self.node.config
         if not transactional_id:
@@ -178,11 +191,21 @@ class TransactionCoordinator:
         elif not 0 < timeout_ms <= config.get_int("transaction.max.timeout.ms"):
             done(BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
             return
+        if keep_prepared and self._record_version() < 1:
+            text = "to take a prepared transaction over needs transaction.version 1 or above"
+            done(BrokerError(ErrorCode.UNSUPPORTED_VERSION, text))
+            return
         self.held.supersede(transactional_id)
 
         def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
             return shard.init_producer_id(
-                transactional_id, timeout_ms, expected, self.producer_ids.take, self.transaction_version, now_ms
+                transactional_id,
+                timeout_ms,
+                expected,
+                self.producer_ids.take,
+                self.transaction_version,
+                now_ms,
+                keep_prepared=keep_prepared,
             )
 
         def decided(outcome: Ended | BrokerError) -> None:
@@ -191,7 +214,7 @@ class TransactionCoordinator:
             elif outcome.prepared is not None:  # an ongoing transaction is being aborted first
                 self._refuse(BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS), done)
             else:
-                done(outcome.identity)
+                done(outcome)
 
         def with_ids(error: BrokerError | None) -> None:
             if error is not None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.holding import Waiter
 from barnabas.broker.coordinator.marker_writer import write_markers as append_markers
-from barnabas.broker.coordinator.transaction_shard import ProducerIdentity
+from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity
 from barnabas.broker.coordinator.transaction_state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -96,27 +96,36 @@ def _code(call: Call[Any], error: BrokerError) -> ErrorCode:
 
 @handles(InitProducerIdRequest)
 def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending:
-    """A producer id with its epoch; over an ongoing transaction, CONCURRENT_TRANSACTIONS until that is aborted."""
+    """A producer id with its epoch; over an ongoing transaction, CONCURRENT_TRANSACTIONS until that is aborted, unless it is to
+    be kept: then who it belonged to."""
     request = call.request
     expected: ProducerIdentity | None = None
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if request.producer_id != NO_PRODUCER_ID:
         expected = ProducerIdentity(request.producer_id, request.producer_epoch)
-    if request.keep_prepared_txn:
-        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     pending = Pending()
 
-    def done(outcome: ProducerIdentity | BrokerError) -> None:
+    def done(outcome: Ended | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
             pending.resolve(refuse(call, outcome))
         else:
             pending.resolve(
-                InitProducerIdResponse(producer_id=outcome.producer_id, producer_epoch=outcome.producer_epoch)
+                InitProducerIdResponse(
+                    producer_id=outcome.identity.producer_id,
+                    producer_epoch=outcome.identity.producer_epoch,
+                    ongoing_txn_producer_id=outcome.kept.producer_id,
+                    ongoing_txn_producer_epoch=outcome.kept.producer_epoch,
+                )
             )
 
     node.transactions.init_producer_id(
-        request.transactional_id, request.transaction_timeout_ms, expected, done, two_phase=request.enable_2pc
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        expected,
+        done,
+        two_phase=request.enable_2pc,
+        keep_prepared=request.keep_prepared_txn,
     )
     return pending
 

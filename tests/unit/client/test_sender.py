@@ -20,7 +20,8 @@ from barnabas.client.errors import (
     TransactionFailed,
 )
 from barnabas.client.sender import Dispatch, Sender, SenderConfig
-from barnabas.client.transactions import Transactions, TransactionState
+from barnabas.client.transaction_state import TransactionState
+from barnabas.client.transactions import Transactions
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse

@@ -5,12 +5,12 @@ REWRITE_TRANSCRIPTS=1 to write the present outcome into the files, and read the 
 
 Commands (PRODUCER is id/epoch; times in ms; `tv2` after a command makes it one of a TV2 client):
     server VERSION                      transaction.version that is finalized from here on (2 at the beginning)
-    init ID [timeout=N] [as PRODUCER]   InitProducerId
+    init ID [timeout=N] [keep] [as PRODUCER]  InitProducerId; timeout=none of a two-phase producer; keep: keepPreparedTxn
     add ID PRODUCER PARTITION… [tv2]    AddPartitionsToTxn
     verify ID PRODUCER PARTITION…       AddPartitionsToTxn, verify only
     end ID PRODUCER commit|abort [tv2]  EndTxn
     written ID                          every marker of the prepared transaction is written
-    near_end ID                         by hand, and not in the log: the last epoch of the present producer id, in Empty
+    near_end ID                         by hand, and not in the log: the last epoch of the client's producer id
     hold / commit / fail                keep what is decided from the log's commit; commit it; lose it
     pass N                              time passes; timeouts are looked for
     expire N                            ids untouched for N ms are expired
@@ -30,7 +30,7 @@ import pytest
 from barnabas.broker.coordinator.shard import Decision
 from barnabas.broker.coordinator.transaction_records import TransactionRecord
 from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity, TransactionShard
-from barnabas.broker.coordinator.transaction_state import TransactionMetadata
+from barnabas.broker.coordinator.transaction_state import NO_TIMEOUT_MS, TransactionMetadata
 from barnabas.errors import BrokerError
 
 FOLDER = Path(__file__).parents[3] / "transcripts" / "transactions"
@@ -116,19 +116,31 @@ class Stage:
         self.server_version = int(words[0])
 
     def on_init(self, words: list[str], _version: int) -> None:
-        timeout_ms, expected = 60_000, None
+        timeout_ms, expected, keep = 60_000, None, False
         for word in words[1:]:
             if word.startswith("timeout="):
-                timeout_ms = int(word.removeprefix("timeout="))
+                given = word.removeprefix("timeout=")
+                timeout_ms = NO_TIMEOUT_MS if given == "none" else int(given)
+            elif word == "keep":
+                keep = True
             elif word != "as":
                 expected = producer(word)
         answer: Ended | None = self.write(
             lambda: self.shard.init_producer_id(
-                words[0], timeout_ms, expected, self.new_producer_id, self.server_version, self.wall_ms
+                words[0],
+                timeout_ms,
+                expected,
+                self.new_producer_id,
+                self.server_version,
+                self.wall_ms,
+                keep_prepared=keep,
             )
         )
-        if answer is not None:
-            self.out.append("aborting first" if answer.prepared else f"NONE {tell_producer(answer.identity)}")
+        if answer is not None and answer.prepared:
+            self.out.append("aborting first")
+        elif answer is not None:
+            kept = f" keeps {tell_producer(answer.kept)}" if answer.kept.producer_id >= 0 else ""
+            self.out.append(f"NONE {tell_producer(answer.identity)}{kept}")
 
     def on_add(self, words: list[str], version: int) -> None:
         before = len(self.out)
@@ -168,7 +180,10 @@ class Stage:
 
     def on_near_end(self, words: list[str], _version: int) -> None:
         before = self.shard.transactions[words[0]]
-        self.shard.transactions[words[0]] = before._replace(producer_epoch=32_766, last_producer_epoch=-1)
+        if before.is_kept:
+            self.shard.transactions[words[0]] = before._replace(next_producer_epoch=32_766, last_producer_epoch=-1)
+        else:
+            self.shard.transactions[words[0]] = before._replace(producer_epoch=32_766, last_producer_epoch=-1)
 
     def on_hold(self, _words: list[str], _version: int) -> None:
         self.holding = True
@@ -239,6 +254,8 @@ def tell(metadata: TransactionMetadata) -> str:
         told += f" previous={metadata.previous_producer_id}"
     if metadata.next_producer_id >= 0:
         told += f" next={metadata.next_producer_id}"
+        if metadata.is_kept:
+            told += f"/{metadata.next_producer_epoch}"
     for topic, number in sorted(metadata.partitions):
         told += f" {topic}-{number}"
     return told + (" tv2" if metadata.client_transaction_version == 2 else "")

@@ -1,0 +1,83 @@
+"""States of a transactional producer as a table, and what passes between its machine and its shell.
+
+Idempotent producers without a transactional id use UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from barnabas.client.errors import KafkaError
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+__all__ = ["VALID_PREVIOUS", "OffsetsJob", "Outgoing", "Step", "TransactionState"]
+
+
+class TransactionState(Enum):
+    """States of a producer; VALID_PREVIOUS below is their table."""
+
+    UNINITIALIZED = "uninitialized"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    IN_TRANSACTION = "in transaction"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "abortable error"
+    FATAL_ERROR = "fatal error"
+
+
+_S = TransactionState
+
+VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
+    _S.UNINITIALIZED: frozenset(),
+    _S.INITIALIZING: frozenset(
+        {_S.UNINITIALIZED, _S.READY, _S.ABORTING}
+    ),  # from ABORTING and READY: a new epoch is due
+    _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING, _S.ABORTING}),
+    _S.IN_TRANSACTION: frozenset({_S.READY}),
+    _S.PREPARING: frozenset({_S.IN_TRANSACTION}),
+    _S.PREPARED: frozenset({_S.PREPARING, _S.INITIALIZING}),  # from INITIALIZING: one that another producer has left
+    _S.COMMITTING: frozenset({_S.IN_TRANSACTION, _S.PREPARED}),
+    _S.ABORTING: frozenset({_S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.ABORTABLE_ERROR}),
+    _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.PREPARING, _S.COMMITTING}),
+    _S.FATAL_ERROR: frozenset(_S) - {_S.FATAL_ERROR},
+}
+
+
+class Step(Enum):
+    """The request that a transition waits for."""
+
+    INIT_PRODUCER_ID = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    COMMIT_OFFSETS = "TxnOffsetCommit"
+    END = "EndTxn"
+
+
+@dataclass(slots=True)
+class OffsetsJob:
+    """Offsets that become part of the transaction; `done` or `error` once decided."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    group: ConsumerGroupMetadata
+    added: bool = False  # the coordinator knows the group (TV1)
+    done: bool = False
+    error: KafkaError | None = None
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A request to send: to the transaction coordinator, a group's coordinator, or (key None) any broker."""
+
+    step: Step
+    message: object
+    coordinator: str  # "transaction", "group" or "" for any broker
+    key: str
+    version_max: int
+    version_min: int = 0  # spoken even where the broker does not offer it
+    partitions: list[TopicPartition] = field(default_factory=list)
+    job: OffsetsJob | None = None
