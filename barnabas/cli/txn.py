@@ -1,20 +1,24 @@
-"""`barnabas txn …`: transactions as their coordinators see them."""
+"""`barnabas txn …`: transactions as their coordinators see them, and the end of one whose producer does not come back."""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from barnabas.cli.session import Bootstrap, worked
-from barnabas.client.admin import Admin
+from barnabas.client.admin import Admin, TransactionDescription, TransactionListing
+from barnabas.client.errors import IllegalState, KafkaError
+from barnabas.client.producer import Producer
 
 __all__ = ["app"]
 
 app = App(
     name="txn",
-    help_epilogue="Examples:\n\n`barnabas txn list --state Ongoing`\n\n`barnabas txn describe my-transactional-id`",
+    help_epilogue="Examples:\n\n`barnabas txn list --state Ongoing`\n\n`barnabas txn describe my-transactional-id`\n\n"
+    "`barnabas txn commit my-transactional-id --only 4000:7` ends a prepared transaction as was decided elsewhere.",
 )
 
 
@@ -34,7 +38,7 @@ def list_(
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             for listing in await admin.list_transactions(states=state):
-                print(f"{listing.transactional_id}  producer {listing.producer_id}  {listing.state}")
+                print(f"{listing.transactional_id}  producer {listing.producer_id}  {await _told(admin, listing)}")
 
     return worked("txn list", work())
 
@@ -51,7 +55,8 @@ def describe(
         async with Admin(bootstrap_servers=bootstrap) as admin:
             found = await admin.describe_transaction(transactional_id)
         print(f"{found.transactional_id}  {found.state}")
-        print(f"  producer {found.producer_id} epoch {found.producer_epoch}, timeout {found.timeout_ms} ms")
+        timeout = "no timeout (two-phase commit)" if found.is_two_phase else f"timeout {found.timeout_ms} ms"
+        print(f"  producer {found.producer_id} epoch {found.producer_epoch}, {timeout}")
         if found.partitions and found.start_time_ms >= 0:
             print(
                 f"  open since {datetime.fromtimestamp(found.start_time_ms / 1000, UTC).isoformat(timespec='milliseconds')}"
@@ -60,3 +65,75 @@ def describe(
             print(f"  {tp.topic}-{tp.partition}")
 
     return worked("txn describe", work())
+
+
+Only = Annotated[
+    str, Parameter(help="PRODUCER_ID:EPOCH, as `describe` shows them: end no other transaction than this one.")
+]
+
+
+@app.command(help_epilogue="Examples:\n\n`barnabas txn commit my-transactional-id --only 4000:7`")
+def commit(
+    transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
+    *,
+    only: Only = "",
+    bootstrap: Bootstrap = "localhost:9092",
+) -> int:
+    """Commit an open transaction in place of its producer, which is fenced off.
+
+    For a prepared transaction whose other participant has committed, and whose producer does not come back. Needs brokers that
+    serve KIP-939.
+    """
+
+    async def work() -> None:
+        await _check_open(transactional_id, only, bootstrap)
+        keeping: dict[str, Any] = {"two_phase_commit": True, "keep_prepared": True}
+        async with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **keeping) as producer:
+            kept = producer.prepared
+            if kept is None or only not in ("", str(kept)):
+                raise IllegalState(f"the transaction of {transactional_id!r} was ended meanwhile")
+            await producer.complete(kept)
+        print(f"committed {transactional_id} {kept}")
+
+    return worked("txn commit", work())
+
+
+@app.command(help_epilogue="Examples:\n\n`barnabas txn abort my-transactional-id --only 4000:7`")
+def abort(
+    transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
+    *,
+    only: Only = "",
+    bootstrap: Bootstrap = "localhost:9092",
+) -> int:
+    """Abort an open transaction in place of its producer, which is fenced off."""
+
+    async def work() -> None:
+        described = await _check_open(transactional_id, only, bootstrap)
+        async with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id):
+            pass  # to begin with a transactional id is to abort what it had open
+        print(f"aborted {transactional_id} {described.producer_id}:{described.producer_epoch}")
+
+    return worked("txn abort", work())
+
+
+async def _check_open(transactional_id: str, only: str, bootstrap: str) -> TransactionDescription:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        found = await admin.describe_transaction(transactional_id)
+    identity = f"{found.producer_id}:{found.producer_epoch}"
+    if found.state != "Ongoing":
+        raise IllegalState(f"{transactional_id!r} has no open transaction: it is {found.state}")
+    if only not in ("", identity):
+        raise IllegalState(f"the open transaction of {transactional_id!r} is {identity}, not {only}: nothing was ended")
+    return found
+
+
+async def _told(admin: Admin, listing: TransactionListing) -> str:
+    """The state; of an open transaction also since when, and whether it waits for a decision."""
+    if listing.state != "Ongoing":
+        return listing.state
+    try:
+        found = await admin.describe_transaction(listing.transactional_id)
+    except KafkaError:  # ended and forgotten since it was listed
+        return listing.state
+    since = f" for {max(time.time() - found.start_time_ms / 1000, 0):.0f} s" if found.start_time_ms >= 0 else ""
+    return f"{found.state}{since}{', no timeout (two-phase commit)' if found.is_two_phase else ''}"

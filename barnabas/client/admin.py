@@ -127,6 +127,9 @@ class QuorumDescription(NamedTuple):
     observers: dict[int, int]
 
 
+NO_TIMEOUT_MS = 2**31 - 1
+
+
 class TransactionListing(NamedTuple):
     """One transactional id as ListTransactions shows it."""
 
@@ -145,6 +148,11 @@ class TransactionDescription(NamedTuple):
     timeout_ms: int
     start_time_ms: int
     partitions: tuple[TopicPartition, ...]
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether it has no timeout: somebody else decides its outcome (KIP-939)."""
+        return self.timeout_ms == NO_TIMEOUT_MS
 
 
 class Admin:

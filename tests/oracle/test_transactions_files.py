@@ -6,14 +6,18 @@ change of producer ids whose EndTxn was not yet repeated. The other broker commi
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from barnabas.client import Producer as TwoPhase
 from tests.process.served import ServedBroker
 
 from .conftest import KAFKA_UP, SETTINGS, START_SECONDS_MAX, _free_ports
@@ -162,3 +166,43 @@ def test_we_go_on_with_kafkas_transactions(tmp_path: Path) -> None:
     finally:
         broker.kill()
     assert "Traceback" not in broker.log(), broker.log()
+
+
+def test_kafka_reads_the_record_of_a_transaction_that_was_kept(tmp_path: Path) -> None:
+    """KIP-939: two producer identities in one record, in the fields that Kafka has for them."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("no DumpLogSegments: java or mvn is not installed")
+    broker = ServedBroker(tmp_path / "data", *SETTINGS, "transaction.state.log.num.partitions=1").start()
+
+    async def keep() -> None:
+        how: dict[str, Any] = {
+            "bootstrap_servers": broker.address,
+            "transactional_id": "kept",
+            "two_phase_commit": True,
+        }
+        async with TwoPhase(**how) as first:
+            await first.begin_transaction()
+            await first.send("out", b"1")
+            await first.prepare()
+        async with TwoPhase(**how, keep_prepared=True) as second:
+            assert second.prepared is not None
+
+    try:
+        asyncio.run(keep())
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
+    (log,) = broker.data.glob("__transaction_state-0/*.log")
+    tool = ["bash", str(KAFKA_UP), "tool", "org.apache.kafka.tools.DumpLogSegments"]
+    dumped = subprocess.run(
+        [*tool, "--transaction-log-decoder", "--files", str(log)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert dumped.returncode == 0, dumped.stderr
+    last = [line for line in dumped.stdout.splitlines() if "payload" in line][-1]
+    said = json.loads(last.partition("payload: ")[2])["data"]
+    assert [said[f] for f in ("producerId", "producerEpoch", "nextProducerId", "nextProducerEpoch")] == [0, 0, 0, 1]
+    assert (said["transactionStatus"], said["transactionTimeoutMs"]) == (1, 2**31 - 1)

@@ -11,7 +11,7 @@ import pytest
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.ports import File
-from barnabas.protocol.messages.admin import DeleteTopicsRequest
+from barnabas.protocol.messages.admin import DeleteTopicsRequest, FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import (
@@ -281,9 +281,46 @@ async def test_two_phase_transactions_are_a_matter_of_configuration(nodes: Nodes
     assert await client.produce() is ErrorCode.NONE
     assert node.transactions.describe("tx").is_two_phase
     assert all(not shard.deadlines for _, shard in node.transactions.host.active_shards())
-    assert await client.init(6, keep_prepared_txn=True) is ErrorCode.UNSUPPORTED_VERSION
+    assert (
+        await client.peer.call(InitProducerIdRequest(transactional_id=None, enable_2pc=True), 6)
+    ).error_code == ErrorCode.INVALID_REQUEST
     without = Client(await nodes.peer(await nodes.start(transaction_two_phase_commit_enable="false", **FEW)))
     assert await without.init(6, enable_2pc=True) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+async def test_a_prepared_transaction_is_handed_over(nodes: Nodes) -> None:
+    peer = await nodes.peer(await nodes.start(**FEW))
+    await peer.create("t", 2)
+    first, second = Client(peer), Client(peer)
+    assert await first.init(6, timeout_ms=1, enable_2pc=True) is ErrorCode.NONE
+    assert await first.produce() is ErrorCode.NONE
+    await peer.call(FindCoordinatorRequest(key="tx", key_type=1), 3)
+    taking = InitProducerIdRequest(
+        transactional_id="tx", transaction_timeout_ms=1, enable_2pc=True, keep_prepared_txn=True
+    )
+    taken = await peer.call(taking, 6)
+    assert (taken.ongoing_txn_producer_id, taken.ongoing_txn_producer_epoch) == (first.producer_id, first.epoch)
+    second.producer_id, second.epoch = taken.producer_id, taken.producer_epoch
+    assert await first.produce(partition=1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await second.produce(partition=1) is ErrorCode.INVALID_TXN_STATE
+    assert await first.end() is ErrorCode.PRODUCER_FENCED
+    assert await second.state() == "Ongoing"
+    assert await second.end() is ErrorCode.NONE
+    await settled(second, "CompleteCommit")
+    # The next transaction goes by the epoch that the commit brought.
+    assert await second.produce(sequence=0) is ErrorCode.NONE
+    assert await second.end() is ErrorCode.NONE
+    nothing = await peer.call(taking, 6)
+    assert (nothing.error_code, nothing.ongoing_txn_producer_id, nothing.ongoing_txn_producer_epoch) == (0, -1, -1)
+
+
+async def test_nothing_can_be_handed_over_below_transaction_version_1(nodes: Nodes) -> None:
+    peer = await nodes.peer(await nodes.start(**FEW))
+    lowered = FeatureUpdateKey(feature="transaction.version", max_version_level=0, upgrade_type=2)
+    assert (await peer.call(UpdateFeaturesRequest(feature_updates=[lowered]), 1)).error_code == 0
+    client = Client(peer)
+    assert await client.init(6, keep_prepared_txn=True) is ErrorCode.UNSUPPORTED_VERSION
+    assert await client.init(6, enable_2pc=True) is ErrorCode.NONE
 
 
 async def test_many_transactions_in_one_request_of_a_broker(peer: Peer) -> None:

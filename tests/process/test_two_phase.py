@@ -1,0 +1,154 @@
+"""Two-phase commit over three brokers with SQLite as the other participant, through twenty SIGKILLs: both always agree."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.client import Admin, Consumer, Producer, TopicPartition
+from tests.process.cluster import Cluster, barnabas_nodes
+from tests.process.served import ServedBroker
+from tests.process.test_cli import barnabas
+from tests.process.two_phase_worker import PARTITIONS, decided, open_database, own, values_of
+
+pytestmark = pytest.mark.process
+
+KILLS = 20
+BROKER_KILLS = 4
+PROGRESS_SECONDS_MAX = 60.0
+ID = "sink"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(barnabas_nodes(tmp_path, "transaction.state.log.num.partitions=4"))
+    try:
+        yield cluster.start()
+        cluster.end()
+    finally:
+        for node in cluster.nodes.values():
+            node.kill()
+
+
+class Worker:
+    """The sink's process, in its present life."""
+
+    def __init__(self, cluster: Cluster, path: Path) -> None:
+        self.command = [sys.executable, "-m", "tests.process.two_phase_worker", cluster.bootstrap, str(path), "out", ID]
+        self.stderr = path.with_suffix(".stderr").open("a")
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=self.stderr, text=True)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(20)
+
+    def restart(self) -> None:
+        self.kill()
+        self.process = self._start()
+
+
+async def committed(bootstrap: str, isolation_level: str = "read_committed") -> dict[int, list[bytes]]:
+    partitions = [TopicPartition("out", number) for number in range(PARTITIONS)]
+    found: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+    async with Consumer(
+        bootstrap_servers=bootstrap, isolation_level=isolation_level, auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        while any([await consumer.position(tp) < end for tp, end in ends.items()]):
+            for tp, records in (await consumer.getmany(timeout_ms=500)).items():
+                found[tp.partition] += [record.value or b"" for record in records]
+    return found
+
+
+def test_both_participants_agree_after_twenty_kills(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("out", PARTITIONS, min__insync__replicas="2")
+    path = tmp_path / "decisions.sqlite"
+    database = open_database(str(path))
+    worker = Worker(cluster, path)
+
+    def progressed(more: int) -> None:
+        goal = len(decided(database)) + more
+        deadline = time.monotonic() + PROGRESS_SECONDS_MAX
+        while len(decided(database)) < goal:
+            assert time.monotonic() < deadline, Path(worker.stderr.name).read_text()
+            time.sleep(0.01)
+
+    try:
+        for kill in range(KILLS):
+            progressed(random.randrange(1, 4))
+            time.sleep(random.random() * 0.05)
+            if kill % (KILLS // BROKER_KILLS) == 2:
+                cluster.wait_in_sync("out", "__transaction_state")
+                coordinator = cluster.coordinator(ID)
+                cluster.kill(coordinator)
+                if kill % 2:
+                    worker.restart()  # both at once
+                cluster.start_node(coordinator)
+            else:
+                worker.restart()
+        progressed(3)
+    finally:
+        worker.kill()
+
+    async def settle() -> dict[int, list[bytes]]:
+        own(database)
+        async with Producer(
+            bootstrap_servers=cluster.bootstrap, transactional_id=ID, two_phase_commit=True, keep_prepared=True
+        ) as producer:
+            await producer.complete(decided(database)[-1])
+        return await committed(cluster.bootstrap)
+
+    found = asyncio.run(settle())
+    rows = decided(database)
+    expected: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+    for batch in range(len(rows)):
+        for number, value in enumerate(values_of(batch)):
+            expected[number % PARTITIONS].append(value)
+    assert found == expected
+    assert len(set(rows)) == len(rows) >= KILLS
+
+
+def test_an_operator_ends_what_nobody_comes_back_for(served_broker: ServedBroker) -> None:
+    at = ("-b", served_broker.address)
+
+    async def prepare(transactional_id: str) -> str:
+        async with Producer(
+            bootstrap_servers=served_broker.address, transactional_id=transactional_id, two_phase_commit=True
+        ) as producer:
+            await producer.begin_transaction()
+            await producer.send("out", transactional_id.encode(), partition=0)
+            return str(await producer.prepare())
+
+    kept, dropped = asyncio.run(prepare("kept")), asyncio.run(prepare("dropped"))
+    listed = barnabas("txn", "list", "--state", "Ongoing", *at).stdout
+    assert listed.count("no timeout (two-phase commit)") == 2, listed
+    assert "no timeout (two-phase commit)" in barnabas("txn", "describe", "kept", *at).stdout
+
+    refused = barnabas("txn", "commit", "kept", "--only", dropped, *at)
+    assert (refused.returncode, "nothing was ended" in refused.stderr) == (1, True), refused.stderr
+    assert barnabas("txn", "commit", "kept", "--only", kept, *at).stdout == f"committed kept {kept}\n"
+    assert barnabas("txn", "abort", "dropped", *at).stdout == f"aborted dropped {dropped}\n"
+    again = barnabas("txn", "commit", "kept", *at)
+    assert (again.returncode, "has no open transaction" in again.stderr) == (1, True), again.stderr
+
+    async def read() -> dict[int, list[bytes]]:
+        async with Admin(bootstrap_servers=served_broker.address) as admin:
+            assert await admin.list_transactions(states=["Ongoing"]) == []
+        async with Consumer(
+            bootstrap_servers=served_broker.address, isolation_level="read_committed", auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.assign([TopicPartition("out", 0)])
+            return {0: [r.value or b"" for rs in (await consumer.getmany(timeout_ms=5_000)).values() for r in rs]}
+
+    assert asyncio.run(read()) == {0: [b"kept"]}
