@@ -136,12 +136,10 @@ class Producer:
             raise IllegalState("two_phase_commit needs a transactional_id")
         if two_phase_commit and transaction_version == 1:
             raise IllegalState(
-                "two_phase_commit needs transaction_version 2: in version 1 two transactions may look the same"
+                "two_phase_commit needs transaction_version 2: before it, transactions may look the same"
             )
         if keep_prepared and not two_phase_commit:
-            raise IllegalState(
-                "keep_prepared needs two_phase_commit: else the transaction it keeps would have a timeout"
-            )
+            raise IllegalState("keep_prepared needs two_phase_commit: else what it keeps would have a timeout")
         self.transactional_id = transactional_id
         self._idempotent = idempotent
         self._key_serializer = key_serializer
