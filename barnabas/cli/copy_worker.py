@@ -1,7 +1,8 @@
 """The worker of `barnabas demo`: the exactly-once copy, as a process that may be killed at any moment.
 
-Called as `python -m barnabas.cli.copy_worker BOOTSTRAP INPUT OUTPUT ABORT_EVERY`. Prints one line of JSON a transaction: rows
-read and transactions committed and aborted so far. Ends when it has copied everything there was when it started.
+Called as `python -m barnabas.cli.copy_worker BOOTSTRAP INPUT OUTPUT ABORT_EVERY ROWS`. Prints one line of JSON a committed
+transaction: rows read and transactions committed and aborted so far. Ends when ROWS rows of the input are copied, by it and by
+those before it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from barnabas.runtime.loop import run
 __all__ = ["main"]
 
 
-async def copy(bootstrap: str, source: str, target: str, abort_every: int) -> CopyProgress:
-    """Copies `source` to `target` until the end that `source` has now; every `abort_every`-th transaction is aborted first."""
+async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows: int) -> CopyProgress:
+    """Copies the first `rows` records of `source` to `target`; every `abort_every`-th transaction is aborted first."""
 
     def transform(record: Record) -> Iterable[NewMessage]:
         value = json.dumps({"row": int(record.key), "columns": record.value.decode().split(",")})
         yield NewMessage(target, value.encode(), key=record.key, partition=record.partition)
 
     vetoed = -1
+    told = 0
 
     def vetoes(progress: CopyProgress) -> bool:
         nonlocal vetoed
@@ -48,21 +50,20 @@ async def copy(bootstrap: str, source: str, target: str, abort_every: int) -> Co
     async with consumer, producer:
 
         async def on_transaction(progress: CopyProgress) -> bool:
-            print(
-                json.dumps({"in": progress.records_in, "committed": progress.committed, "aborted": progress.aborted}),
-                flush=True,
-            )
-            assigned = sorted(consumer.assignment())
-            ends = await consumer.end_offsets(assigned)
-            return bool(assigned) and all([await consumer.position(tp) >= ends[tp] for tp in assigned])
+            nonlocal told
+            if progress.committed > told:  # else: a poll that brought nothing
+                told = progress.committed
+                line = {"in": progress.records_in, "committed": progress.committed, "aborted": progress.aborted}
+                print(json.dumps(line), flush=True)
+            return sum([await consumer.position(tp) for tp in consumer.assignment()]) >= rows
 
         return await exactly_once(consumer, producer, transform, on_transaction=on_transaction, vetoes=vetoes)
 
 
 def main() -> None:
     """Entry of the worker process."""
-    bootstrap, source, target, abort_every = sys.argv[1:]
-    run(copy(bootstrap, source, target, int(abort_every)))
+    bootstrap, source, target, abort_every, rows = sys.argv[1:]
+    run(copy(bootstrap, source, target, int(abort_every), int(rows)))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 Driven by: the copy's progress (`on_progress`). Emits: SIGKILLs to brokers and to the worker, restarts of the brokers, and for each
 kill the longest pause between two committed transactions from then to the next kill.
 
-Invariants: a broker is killed only while every partition has all its replicas in sync, so that min.insync.replicas is never
-undercut; what was killed is started again before the next kill.
+Invariants: a kill comes only while the copy is under way, and a broker's only while every partition has all its replicas in sync,
+so that min.insync.replicas is never undercut; what was killed is started again before the next kill; the same broker is killed
+again after the controller's patience for such suspicions (10 s) at the earliest, as by an operator who is not trying to provoke it.
 """
 
 from __future__ import annotations
@@ -27,14 +28,13 @@ LEADER, COORDINATOR, CONTROLLER, WORKER = (
     "the controller",
     "the worker",
 )
-PLAN: Final = (
-    (0.15, LEADER),
-    (0.35, COORDINATOR),
-    (0.55, CONTROLLER),
-    (0.75, WORKER),
-)  # from which share of the rows on
+PLAN: Final = (LEADER, COORDINATOR, CONTROLLER, WORKER)
+STEADY_S: Final = 1.0  # of copying, before each kill
 DOWN_S: Final = 1.5  # a killed broker stays away so long: the others take over first
-IN_SYNC_LOOK_S: Final = 0.2
+KILL_S: Final = 5.0  # what a kill takes about, with all that belongs to it
+SAME_BROKER_S: Final = 10.0
+PROGRESS_S_MAX: Final = 10.0
+IN_SYNC_LOOK_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -50,29 +50,34 @@ class Kill:
 
 
 class Kills:
-    """The plan and how far it has come. Use as `async with`: leaving it waits until killed brokers are back.
+    """The plan and how far it has come. Use as `async with`: entering begins, leaving waits until killed brokers are back.
 
     Attributes:
         done: the kills so far, in order.
+        worker: the process that copies now.
     """
 
     def __init__(self, cluster: LocalCluster, output: str, transactional_id: str, tell: Callable[[str], None]) -> None:
         self.done: list[Kill] = []
+        self.worker: asyncio.subprocess.Process | None = None
         self._cluster = cluster
         self._output = output
         self._transactional_id = transactional_id
         self._tell = tell
-        self._plan = list(PLAN)
-        self._busy: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._progress_at_s = 0.0
+        self._progressed = asyncio.Event()
+        self._killed_at_s: dict[int, float] = {}
 
     @property
-    def left(self) -> str:
-        """What is still to be killed, in words."""
-        return ", ".join(what for _, what in self._plan)
+    def left_s(self) -> float:
+        """About how long the kills that are not over will take; 0 after the last."""
+        if self._task is not None and self._task.done():
+            return 0.0
+        return max(1, len(PLAN) - len(self.done)) * KILL_S
 
-    def on_progress(self, share: float, worker: asyncio.subprocess.Process) -> None:
-        """The copy has committed a transaction; `share` of all rows are copied.
+    def on_progress(self) -> None:
+        """The copy has committed a transaction.
 
         Raises:
             Exception: what a kill or a restart failed with.
@@ -82,24 +87,40 @@ class Kills:
             last = self.done[-1]
             last.pause_s = max(last.pause_s, now_s - max(self._progress_at_s, last.at_s))
         self._progress_at_s = now_s
-        if self._busy is not None and self._busy.done():
-            self._busy.result()
-            self._busy = None
-        if self._plan and share >= self._plan[0][0] and self._busy is None:
-            _, what = self._plan.pop(0)
-            self._busy = asyncio.create_task(self._kill(what, worker))
+        self._progressed.set()
+        if self._task is not None and self._task.done():
+            self._task.result()
 
-    async def _kill(self, what: str, worker: asyncio.subprocess.Process) -> None:
-        if what == WORKER:
-            if worker.returncode is None:
-                self._note(what)
-                worker.kill()
-                self._tell(f"killed the worker (pid {worker.pid}) with SIGKILL")
-            return
+    async def _run(self) -> None:
+        for what in PLAN:
+            await self._progress()
+            await asyncio.sleep(STEADY_S)
+            await (self._kill_worker() if what == WORKER else self._kill_broker(what))
+        await self._progress()
+
+    async def _progress(self) -> None:
+        """Waits until more is copied; not for ever, for few rows may all be."""
+        self._progressed.clear()
+        try:
+            async with asyncio.timeout(PROGRESS_S_MAX):
+                await self._progressed.wait()
+        except TimeoutError:
+            pass
+
+    async def _kill_worker(self) -> None:
+        worker = self.worker
+        if worker is not None and worker.returncode is None:
+            self._note(WORKER)
+            worker.kill()
+            self._tell(f"killed the worker (pid {worker.pid}) with SIGKILL")
+
+    async def _kill_broker(self, what: str) -> None:
         await self._all_in_sync()
         node = self._cluster.node(await self._find(what))
+        await asyncio.sleep(self._killed_at_s.get(node.node_id, -SAME_BROKER_S) + SAME_BROKER_S - time.monotonic())
         pid = node.process.pid if node.process is not None else -1
         self._note(what)
+        self._killed_at_s[node.node_id] = time.monotonic()
         await self._cluster.kill(node)
         self._tell(f"killed {what}, broker {node.node_id} (pid {pid}), with SIGKILL")
         await asyncio.sleep(DOWN_S)
@@ -125,17 +146,18 @@ class Kills:
                 await asyncio.sleep(IN_SYNC_LOOK_S)
 
     async def __aenter__(self) -> Kills:
+        self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._busy is None:
+        if self._task is None:
             return
         if error is not None:
-            self._busy.cancel()
+            self._task.cancel()
         try:
-            await self._busy
+            await self._task
         except asyncio.CancelledError:
             if error is None:
                 raise
