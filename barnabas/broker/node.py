@@ -120,7 +120,7 @@ class Node:
         self.quorum = Quorum(self)
         self.quorum.listener = self.loader
         self.fetchers = Fetchers(self)
-        self.replicas = Replicas(self)
+        self.replicas = Replicas(self, self._tell)
         self.upkeep = Upkeep(self)
         self.cleaner = Cleaner(self)
         self.transactions = TransactionCoordinator(self)

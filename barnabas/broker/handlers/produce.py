@@ -195,7 +195,7 @@ def _prepare(node: Node, call: Call[ProduceRequest]) -> tuple[ProduceResponse, l
             records = data.records
             batch = _Batch(answer, b"" if records is None else records)
             batches.append(batch)
-            replica = None if name is None else replicas.get(name, data.index)
+            replica = None if name is None else replicas.obtain(name, data.index)
             if replica is None:
                 batch.error = BrokerError(_unknown(node, name, data.index, version))
                 continue

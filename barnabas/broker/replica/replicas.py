@@ -4,6 +4,9 @@ Driven by: `load` at the start, the metadata image and its deltas (`apply`), dir
 Emits: opened, renamed and deleted folders; elections and resignations for the coordinators; directories of new replicas for
 the controller.
 
+Opening a folder takes the loop half a millisecond. Of many new partitions in one image the first are opened at once, the others in turns
+of the loop, or when somebody writes to them first: who created a large topic is answered meanwhile, and heartbeats leave.
+
 Invariants: a folder is opened only for a partition of the image with the same topic id; a folder of no such partition is set
 aside as `-stray`, as in Kafka, never deleted. What a deleted topic leaves is renamed to `-delete` at once and removed later.
 A replica whose directory failed stays offline until the next start, whatever the image says.
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
@@ -36,6 +40,10 @@ log = logging.getLogger(__name__)
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
+OPENED_AT_ONCE: Final = 64  # new partitions of one image: enough for the internal topics, 30 ms of the loop
+OPENED_PER_TURN: Final = 16  # of the others; 8 ms
+
+
 class Election(NamedTuple):
     """This node became leader of a partition in `leader_epoch`, or was until now (`leads` is false)."""
 
@@ -46,10 +54,16 @@ class Election(NamedTuple):
 
 
 class Replicas:
-    """The partitions of one node."""
+    """The partitions of one node.
 
-    def __init__(self, node: Node) -> None:
+    Args:
+        elected: told of elections that come of partitions opened later; `load` and `apply` return theirs.
+    """
+
+    def __init__(self, node: Node, elected: Callable[[list[Election]], None]) -> None:
         self._node = node
+        self._elected = elected
+        self._unopened: dict[tuple[bytes, int], None] = {}  # new partitions by topic id: their folders come later
         self._by_topic: dict[str, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}  # of every topic in the image
         self._image = MetadataImage()
@@ -59,9 +73,19 @@ class Replicas:
     # -- lookup
 
     def get(self, topic: str, partition: int) -> Replica | None:
-        """The replica of a partition on this node, else None."""
+        """The replica of a partition on this node, else None; also where its folder is still to be opened."""
         partitions = self._by_topic.get(topic)
         return None if partitions is None else partitions.get(partition)
+
+    def obtain(self, topic: str, partition: int) -> Replica | None:
+        """As `get`, for who is about to write: opens the folder where that is still to come."""
+        replica = self.get(topic, partition)
+        if replica is None and self._unopened:
+            described = self._image.topic(topic)
+            if described is not None and (described.topic_id, partition) in self._unopened:
+                self._open_now([(described.topic_id, partition)])
+                return self.get(topic, partition)
+        return replica
 
     def leader(self, topic: str, partition: int) -> Replica:
         """The replica, where this node leads it.
@@ -69,7 +93,7 @@ class Replicas:
         Raises:
             BrokerError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
         """
-        replica = self.get(topic, partition)
+        replica = self.obtain(topic, partition)
         if replica is None:
             raise BrokerError(self.absence(topic, partition))
         if not replica.is_leader:
@@ -182,31 +206,70 @@ class Replicas:
         self, image: MetadataImage, topics: Iterable[TopicImage], delta: MetadataDelta | None = None
     ) -> list[Election]:
         self._image = image
-        node_id = self._node.config.node_id
         elections = []
+        opened = 0
         for topic in topics:
             self._names[topic.topic_id] = topic.name
-            numbers = range(len(topic.partitions)) if delta is None else delta.partitions[topic.topic_id]
-            config = None
-            enough = self._min_insync_replicas(image, topic.name)
-            for number in numbers:
-                partition = topic.partitions[number]
-                replica = self.get(topic.name, number)
-                if node_id not in partition.replicas:
-                    if replica is not None:
-                        elections += self._discard(replica)
-                    continue
-                if replica is not None and replica.failed:
-                    continue
-                if replica is None:
-                    if config is None:
-                        config = log_config(self._node.config, image.topic_config(topic.name))
-                    replica = self._open(topic, number, partition, config)
-                    if replica is None:
-                        continue
+            numbers: Iterable[int] = range(len(topic.partitions))
+            if delta is not None:
+                numbers = []
+                for number in delta.partitions[topic.topic_id]:
+                    if self._is_new(topic, number):
+                        opened += 1
+                        if opened > OPENED_AT_ONCE:
+                            self._postpone(topic.topic_id, number)
+                            continue
+                    numbers.append(number)
+            elections += self._take_topic(topic, numbers)
+        return elections
+
+    def _is_new(self, topic: TopicImage, number: int) -> bool:
+        return self._node.node_id in topic.partitions[number].replicas and self.get(topic.name, number) is None
+
+    def _take_topic(self, topic: TopicImage, numbers: Iterable[int]) -> list[Election]:
+        """Makes of some partitions of a topic what the present image says."""
+        image = self._image
+        elections = []
+        config = None
+        enough = self._min_insync_replicas(image, topic.name)
+        for number in numbers:
+            partition = topic.partitions[number]
+            replica = self.get(topic.name, number)
+            if self._node.node_id not in partition.replicas:
+                if replica is not None:
+                    elections += self._discard(replica)
+                continue
+            if replica is None:
+                if config is None:
+                    config = log_config(self._node.config, image.topic_config(topic.name))
+                replica = self._open(topic, number, partition, config)
+            if replica is not None and not replica.failed:
                 replica.require(enough)
                 elections += self._lead_or_follow(replica, partition)
         return elections
+
+    def _postpone(self, topic_id: bytes, number: int) -> None:
+        if not self._unopened:
+            self._node.call_later(0, self._open_some)
+        self._unopened[topic_id, number] = None
+
+    def _open_some(self) -> None:
+        self._open_now(list(islice(self._unopened, OPENED_PER_TURN)))
+        if self._unopened:
+            self._node.call_later(0, self._open_some)
+
+    def _open_now(self, keys: list[tuple[bytes, int]]) -> None:
+        """Opens partitions that were postponed; what is gone since is passed over."""
+        by_topic: dict[bytes, list[int]] = {}
+        for key in keys:
+            del self._unopened[key]
+            by_topic.setdefault(key[0], []).append(key[1])
+        elections = []
+        for topic_id, numbers in by_topic.items():
+            topic = self._image.topics_by_id.get(topic_id)
+            if topic is not None:
+                elections += self._take_topic(topic, numbers)
+        self._elected(elections)
 
     def _lead_or_follow(self, replica: Replica, partition: PartitionImage) -> list[Election]:
         leader, epoch, isr = partition.leader, partition.leader_epoch, partition.isr

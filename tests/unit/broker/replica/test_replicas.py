@@ -8,6 +8,7 @@ import time
 import pytest
 
 from barnabas.broker.node import Node
+from barnabas.broker.replica import replicas
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
@@ -344,3 +345,24 @@ async def test_a_start_without_writes_leaves_a_partition_as_it_was(nodes: Nodes)
     await node.stop()
     epochs = checkpoints.parse_epochs(disk.read("t-0/leader-epoch-checkpoint"))
     assert epochs == [(first_epoch, 0), (last_epoch, 1)]
+
+
+async def test_many_new_partitions_are_opened_by_and_by_or_when_written_to(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "OPENED_AT_ONCE", 2)
+    monkeypatch.setattr(replicas, "OPENED_PER_TURN", 0)
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t", 5)
+    await peer.create("gone", 5, file_delete_delay_ms="0")
+    assert [number for number in range(5) if node.replicas.get("t", number)] == [0, 1]
+    assert node.replicas.absence("t", 4) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert append(node, "t", 4) == 0, "who writes does not wait"
+    await alter(peer, "t", retention_bytes="77")
+    await peer.call(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=5_000), 3)
+    monkeypatch.setattr(replicas, "OPENED_PER_TURN", 2)
+    await until(lambda: all(node.replicas.get("t", number) for number in range(5)))
+    assert {node.replicas.leader("t", number).log.config.retention_bytes for number in range(5)} == {77}
+    await until(lambda: folders(disk) == [f"t-{number}" for number in range(5)])
