@@ -264,7 +264,7 @@ class Peer:
         socket = self._socket
         try:
             for frame in reader.received(count):
-                exchange.on_frame(frame, self._now_ms())
+                exchange.on_frame(frame)
                 if exchange.versions_answer is not None:
                     answer, exchange.versions_answer = exchange.versions_answer, None
                     self._write(exchange.on_versions(answer, self._now_ms()))

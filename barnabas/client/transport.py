@@ -219,7 +219,7 @@ class Connection:
         core = self.core
         try:
             for frame in reader.received(count):
-                core.on_frame(frame, now_ms)
+                core.on_frame(frame)
                 if core.versions_answer is not None:
                     answer, core.versions_answer = core.versions_answer, None
                     self._write(core.on_versions(answer, now_ms))

@@ -193,7 +193,7 @@ class Exchange:
         deadline = now_ms + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
         return self._send(request, form, deadline, done, answered)
 
-    def on_frame(self, frame: memoryview, now_ms: int) -> None:
+    def on_frame(self, frame: memoryview) -> None:
         """Takes one whole frame.
 
         Raises:

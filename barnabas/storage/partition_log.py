@@ -290,8 +290,12 @@ class PartitionLog:
         view = memoryview(batches)
         parsed = check_replicated_batches(view, self.log_end_offset)
         first_offset = parsed[0].base_offset if parsed else self.log_end_offset
+        max_timestamp = -1
+        size = 0
         run: list[StoredBatch] = []  # what one write takes: neighbours that fit the segment
         for batch in parsed:
+            max_timestamp = max(max_timestamp, batch.max_timestamp)
+            size += batch.size
             pending = batch.position - run[0].position if run else 0
             if self.segments.active.is_full(
                 batch.size, batch.last_offset, batch.max_timestamp, now_ms, self.config, pending=pending
@@ -301,8 +305,6 @@ class PartitionLog:
                 self._roll(batch.base_offset, now_ms)
             run.append(batch)
         self._append_run(view, run)
-        max_timestamp = max((batch.max_timestamp for batch in parsed), default=-1)
-        size = sum(batch.size for batch in parsed)
         return AppendInfo(first_offset, self.log_end_offset - 1, -1, self.log_start_offset, False, max_timestamp, size)
 
     def _append_run(self, view: memoryview, run: list[StoredBatch]) -> None:

@@ -33,6 +33,8 @@ __all__ = ["HEADER", "LENGTH_OVERHEAD", "StoredBatch", "checksum_holds", "replay
 HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH_OVERHEAD = 12
 _LENGTH_MIN = HEADER_SIZE - LENGTH_OVERHEAD
+_CRC = struct.Struct(">I")
+_CRC_POSITION = 17
 _CRC_START = 21
 _WALK_CHUNK = 16 * 1024  # a few index intervals
 _SCAN_CHUNK = 1024 * 1024
@@ -76,7 +78,7 @@ def stored_batch(buffer: Buffer, start: int, position: int) -> StoredBatch | Non
 
 def checksum_holds(data: memoryview) -> bool:
     """Whether the checksum of a whole batch is right."""
-    return bool(crc32c(data[_CRC_START:]) == struct.unpack_from(">I", data, 17)[0])
+    return bool(crc32c(data[_CRC_START:]) == _CRC.unpack_from(data, _CRC_POSITION)[0])
 
 
 def walk(file: File, position: int, end: int) -> Iterator[StoredBatch]:

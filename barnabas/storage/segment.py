@@ -272,6 +272,8 @@ class Segment:
                 return True
         elif now_ms - self.created_ms > config.roll_ms - config.segment_jitter_ms:
             return True
+        if held <= config.segment_index_bytes:
+            return False  # a batch is longer than its entries
         return (
             len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY_SIZE
             or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_SIZE

@@ -60,7 +60,7 @@ def negotiated(**settings: Any) -> Exchange:
     header, _ = sent(core.on_connected(0))
     features = [FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=2)]
     response = ApiVersionsResponse(api_keys=KEYS, finalized_features_epoch=7, finalized_features=features)
-    core.on_frame(answered(header, response), 0)
+    core.on_frame(answered(header, response))
     assert core.versions_answer is not None
     assert core.on_versions(core.versions_answer, 0) == []
     assert core.state is ExchangeState.READY
@@ -97,11 +97,11 @@ def test_a_broker_too_old_for_the_request_names_what_it_can_read() -> None:
     header, _ = sent(core.on_connected(0))
     keys = [ApiVersion(api_key=18, min_version=0, max_version=2)]
     refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
-    core.on_frame(answered(header, refusal, 0), 0)
+    core.on_frame(answered(header, refusal, 0))
     assert core.versions_answer is not None
     header, _ = sent(core.on_versions(core.versions_answer, 0))
     assert header.request_api_version == 2
-    core.on_frame(answered(header, ApiVersionsResponse(api_keys=KEYS)), 0)
+    core.on_frame(answered(header, ApiVersionsResponse(api_keys=KEYS)))
     core.on_versions(core.versions_answer, 0)
     assert core.state is ExchangeState.READY
 
@@ -112,7 +112,7 @@ def test_the_highest_common_version_is_spoken() -> None:
     header, body = sent(core.send(MetadataRequest(topics=None), got.append, 0))
     assert header.request_api_version == 12
     assert decode(MetadataRequest, body, 12).topics is None
-    core.on_frame(answered(header, MetadataResponse(cluster_id="c")), 0)
+    core.on_frame(answered(header, MetadataResponse(cluster_id="c")))
     assert [r.cluster_id for r in got] == ["c"]
     header, _ = sent(core.send(MetadataRequest(), got.append, 0, version_max=5))
     assert header.request_api_version == 5
@@ -149,7 +149,7 @@ def test_answers_go_to_their_requests_in_order() -> None:
     ]
     assert len({h.correlation_id for h in headers}) == 3
     for i, header in enumerate(headers):
-        core.on_frame(answered(header, HeartbeatResponse(error_code=i)), 0)
+        core.on_frame(answered(header, HeartbeatResponse(error_code=i)))
     assert got == [(0, 0), (1, 1), (2, 2)]
 
 
@@ -158,13 +158,13 @@ def test_an_answer_out_of_turn_breaks_the_connection() -> None:
     core.send(HeartbeatRequest(), print, 0)
     second, _ = sent(core.send(HeartbeatRequest(), print, 0))
     with pytest.raises(RemoteProtocolError, match="was due"):
-        core.on_frame(answered(second, HeartbeatResponse()), 0)
+        core.on_frame(answered(second, HeartbeatResponse()))
 
 
 def test_an_answer_that_nobody_asked_for_breaks_the_connection() -> None:
     core = negotiated()
     with pytest.raises(RemoteProtocolError, match="never sent"):
-        core.on_frame(memoryview(bytes(8)), 0)
+        core.on_frame(memoryview(bytes(8)))
 
 
 @pytest.mark.parametrize("cut", [1, 3])
@@ -172,7 +172,7 @@ def test_a_cut_off_answer_breaks_the_connection(cut: int) -> None:
     core = negotiated()
     header, _ = sent(core.send(MetadataRequest(), print, 0))
     with pytest.raises(RemoteProtocolError):
-        core.on_frame(answered(header, MetadataResponse(cluster_id="c"))[:-cut], 0)
+        core.on_frame(answered(header, MetadataResponse(cluster_id="c"))[:-cut])
 
 
 def test_tags_of_a_response_header_are_skipped() -> None:
@@ -181,11 +181,11 @@ def test_tags_of_a_response_header_are_skipped() -> None:
     header, _ = sent(core.send(MetadataRequest(), got.append, 0))
     body = encode(MetadataResponse(cluster_id="c"), 12)
     tags = b"\x02" + b"\x07\x03abc" + b"\xff\x01\x00"
-    core.on_frame(memoryview(header.correlation_id.to_bytes(4, "big") + tags + body), 0)
+    core.on_frame(memoryview(header.correlation_id.to_bytes(4, "big") + tags + body))
     assert got[0].cluster_id == "c"
     header, _ = sent(core.send(MetadataRequest(), got.append, 0))
     with pytest.raises(RemoteProtocolError):
-        core.on_frame(memoryview(header.correlation_id.to_bytes(4, "big") + b"\x01\x07\x7fabc"), 0)
+        core.on_frame(memoryview(header.correlation_id.to_bytes(4, "big") + b"\x01\x07\x7fabc"))
 
 
 def test_the_earliest_deadline_counts() -> None:
@@ -203,7 +203,7 @@ def test_the_deadline_left_is_the_earliest_of_those_that_wait() -> None:
     first, _ = sent(core.send(HeartbeatRequest(), lambda _: None, 0, timeout_ms=700))
     core.send(HeartbeatRequest(), print, 0, timeout_ms=5_000)
     core.send(HeartbeatRequest(), print, 0, timeout_ms=900)
-    core.on_frame(answered(first, HeartbeatResponse()), 0)
+    core.on_frame(answered(first, HeartbeatResponse()))
     assert core.timer_at() == 900
 
 
