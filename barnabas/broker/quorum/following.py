@@ -100,6 +100,8 @@ class Following:
         if len(reply.records):
             check_elected(reply.records, reply.epoch, self._voters, reply.high_watermark)
             self._log.append_replicated(reply.records)
+        else:
+            self._log.recovered()  # this log is as long as the leader's was
         return max(high_watermark, min(reply.high_watermark, self._log.end_offset))
 
     def _cut(self, diverging: LogPoint, high_watermark: int) -> None:

@@ -80,7 +80,6 @@ class RaftMachine:
         """
         self.node_id = node_id
         self.voters = tuple(sorted(voters))
-        self.is_voter = node_id in self.voters
         self.log = raft_log
         self.timing = timing
         self.standing = Standing(node_id, self.voters, state, store)
@@ -141,6 +140,11 @@ class RaftMachine:
         return self.standing.leader_id
 
     @property
+    def is_voter(self) -> bool:
+        """Whether it may vote: not as long as its log may lack what it acknowledged once."""
+        return self.node_id in self.voters and not self.log.lost_records
+
+    @property
     def is_leader(self) -> bool:
         """Whether it leads in `epoch`."""
         return self.role is Role.LEADER
@@ -173,17 +177,15 @@ class RaftMachine:
 
     def wake_at_ms(self) -> int | None:
         """When `on_timer` is due; None where only a message can change something."""
-        times: list[int | None] = []
-        if self.role is Role.LEADER and self._leadership is not None:
-            times.append(self._leadership.wake_at_ms(self.timing.check_quorum_ms))
-        elif self._election is not None:
-            times.append(self._election.wake_at_ms())
-        else:
-            times.append(self._alarm_ms)
-            if self._following is not None:
-                times.append(self._following.gone_at_ms())
-            if self._may_fetch:
-                times.append(self._fetch_at_ms)
+        if self._leadership is not None:
+            return self._leadership.wake_at_ms(self.timing.check_quorum_ms)
+        if self._election is not None:
+            return self._election.wake_at_ms()
+        times = [self._alarm_ms]
+        if self._following is not None:
+            times.append(self._following.gone_at_ms())
+        if self._may_fetch:
+            times.append(self._fetch_at_ms)
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     # --- time -----------------------------------------------------------------------------------------------------
@@ -384,8 +386,7 @@ class RaftMachine:
         error = self._check_leader(request.leader_id, request.epoch)
         if error is ErrorCode.NONE:
             self._learn(request.leader_id, request.epoch, now_ms)
-            following = self._following
-            if following is not None and self.role is Role.FOLLOWER and self._fetching is None:
+            if self._following is not None and self.role is Role.FOLLOWER and self._fetching is None:
                 self._fetch_at_ms = min(self._fetch_at_ms, now_ms)  # it is there again: no need to pause
         return EpochReply(error, self.leader_id, self.epoch)
 
@@ -495,7 +496,7 @@ class RaftMachine:
     @property
     def _may_fetch(self) -> bool:
         """A voter's fetch acknowledges all before it, so that must be synced. An unattached node looks for a leader by one."""
-        unsynced = self.is_voter and self.wants_sync
+        unsynced = self.node_id in self.voters and self.wants_sync
         if self._fetching is not None or unsynced or self.voters == (self.node_id,):
             return False
         return self.role in (Role.UNATTACHED, Role.FOLLOWER)

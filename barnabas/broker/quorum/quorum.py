@@ -177,7 +177,8 @@ class Quorum:
             OSError: the disk failed.
         """
         node = self.node
-        self._log = RaftLog(node.disk, node.config, node.clock, clean=node.lifecycle.clean)
+        alone = self.voters == (node.node_id,)
+        self._log = RaftLog(node.disk, node.config, node.clock, clean=node.lifecycle.clean, alone=alone)
         state = read_quorum_state(node.disk, METADATA_DIRECTORY)
         directory = f"{node.disk.root}/{METADATA_DIRECTORY}"
         self._log.voter_set.check(node.node_id, state, self.voters, directory=directory)

@@ -50,6 +50,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024  # far above what one decision may write
+LOST_RECORDS: Final = "lost-records"  # a file beside the log
 READ_BYTES: Final = 1024 * 1024  # read at once when the whole log is walked through
 
 
@@ -72,18 +73,22 @@ class RaftLog:
         voter_set: what the control records of log and snapshot say of the voters.
         appended_bytes: since the newest snapshot.
         generation: how often the log was cut.
+        lost_records: it may lack what this node has acknowledged, and what is therefore committed; so until `recovered`, over
+            restarts, too.
     """
 
-    def __init__(self, disk: Disk, config: BrokerConfig, clock: Clock, *, clean: bool) -> None:
+    def __init__(self, disk: Disk, config: BrokerConfig, clock: Clock, *, clean: bool, alone: bool = False) -> None:
         """Opens the folder, or makes it.
 
         A log that is damaged ends before the damage: what follows is fetched again.
 
         Args:
             clean: whether the last stop was clean, so that only checksums above the snapshot need a check.
+            alone: whether nobody else has the log: then damage behind a clean stop is left as it is, for there is no mending it.
 
         Raises:
-            InvariantViolated: the log begins above offset 0 and no whole snapshot reaches to where it begins.
+            InvariantViolated: the log begins above offset 0 and no whole snapshot reaches to where it begins, or it is damaged
+                and nobody else has it.
             OSError: the disk failed.
         """
         self.disk = disk
@@ -93,12 +98,14 @@ class RaftLog:
         try:
             self._read_voters()
         except RemoteProtocolError as error:
-            if not clean:
-                raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged: {error}") from error
+            if alone or not clean:
+                raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged, restore it from a copy: {error}") from error
             log.warning("%s is damaged in spite of a clean stop: %s", METADATA_DIRECTORY, error)
             self._log.abandon()
+            disk.replace(f"{METADATA_DIRECTORY}/{LOST_RECORDS}", b"")
             self._open(config, False)
             self._read_voters()
+        self.lost_records = disk.exists(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
         if self._log.truncated_bytes:
             log.warning(
                 "%s: %d bytes were cut off at offset %d, behind which it was torn or damaged",
@@ -165,6 +172,13 @@ class RaftLog:
             if next_offset == offset:
                 raise RemoteProtocolError(f"no batch at offset {offset}")
             offset = next_offset
+
+    def recovered(self) -> None:
+        """It was seen to hold everything that the leader of the quorum holds. Raises OSError."""
+        if self.lost_records:
+            self.sync_now()
+            self.disk.remove(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
+            self.lost_records = False
 
     # --- where it stands ------------------------------------------------------------------------------------------
 
