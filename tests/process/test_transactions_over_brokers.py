@@ -6,6 +6,7 @@ between PREPARE and a marker, while a leader is away, under a coordinator that w
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from barnabas import client
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.messages.transactions import (
@@ -123,12 +125,12 @@ class Producer:
 
         assert patiently(ask) is ErrorCode.NONE
 
-    def add(self, *keys: tuple[str, int]) -> ErrorCode:
+    def add(self, *keys: tuple[str, int], **identity: int) -> ErrorCode:
         """AddPartitionsToTxn, as clients of TV1 do."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self.producer_id,
-            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_producer_epoch=identity.get("epoch", self.epoch),
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[part]) for topic, part in keys],
         )
 
@@ -239,6 +241,22 @@ def test_partitions_and_coordinator_on_different_brokers(cluster: Cluster, versi
     assert {partition: read_committed(cluster, "safe", partition) for partition in expected} == expected
 
 
+def test_the_next_transaction_begins_before_the_markers_of_the_last(cluster: Cluster) -> None:
+    """The bundled client goes on as soon as its commit is answered, on partitions that the coordinator has yet to reach."""
+
+    async def work() -> None:
+        async with client.Producer(bootstrap_servers=cluster.bootstrap, transactional_id="quick") as producer:
+            for number in range(60):
+                async with producer.transaction():
+                    for partition in range(PARTITIONS):
+                        await producer.send("safe", b"%d" % number, partition=partition)
+
+    asyncio.run(work())
+    for partition in range(PARTITIONS):
+        cluster.wait_until(lambda partition=partition: _is_stable(cluster, partition), "nothing hangs", 10)
+        assert read_committed(cluster, "safe", partition) == [b"%d" % number for number in range(60)]
+
+
 @pytest.mark.parametrize("version", [TV1, TV2])
 def test_a_leader_is_dead_during_the_commit_and_so_is_then_the_coordinator(cluster: Cluster, version: int) -> None:
     """The coordinator dies between PREPARE and a marker; the next one finds the transaction and writes what is missing."""
@@ -342,6 +360,7 @@ def test_late_requests_of_an_ended_transaction(cluster: Cluster, version: int) -
     if version >= TV2:
         assert late is ErrorCode.INVALID_PRODUCER_EPOCH
         assert producer.produce_once("safe", other, b"late", epoch=epoch) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert producer.add(("safe", other), epoch=epoch) is ErrorCode.PRODUCER_FENCED
     else:
         assert late is ErrorCode.TRANSACTION_ABORTABLE
     assert producer.state() == "CompleteCommit"
