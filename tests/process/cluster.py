@@ -271,15 +271,15 @@ class Cluster:
 
     # -- questions
 
-    def ask(self, request: Any, version: int, *, of: int | None = None) -> Any:
-        """The answer of node `of`, or of the first one that gives any."""
+    def ask(self, request: Any, version: int, *, of: int | None = None, seconds: float = ASK_SECONDS_MAX) -> Any:
+        """The answer of node `of`, or of the first one that gives any within so many seconds."""
         asked = [self.nodes[of]] if of is not None else [n for n in self.nodes.values() if n.node_id not in self.paused]
         problem: Exception = AssertionError("no node runs")
         for node in asked:
             if not node.alive:
                 continue
             try:
-                with Wire(node.address, timeout_s=ASK_SECONDS_MAX) as wire:
+                with Wire(node.address, timeout_s=seconds) as wire:
                     return wire.call(request, version)
             except OSError as error:
                 problem = error

@@ -36,6 +36,9 @@ from tests.process.cluster import GROUP, Cluster, barnabas_nodes
 pytestmark = pytest.mark.process
 
 PARTITIONS = 6
+ANSWER_SECONDS_MAX = (
+    10.0  # a decision waits until a frozen replica is out of sync; asked again it is no answer any more
+)
 SESSION = ("broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500")
 PASSING = frozenset(
     (
@@ -112,7 +115,7 @@ class Producer:
         node_id = self.coordinator
         if node_id < 0:
             raise ConnectionRefusedError("no coordinator")
-        return self.cluster.ask(request, version, of=node_id)
+        return self.cluster.ask(request, version, of=node_id, seconds=ANSWER_SECONDS_MAX)
 
     def init(self) -> None:
         def ask() -> int:
