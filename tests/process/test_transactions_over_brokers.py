@@ -256,7 +256,7 @@ def test_the_next_transaction_begins_before_the_markers_of_the_last(cluster: Clu
 
     asyncio.run(work())
     for partition in range(PARTITIONS):
-        cluster.wait_until(lambda partition=partition: _is_stable(cluster, partition), "nothing hangs", 10)
+        cluster.wait_until(lambda partition=partition: is_stable(cluster, partition), "nothing hangs", 10)
         assert read_committed(cluster, "safe", partition) == [b"%d" % number for number in range(60)]
 
 
@@ -381,10 +381,10 @@ def test_late_requests_of_an_ended_transaction(cluster: Cluster, version: int) -
     producer.await_state("CompleteCommit")
     assert read_committed(cluster, "safe", partition) == [b"first"]
     assert read_committed(cluster, "safe", other) == [b"second"]
-    cluster.wait_until(lambda: _is_stable(cluster, partition) and _is_stable(cluster, other), "nothing hangs", 10)
+    cluster.wait_until(lambda: is_stable(cluster, partition) and is_stable(cluster, other), "nothing hangs", 10)
 
 
-def _is_stable(cluster: Cluster, partition: int) -> bool:
+def is_stable(cluster: Cluster, partition: int) -> bool:
     with Wire(cluster.nodes[cluster.leader("safe", partition)].address) as wire:
         answer = wire.fetch("safe", partition, 0, isolation_level=1)
     return bool(answer.last_stable_offset == answer.high_watermark)

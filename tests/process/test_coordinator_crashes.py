@@ -1,0 +1,107 @@
+"""Crash matrix over brokers: the coordinator kills itself at each log write of a transaction's end, some of them half done.
+
+Its partitions have leaders on all three brokers, so that between PREPARE and COMPLETE there is a death before, between and after
+the markers. The producer asks again, of whoever coordinates then; each transaction is seen whole or not at all in every partition,
+by the outcome that was answered, and nothing hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.errors import ErrorCode
+from tests.process.cluster import Cluster, barnabas_nodes
+from tests.process.test_transactions_over_brokers import (
+    PARTITIONS,
+    SETTINGS,
+    TV2,
+    Producer,
+    is_stable,
+    named,
+    prepare,
+    read_committed,
+)
+
+pytestmark = pytest.mark.process
+
+POINTS = [(1, "whole"), (2, "half"), (3, "whole"), (5, "half"), (6, "whole"), (8, "whole")]
+ALL_POINTS = [(at, how) for at in range(16) for how in ("whole", "half")]
+
+
+class MinedCluster(Cluster):
+    """Nodes that kill themselves where they are told to."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.mine = folder / "mine"
+        monkeypatch.setenv("MINE", str(self.mine))
+        super().__init__(barnabas_nodes(folder, *SETTINGS, module="tests.process.mined"))
+
+    def arm(self, node_id: int, at: int, how: str) -> None:
+        """So many log writes of this node pass, the next one kills it."""
+        self.mine.write_text(f"{at} {how}")
+        os.kill(self.nodes[node_id].pid, signal.SIGUSR1)
+        armed = self.mine.with_suffix(".armed")
+        self.wait_until(armed.exists, "the mine is laid", 10)
+        armed.unlink()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MinedCluster]:
+    """Three mined nodes that miss each other after three seconds."""
+    made = MinedCluster(tmp_path, monkeypatch)
+    try:
+        made.start()
+        prepare(made)
+        yield made
+        made.end()
+    finally:
+        for node in made.nodes.values():
+            node.kill()
+
+
+def cross(cluster: MinedCluster, points: list[tuple[int, str]]) -> None:
+    """One transaction a point, ended while its coordinator dies there."""
+    expected: list[bytes] = []
+    deaths = 0
+    for number, (at, how) in enumerate(points):
+        coordinator = 1 + number % 3
+        cluster.wait_in_sync("safe", "__transaction_state")
+        producer = Producer(cluster, named(cluster, lambda led, node=coordinator: led == node, f"p{number}"), TV2)
+        producer.init()
+        value = f"{number} {at} {how}".encode()
+        for partition in range(PARTITIONS):
+            assert producer.produce("safe", partition, value) is ErrorCode.NONE
+        commit = number % 3 != 1
+        cluster.arm(coordinator, at, how)
+        assert producer.end(commit=commit) is ErrorCode.NONE
+        producer.await_state("CompleteCommit" if commit else "CompleteAbort")
+        if commit:
+            expected.append(value)
+        deadline = time.monotonic() + 0.5  # what follows the answer: the last writes of a follower
+        while cluster.nodes[coordinator].alive and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if not cluster.nodes[coordinator].alive:
+            deaths += 1
+            cluster.nodes[coordinator].kill()  # closes what is left of it
+            cluster.start_node(coordinator)
+        else:
+            os.kill(cluster.nodes[coordinator].pid, signal.SIGUSR2)
+        for partition in range(PARTITIONS):
+            cluster.wait_until(lambda partition=partition: is_stable(cluster, partition), "nothing hangs", 10)
+            assert read_committed(cluster, "safe", partition) == expected, (partition, at, how)
+    assert deaths >= len(points) // 2, f"only {deaths} deaths at {points}"
+
+
+def test_the_coordinator_dies_within_the_end_of_a_transaction(cluster: MinedCluster) -> None:
+    cross(cluster, POINTS)
+
+
+@pytest.mark.soak
+def test_the_coordinator_dies_at_every_write_of_the_end_of_a_transaction(cluster: MinedCluster) -> None:
+    cross(cluster, ALL_POINTS)
