@@ -95,7 +95,9 @@ def _verify(
     request = call.request
     partition, _ = node.groups.host.shard_for(request.group_id)
     replica = node.replicas.leader(OFFSETS_TOPIC, partition)
-    guard = replica.verification_guard(request.producer_id, request.producer_epoch, UNKNOWN_SEQUENCE)
+    guard = replica.verification_guard(
+        request.producer_id, request.producer_epoch, UNKNOWN_SEQUENCE, supports_epoch_bump=call.version >= 5
+    )
 
     def verified(errors: dict[tuple[str, int], ErrorCode]) -> None:
         if pending.resolved:
