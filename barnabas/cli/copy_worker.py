@@ -1,8 +1,7 @@
 """The worker of `barnabas demo`: the exactly-once copy, as a process that may be killed at any moment.
 
 Called as `python -m barnabas.cli.copy_worker BOOTSTRAP INPUT OUTPUT ABORT_EVERY ROWS`. Prints one line of JSON a committed
-transaction: rows read and transactions committed and aborted so far. Ends when ROWS rows of the input are copied, by it and by
-those before it.
+transaction: rows copied by it and those before it, transactions that it has committed and aborted. Ends when ROWS rows are copied.
 """
 
 from __future__ import annotations
@@ -51,11 +50,12 @@ async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows:
 
         async def on_transaction(progress: CopyProgress) -> bool:
             nonlocal told
+            copied = sum([await consumer.position(tp) for tp in consumer.assignment()])
             if progress.committed > told:  # else: a poll that brought nothing
                 told = progress.committed
-                line = {"in": progress.records_in, "committed": progress.committed, "aborted": progress.aborted}
+                line = {"rows": copied, "committed": progress.committed, "aborted": progress.aborted}
                 print(json.dumps(line), flush=True)
-            return sum([await consumer.position(tp) for tp in consumer.assignment()]) >= rows
+            return copied >= rows
 
         return await exactly_once(consumer, producer, transform, on_transaction=on_transaction, vetoes=vetoes)
 
