@@ -2,12 +2,12 @@
 
 Driven by: published images (`node.on_image`) and the monotonic clock. Asked by Metadata, DescribeCluster and leader hints.
 
-A broker that was just fenced is listed for one session more (broker.session.timeout.ms), though it leads nothing. Kafka lists a dead
-broker as long, for it does not know better; here its death is known within a second. But clients take what a Metadata answer lacks
-for gone for good, and lose with it what they had kept of it: librdkafka 2.11 to 2.16 then waits without end for a group
-coordinator that it remembers (confluentinc/librdkafka#5511), aiokafka cannot connect to one that is back until its metadata is
-old (aio-libs/aiokafka#1145). And where librdkafka reads in one answer that a broker is gone and who leads in its place, it may
-lose the latter for a second. A broker that comes back within a session is never missing.
+A broker that was just fenced, or shuts down, is listed for one session more (broker.session.timeout.ms), though it leads nothing.
+Kafka lists a dead broker as long, for it does not know better; here its death is known within a second. But clients take what a
+Metadata answer lacks for gone for good, and lose with it what they had kept of it: librdkafka 2.11 to 2.16 then waits without end
+for a group coordinator that it remembers (confluentinc/librdkafka#5511), aiokafka cannot connect to one that is back until its
+metadata is old (aio-libs/aiokafka#1145). And where librdkafka reads in one answer that a broker is gone and who leads in its
+place, it may lose the latter for a second. A broker that comes back within a session is never missing.
 
 Invariants: what is live is listed; who was never seen unfenced by this node is listed only where it was there before this node.
 """
@@ -43,13 +43,13 @@ class BrokerListing:
         until_ms = self._node.clock.monotonic_ms() + self._node.config.get_int("broker.session.timeout.ms")
         for broker_id in delta.brokers:
             broker, before = image.brokers.get(broker_id), former.brokers.get(broker_id)
-            if broker is None or not broker.fenced:
+            if broker is None or not _is_away(broker):
                 self._missed_until_ms.pop(broker_id, None)
-            elif not before.fenced if before is not None else former.offset < 0:
+            elif not _is_away(before) if before is not None else former.offset < 0:
                 self._missed_until_ms[broker_id] = until_ms
 
     def live(self, listener: str) -> Addressed:
-        """Brokers that are not fenced."""
+        """Brokers that serve: neither fenced nor shutting down."""
         found = self._live.get(listener)
         if found is None:
             found = self._live[listener] = _with_address(self._node.image.alive_brokers(), listener)
@@ -68,6 +68,10 @@ class BrokerListing:
     def registered(self, listener: str) -> Addressed:
         """All registered brokers, fenced ones too."""
         return _with_address(list(self._node.image.brokers.values()), listener)
+
+
+def _is_away(broker: BrokerImage) -> bool:
+    return broker.fenced or broker.in_controlled_shutdown
 
 
 def _with_address(brokers: list[BrokerImage], listener: str) -> Addressed:

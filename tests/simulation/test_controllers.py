@@ -382,6 +382,7 @@ def test_a_broker_that_was_fenced_is_listed_for_a_session() -> None:
         def live(by: int = witness) -> set[int]:
             return {broker.broker_id for broker, _ in trio.node(by).listing.live("PLAINTEXT")}
 
+        await trio.create(active, "t", 6)
         trio.processes[victim].kill()
         await trio.until(lambda: trio.broker(witness, victim).fenced, FAILOVER_S)
         assert live() == {active, witness}
@@ -402,5 +403,11 @@ def test_a_broker_that_was_fenced_is_listed_for_a_session() -> None:
         await trio.until(lambda: trio.processes[witness].serves, 5)
         assert listed() == {1, 2, 3}
         await trio.until(lambda: listed() == {active, witness}, SESSION_S + 1)
+        leaving = loop.create_task(trio.node(active).lifecycle.shut_down())  # which leads everything
+        while not leaving.done():
+            assert listed() == {active, witness}
+            await asyncio.sleep(0.001)
+        assert live() == {witness}
+        assert listed() == {active, witness}
 
     simulate(11, story)
