@@ -36,18 +36,12 @@ class LoopTimer(Protocol):
 class Timer:
     """A callback with a deadline in monotonic milliseconds."""
 
-    __slots__ = ("_timers", "callback", "deadline_ms", "sequence")
+    __slots__ = ("_timers", "callback", "deadline_ms")
 
-    def __init__(self, timers: Timers, deadline_ms: int, sequence: int, callback: Callable[[], None]) -> None:
+    def __init__(self, timers: Timers, deadline_ms: int, callback: Callable[[], None]) -> None:
         self._timers = timers
         self.deadline_ms = deadline_ms
-        self.sequence = sequence
         self.callback: Callable[[], None] | None = callback
-
-    def __lt__(self, other: Timer) -> bool:
-        if self.deadline_ms != other.deadline_ms:
-            return self.deadline_ms < other.deadline_ms
-        return self.sequence < other.sequence
 
     def cancel(self) -> None:
         """Prevents the call; harmless when it was called or cancelled before."""
@@ -76,7 +70,7 @@ class Timers:
         self._clock = clock
         self._call_later = call_later
         self._on_broken = on_broken
-        self._heap: list[Timer] = []
+        self._heap: list[tuple[int, int, Timer]] = []  # deadline, arrival: compared without a call of ours
         self._cancelled = 0
         self._sequence = 0
         self._armed: LoopTimer | None = None
@@ -89,10 +83,11 @@ class Timers:
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         """Calls back after at least `delay_ms`, a negative one as 0; never from inside this call."""
         self._sequence += 1
-        timer = Timer(self, self._clock.monotonic_ms() + max(delay_ms, 0), self._sequence, callback)
-        heapq.heappush(self._heap, timer)
-        if self._armed is None or timer.deadline_ms < self._armed_for:
-            self._arm(timer.deadline_ms)
+        deadline_ms = self._clock.monotonic_ms() + max(delay_ms, 0)
+        timer = Timer(self, deadline_ms, callback)
+        heapq.heappush(self._heap, (deadline_ms, self._sequence, timer))
+        if self._armed is None or deadline_ms < self._armed_for:
+            self._arm(deadline_ms)
         return timer
 
     def stop(self) -> None:
@@ -107,7 +102,7 @@ class Timers:
         """An entry was cancelled (Timer only)."""
         self._cancelled += 1
         if self._cancelled > SWEEP_ABOVE and self._cancelled * 2 > len(self._heap):
-            self._heap = [timer for timer in self._heap if timer.callback is not None]
+            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
             heapq.heapify(self._heap)
             self._cancelled = 0
 
@@ -120,8 +115,8 @@ class Timers:
     def _fire(self) -> None:
         self._armed = None
         now_ms = self._clock.monotonic_ms()
-        while self._heap and self._heap[0].deadline_ms <= now_ms:
-            timer = heapq.heappop(self._heap)
+        while self._heap and self._heap[0][0] <= now_ms:
+            timer = heapq.heappop(self._heap)[2]
             callback, timer.callback = timer.callback, None
             if callback is None:
                 self._cancelled -= 1
@@ -132,8 +127,8 @@ class Timers:
                 self._on_broken(error)
             except Exception:
                 log.exception("a deadline's callback failed")
-        while self._heap and self._heap[0].callback is None:  # not worth a wake-up
+        while self._heap and self._heap[0][2].callback is None:  # not worth a wake-up
             heapq.heappop(self._heap)
             self._cancelled -= 1
         if self._heap:  # a callback may have armed for less than what is next
-            self._arm(self._heap[0].deadline_ms)
+            self._arm(self._heap[0][0])
