@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Three Barnabas brokers beside three of a real Apache Kafka 4.3.1: replication 3, min ISR 2, the same librdkafka load in one run.
 
-usage: cluster.py [--pairs 3] [--only latency,txn,…] [--scale 0.3] [--kills 3] [--out results.json] [--barnabas-only]
+usage: cluster.py [--pairs 3] [--only latency,txn,…] [--scale 0.3] [--kills 3] [--starts 3] [--out results.json] [--barnabas-only]
 
-Both clusters run at once, each idle while the other is measured; the order alternates from pair to pair. After the load come
-the kills: SIGKILL of a partition's leader, of a transaction coordinator, of the controller, with Kafka's default time-outs;
+Both clusters run at once, each idle while the other is measured; the order alternates from pair to pair. Barnabas runs as it
+is installed: its modules compiled to byte code, which a pip install does. After the load come the kills: SIGKILL of a partition's leader, of a transaction coordinator, of the controller, with Kafka's default time-outs;
 reported is the longest time without an acknowledgement that librdkafka saw, and the time until the metadata name another
 leader. Needs Java 17 and Maven (tests/oracle/kafka-up brings Kafka from Maven Central), 3 GB of memory.
 """
@@ -12,6 +12,7 @@ leader. Needs Java 17 and Maven (tests/oracle/kafka-up brings Kafka from Maven C
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -29,6 +30,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nodes inherit it
 
 from confluent_kafka import KafkaException, Producer  # noqa: E402  # after the path
 
@@ -197,6 +199,21 @@ def add(samples: Samples, name: str, case: str, figures: dict[str, float]) -> No
         samples.setdefault(case, {}).setdefault(figure, {}).setdefault(name, []).append(value)
 
 
+def end(cluster: Cluster) -> None:
+    for node in cluster.nodes.values():
+        node.kill()
+
+
+def start_barnabas(folder: Path, samples: Samples) -> Cluster:
+    """A new cluster, and how long it took until every broker was listed."""
+    nodes = barnabas_nodes(folder, "default.replication.factor=3", "min.insync.replicas=2")
+    started = time.monotonic()
+    cluster = Cluster(nodes)
+    cluster.start()
+    add(samples, "barnabas", "start", {"listed_s": time.monotonic() - started})
+    return cluster
+
+
 def measure(args: argparse.Namespace, clusters: dict[str, Cluster], samples: Samples) -> None:
     for name, cluster in clusters.items():
         load(name, cluster, "latency", max(args.scale, 0.1), *(["--warmup"] if name == "kafka" else []))
@@ -244,6 +261,7 @@ def main() -> None:
     parser.add_argument("--only", default=CASES)
     parser.add_argument("--scale", type=float, default=0.3)
     parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--out", default="")
     parser.add_argument("--barnabas-only", action="store_true")
     parser.add_argument("--kafka-only", action="store_true")
@@ -258,19 +276,19 @@ def main() -> None:
                 clusters["kafka"] = Cluster(kafka_nodes(Path(scratch) / "kafka")).start()
                 add(samples, "kafka", "start", {"listed_s": time.monotonic() - started})
             if not args.kafka_only:
-                nodes = barnabas_nodes(Path(scratch), "default.replication.factor=3", "min.insync.replicas=2")
-                started = time.monotonic()
-                clusters["barnabas"] = Cluster(nodes)
-                clusters["barnabas"].start()
-                add(samples, "barnabas", "start", {"listed_s": time.monotonic() - started})
+                compileall.compile_dir(HERE.parent / "barnabas", quiet=1)
+                for number in range(args.starts):
+                    if number:
+                        end(clusters.pop("barnabas"))
+                    (folder := Path(scratch) / f"barnabas-{number}").mkdir()
+                    clusters["barnabas"] = start_barnabas(folder, samples)
             time.sleep(3)
             for name, cluster in clusters.items():
                 add(samples, name, "start", {"rss_idle_mb": rss_mb(cluster)})
             measure(args, clusters, samples)
         finally:
             for cluster in clusters.values():
-                for node in cluster.nodes.values():
-                    node.kill()
+                end(cluster)
     results = {
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "date": time.strftime("%Y-%m-%d"),
