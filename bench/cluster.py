@@ -289,6 +289,10 @@ def main() -> None:
         finally:
             for cluster in clusters.values():
                 end(cluster)
+        report(args, samples)  # before the folders are removed, which may take a minute
+
+
+def report(args: argparse.Namespace, samples: Samples) -> None:
     results = {
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "date": time.strftime("%Y-%m-%d"),
