@@ -19,6 +19,7 @@ from barnabas.protocol.messages.groups import (
 from tests.process.served import ServedBroker
 
 from .conftest import KAFKA_UP, SETTINGS
+from .test_consumer_groups_diff import go_on, leave_behind, look_again, play_on
 from .test_groups_diff import Script, play, simple_offsets, transactional_offsets
 from .wire import Wire
 
@@ -46,6 +47,7 @@ def leave_something(script: Script) -> None:
 def fill(address: str) -> None:
     for script in (leave_something, simple_offsets, transactional_offsets):
         play(address, script)
+    play_on(address, leave_behind)
 
 
 def groups(address: str) -> list[Any]:
@@ -79,6 +81,7 @@ def test_kafka_reads_our_groups(tmp_path: Path, kafka_on: Callable[[Path], str])
     try:
         fill(broker.address)
         expected = groups(broker.address)
+        expected_consumers = play_on(broker.address, look_again)
         assert broker.stop() == 0
     finally:
         broker.kill()
@@ -90,19 +93,25 @@ def test_kafka_reads_our_groups(tmp_path: Path, kafka_on: Callable[[Path], str])
     assert len(records) > 20
     assert not [line for line in records if " key: {" not in line and "endTxnMarker" not in line]
     assert "isvalid: false" not in dump.stdout
-    assert groups(kafka_on(broker.data)) == expected
+    kafka = kafka_on(broker.data)
+    assert groups(kafka) == expected
+    assert play_on(kafka, look_again) == expected_consumers
+    play_on(kafka, go_on)
 
 
 def test_we_read_kafkas_groups(tmp_path: Path, kafka_data: tuple[str, Path]) -> None:
     address, folder = kafka_data
     fill(address)
     expected = groups(address)
+    expected_consumers = play_on(address, look_again)
     # Of a running Kafka: as after a crash. Its indexes are preallocated: 10 MB each, mostly holes.
     subprocess.run(["cp", "-r", "--sparse=always", str(folder / "node-1" / "data"), str(tmp_path / "data")], check=True)
     (tmp_path / "data" / ".lock").unlink(missing_ok=True)
     broker = ServedBroker(tmp_path / "data", *SETTINGS).start()
     try:
         assert groups(broker.address) == expected
+        assert play_on(broker.address, look_again) == expected_consumers
+        play_on(broker.address, go_on)
         assert broker.stop() == 0
     finally:
         broker.kill()

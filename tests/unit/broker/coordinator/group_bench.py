@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.broker.coordinator.consumer_protocol import ConsumerSettings
+from barnabas.broker.coordinator.consumer_protocol import ConsumerSettings, HeartbeatCall
 from barnabas.broker.coordinator.group_effects import Answer, At, GroupSettings, JoinCall
 from barnabas.broker.coordinator.group_records import OffsetRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicIdPartitions,
+)
 from barnabas.protocol.messages.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -127,6 +132,7 @@ class Bench:
         while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= end_ms:
             self.now_ms = max(deadline_ms, self.now_ms)
             self.release(self.commit(self.shard.on_time(self.at)))
+            self.settle_conversions()
         self.now_ms = end_ms
 
     # requests
@@ -193,6 +199,19 @@ class Bench:
         self.release(self.commit(self.shard.sync(request, ticket, self.at)))
         return ticket
 
+    def consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        ticket = Ticket()
+        self._fresh += 1
+        call = HeartbeatCall(request, "client", "/127.0.0.1", str(self._fresh), ticket)
+        self.release(self.commit(self.shard.consumer_heartbeat(call, self.at)))
+        self.settle_conversions()
+        response: ConsumerGroupHeartbeatResponse = ticket.response
+        return response
+
+    def settle_conversions(self) -> None:
+        conversions, self.shard.conversions = self.shard.conversions, []
+        self.release(self.commit(self.shard.settle_in(conversions, self.at)))
+
     def heartbeat(self, member_id: str, generation: int, *, group: str = "g", instance: str | None = None) -> ErrorCode:
         return code_of(lambda: self.shard.heartbeat(group, member_id, instance, generation, self.at))
 
@@ -244,6 +263,108 @@ class Bench:
             self.sync(member_id, generation)
         self.sync(leader, generation, {member_id: member_id.encode() for member_id in ids})
         return ids
+
+
+class Client:
+    """A member of the consumer protocol as clients are: it reads what it owns, and gives up before it says so.
+
+    Attributes:
+        owned: what it reads, by topic name and partition.
+        assigned: what it was told last.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        member_id: str,
+        topics: list[str],
+        *,
+        instance: str | None = None,
+        regex: str | None = None,
+        assignor: str | None = None,
+        rebalance_ms: int = 60_000,
+    ) -> None:
+        self.bench = bench
+        self.member_id = member_id
+        self.topics = topics
+        self.instance = instance
+        self.regex = regex
+        self.assignor = assignor
+        self.rebalance_ms = rebalance_ms
+        self.epoch = 0
+        self.code = ErrorCode.NONE
+        self.owned: set[tuple[str, int]] = set()
+        self.assigned: set[tuple[str, int]] = set()
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the coordinator counts on it."""
+        group = self.bench.shard.consumer_groups.get("g")
+        return group is not None and self.member_id in group.members and self.epoch > 0
+
+    def join(self, *, lost: bool = False) -> None:
+        self.epoch = 0
+        self.owned, self.assigned = set(), set()
+        self._send(everything=True, lost=lost)
+
+    def beat(self, *, report: bool = True, lost: bool = False) -> None:
+        """One heartbeat. `report`: it first gives up what it must, and says what it owns; `lost`: the answer does not come."""
+        if self.code is not ErrorCode.NONE or self.epoch <= 0:
+            self.join(lost=lost)
+            return
+        if report:
+            self.owned &= self.assigned
+        self._send(report=report, lost=lost)
+        if report and self.code is ErrorCode.NONE:
+            self.owned &= self.assigned
+
+    def subscribe(self, topics: list[str]) -> None:
+        self.topics = topics
+        if self.epoch > 0 and self.code is ErrorCode.NONE:
+            self._send(names=True)
+
+    def leave(self, *, epoch: int = -1) -> None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id=self.member_id, member_epoch=epoch, instance_id=self.instance
+        )
+        self.owned = set()
+        self.code = ErrorCode(self.bench.consumer_heartbeat(request).error_code)
+
+    def _send(self, *, everything: bool = False, report: bool = False, names: bool = False, lost: bool = False) -> None:
+        image = self.bench.image
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=self.instance,
+            rebalance_timeout_ms=self.rebalance_ms if everything else -1,
+            subscribed_topic_names=self.topics if everything or names else None,
+            subscribed_topic_regex=self.regex if everything else None,
+            server_assignor=self.assignor if everything else None,
+            topic_partitions=[
+                TopicIdPartitions(topic_id=image.topic_id(name) or bytes(16), partitions=[number])
+                for name, number in sorted(self.owned)
+            ]
+            if everything or report
+            else None,
+        )
+        response = self.bench.consumer_heartbeat(request)
+        if lost:
+            return
+        self.code = ErrorCode(response.error_code)
+        if self.code is not ErrorCode.NONE:
+            self.owned, self.assigned = set(), set()
+            return
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
+            told = response.assignment.topic_partitions
+            self.assigned = {
+                (name, number)
+                for each in told
+                if (name := image.topic_name(each.topic_id)) is not None
+                for number in each.partitions
+            }
+            self.owned |= self.assigned
 
 
 def code_of(call: Callable[[], ErrorCode]) -> ErrorCode:
