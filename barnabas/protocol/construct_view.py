@@ -62,7 +62,7 @@ def _struct(cls: type, version: int, flexible: bool) -> Any:
     return _Tagged(c.Struct(*inline, "tags" / _TAGS), tagged(cls, version), version)
 
 
-def _value(wire: Any, version: int, flexible: bool, nullable: bool, compact: bool) -> Any:
+def _value(wire: Any, version: int, flexible: bool, nullable: bool, compact: bool, null: int = -1) -> Any:
     if isinstance(wire, Fixed):
         return _FIXED[wire.code]
     if isinstance(wire, Text):
@@ -73,7 +73,7 @@ def _value(wire: Any, version: int, flexible: bool, nullable: bool, compact: boo
         element = _value(wire.element, version, flexible, False, compact)
         return _Elements(c.VarInt if compact else c.Int32sb, compact, nullable, element)
     nested = _struct(wire, version, flexible)
-    return _Nullable(nested) if nullable else nested
+    return _Nullable(nested, null) if nullable else nested
 
 
 class _Counted(c.Construct):  # type: ignore[misc]  # construct ships no types
@@ -140,19 +140,20 @@ class _Elements(_Counted):
 
 
 class _Nullable(c.Construct):  # type: ignore[misc]  # construct ships no types
-    """A struct behind one byte: −1 for null, else 1 (KIP-893)."""
+    """A struct behind one byte: −1 for null (KIP-893), in a tagged field 0, else 1."""
 
-    def __init__(self, struct: Any) -> None:
+    def __init__(self, struct: Any, null: int) -> None:
         super().__init__()
         self.struct = struct
+        self.null = null
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
-        if c.Int8sb._parsereport(stream, context, path) < 0:
+        if c.Int8sb._parsereport(stream, context, path) <= self.null:
             return None
         return self.struct._parsereport(stream, context, path)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        c.Int8sb._build(-1 if obj is None else 1, stream, context, path)
+        c.Int8sb._build(self.null if obj is None else 1, stream, context, path)
         if obj is not None:
             self.struct._build(obj, stream, context, path)
         return obj
@@ -167,7 +168,7 @@ class _Tagged(c.Adapter):  # type: ignore[misc]  # construct ships no types
     def __init__(self, struct: Any, fields: list[Field], version: int) -> None:
         super().__init__(struct)
         self.fields = {f.tag: f for f in fields}
-        self.layouts = {f.tag: _value(f.wire, version, True, f.nullable(version), f.compact) for f in fields}
+        self.layouts = {f.tag: _value(f.wire, version, True, f.nullable(version), f.compact, 0) for f in fields}
         self.defaults = {f.tag: _default(f, version) for f in fields}
 
     def _decode(self, obj: Any, context: Any, path: str) -> Any:

@@ -126,15 +126,15 @@ class DecoderSource(Source):
             self.line(f"{word} {tag} == {f.tag}:")
             word = "elif"
             self.indent += 1
-            self._value(f"{target}.{f.name}", f.name, f.wire, f.nullable(self.version), f.compact)
+            self._value(f"{target}.{f.name}", f.name, f.wire, f.nullable(self.version), f.compact, null=0)
             self._flush()
             self.line(f"if p != {end}: raise bad_tag({f.name!r}, {size}, p - {end} + {size})")
             self.indent -= 1
         self.line(f"else: p = {end}")
         self.indent -= 2
 
-    def _value(self, target: str, name: str, wire: Any, nullable: bool, compact: bool) -> None:
-        """Reads one value into `target`, an expression that can be assigned to."""
+    def _value(self, target: str, name: str, wire: Any, nullable: bool, compact: bool, null: int = -1) -> None:
+        """Reads one value into `target`, an expression that can be assigned to. `null`: the marker of a struct that is not there."""
         if isinstance(wire, Fixed):
             self._run.append((wire.code, target))
         elif isinstance(wire, Text):
@@ -153,7 +153,7 @@ class DecoderSource(Source):
             self._array(target, name, wire, nullable, compact)
         elif nullable:
             self._flush("b", "n")
-            self.line(f"if n < 0: {target} = None")
+            self.line(f"if n <= {null}: {target} = None")
             self.line("else:")
             self.indent += 1
             self._nested(target, wire)

@@ -69,7 +69,7 @@ class EncoderSource(Source):
             self.indent += 1
             self._out = self.fresh("x")
             self.line(f"{self._out} = bytearray()")
-            self._value(f"{source}.{f.name}", f.wire, f.nullable(self.version), f.compact)
+            self._value(f"{source}.{f.name}", f.wire, f.nullable(self.version), f.compact, null=b"\0")
             self._flush()
             prefix = encode_uvarint(f.tag or 0)
             self.line(f"{count} += 1; {block} += {prefix!r} + uvarint(len({self._out})) + {self._out}")
@@ -84,12 +84,12 @@ class EncoderSource(Source):
         if isinstance(f.wire, Array):
             return value if not f.nullable(self.version) else f"{value} is None or {value}"
         if isinstance(f.wire, type):
-            return " or ".join(
-                self._differs(f"{value}.{nested.name}", nested) for nested in present(f.wire, self.version)
-            )
+            nested = [self._differs(f"{value}.{each.name}", each) for each in present(f.wire, self.version)]
+            return " or ".join([f"{value} is None", *nested] if f.nullable(self.version) else nested)
         return f"{value} != {f.default!r}"
 
-    def _value(self, value: str, wire: Any, nullable: bool, compact: bool) -> None:
+    def _value(self, value: str, wire: Any, nullable: bool, compact: bool, null: bytes = b"\xff") -> None:
+        """`null` stands for a struct that is not there: −1, or in a tagged field 0, as Kafka's generator has it."""
         if isinstance(wire, Fixed):
             self._run.append((wire.code, f"sized_uuid({value})" if wire.size == 16 else value))
             if wire.size == 16:
@@ -104,7 +104,7 @@ class EncoderSource(Source):
             held = self.fresh("o")
             self._flush()
             self.line(f"{held} = {value}")
-            self.line(f"if {held} is None: {self._out} += b'\\xff'")
+            self.line(f"if {held} is None: {self._out} += {null!r}")
             self.line("else:")
             self.indent += 1
             self._run.append(("b", "1"))

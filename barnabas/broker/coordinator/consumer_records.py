@@ -218,7 +218,7 @@ def _read(kind: Kind, value: bytes) -> Any:
 
 def _read_profile(read: ConsumerGroupMemberMetadataValue) -> Profile:
     classic = None
-    if read.classic_member_metadata is not None:
+    if read.classic_member_metadata is not None and read.classic_member_metadata.supported_protocols:
         protocols = tuple((each.name, each.metadata) for each in read.classic_member_metadata.supported_protocols)
         classic = ClassicProfile(read.classic_member_metadata.session_timeout_ms, protocols)
     return Profile(

@@ -203,9 +203,8 @@ class ConsumerGroupMemberMetadataValue(Record):
     subscribed_topic_regex: str | None = field(String, nullable_since=0)
     rebalance_timeout_ms: int = field(Int32, default=-1)
     server_assignor: str | None = field(String, nullable_since=0)
-    classic_member_metadata: ClassicMemberMetadata | None = field(
-        ClassicMemberMetadata, nullable_since=0, default=None, tag=0
-    )
+    # Kafka's generated classes take a missing tag for an empty struct, whatever the schema says: null is always written.
+    classic_member_metadata: ClassicMemberMetadata | None = field(ClassicMemberMetadata, nullable_since=0, tag=0)
 
 
 @record(versions=(0, 0), prefix=6)
