@@ -69,6 +69,12 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "group",
+        "barnabas.cli.group:app",
+        "List, describe, reset and delete consumer groups.",
+        (),
+    ),
+    (
         "txn",
         "barnabas.cli.txn:app",
         "List and describe transactions.",

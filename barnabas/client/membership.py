@@ -35,7 +35,7 @@ from barnabas.protocol.messages.groups import (
 from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
-__all__ = ["VALID_PREVIOUS", "GroupMember", "MemberState", "Next"]
+__all__ = ["VALID_PREVIOUS", "GroupMember", "MemberState", "Next", "assigned_partitions"]
 
 PROTOCOL_TYPE = "consumer"
 SUBSCRIPTION_VERSION = 1  # with the partitions owned, which the sticky assignors of other members read
@@ -348,20 +348,27 @@ class GroupMember:
         return MemberSubscription(member_id, tuple(subscription.topics), group_instance_id, owned)
 
     def _assignment(self, data: bytes) -> list[TopicPartition]:
-        if not data:
-            return []
         try:
-            record = decode_versioned(
-                ConsumerProtocolAssignment, _at_version(data, ConsumerProtocolAssignment.VERSIONS[1])
-            )
+            return list(assigned_partitions(data))
         except RemoteProtocolError as error:
             raise KafkaError(f"the leader of group {self.group_id!r} sent an unreadable assignment") from error
-        return [TopicPartition(t.topic, p) for t in record.assigned_partitions for p in t.partitions]
 
     def _transition(self, state: MemberState) -> None:
         if self.state not in VALID_PREVIOUS[state]:
             raise InvariantViolated(f"a group member cannot become {state.value} from {self.state.value}")
         self.state = state
+
+
+def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
+    """What a leader of a classic group has assigned to a member; nothing where it has assigned nothing yet.
+
+    Raises:
+        RemoteProtocolError: it is not readable.
+    """
+    if not data:
+        return ()
+    record = decode_versioned(ConsumerProtocolAssignment, _at_version(data, ConsumerProtocolAssignment.VERSIONS[1]))
+    return tuple(TopicPartition(t.topic, p) for t in record.assigned_partitions for p in t.partitions)
 
 
 def _to_wire(partitions: Sequence[TopicPartition]) -> list[WireTopicPartition]:

@@ -33,6 +33,10 @@ def barnabas(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subproc
         ("txn",),
         ("txn", "list"),
         ("txn", "describe"),
+        ("txn", "commit"),
+        ("txn", "abort"),
+        ("group",),
+        *(("group", verb) for verb in ("list", "describe", "reset-offsets", "delete")),
         ("dump",),
         ("demo",),
     ],
@@ -92,6 +96,45 @@ def test_topics_records_and_transactions(shared_broker: ServedBroker) -> None:
     assert "retention.ms" not in altered
     assert barnabas("topic", "delete", "cli", *at).stdout == "deleted cli\n"
     assert "cli" not in barnabas("topic", "list", *at).stdout.splitlines()
+
+
+def test_groups_are_shown_and_moved(shared_broker: ServedBroker) -> None:
+    at = ("-b", shared_broker.address)
+    barnabas("topic", "create", "dishes", "--partitions", "2", *at)
+    lines = "".join(f"{n}\n" for n in range(10))
+    for partition in ("0", "1"):
+        barnabas("produce", "dishes", "--partition", partition, *at, stdin=lines)
+    reading = ("consume", "dishes", "--from-beginning", "--exit-at-end", "--group", "kitchen", *at)
+    assert len(barnabas(*reading).stdout.split()) == 20
+    assert "kitchen  Empty  classic" in barnabas("group", "list", *at).stdout.splitlines()
+    described = barnabas("group", "describe", "kitchen", *at).stdout
+    assert described.startswith("kitchen  Empty  classic")
+    assert "lag 0" in described
+    assert [row.split()[:4] for row in described.splitlines()[2:]] == [
+        ["dishes-0", "10", "10", "0"],
+        ["dishes-1", "10", "10", "0"],
+    ]
+
+    def reset(*how: str) -> list[str]:
+        done = barnabas("group", "reset-offsets", "kitchen", *how, *at)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert reset("--to", "earliest") == ["dishes-0  10 → 0", "dishes-1  10 → 0"]
+    assert "lag 0" in barnabas("group", "describe", "kitchen", *at).stdout, "it was only shown"
+    assert reset("--by", "-3", "--partition", "1", "--execute") == ["dishes-1  10 → 7"]
+    assert barnabas(*reading).stdout.split() == ["7", "8", "9"]
+    assert reset("--to", "99", "--topic", "dishes", "--partition", "0") == ["dishes-0  10 → 10"]
+    assert reset("--to", "2001-01-01T00:00:00", "--execute") == ["dishes-0  10 → 0", "dishes-1  10 → 0"]
+    assert "lag 20" in barnabas("group", "describe", "kitchen", *at).stdout
+
+    for wrong in ((), ("--to", "1", "--by", "1"), ("--to", "never")):
+        refused = barnabas("group", "reset-offsets", "kitchen", *wrong, *at)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    nothing = barnabas("group", "reset-offsets", "nobody", "--to", "latest", *at)
+    assert (nothing.returncode, "has committed nothing" in nothing.stderr) == (1, True)
+    assert barnabas("group", "delete", "kitchen", *at).stdout == "deleted kitchen\n"
+    assert "kitchen" not in barnabas("group", "list", *at).stdout
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""Admin: every administrative request of a Kafka cluster, as coroutines."""
+
+from __future__ import annotations
+
+from barnabas.client.admin.admin import Admin
+from barnabas.client.admin.types import (
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    GroupMemberDescription,
+    LogDirDescription,
+    NewTopic,
+    PartitionLag,
+    ProducerDescription,
+    QuorumDescription,
+    ReplicaDescription,
+    TransactionDescription,
+    TransactionListing,
+)
+
+__all__ = [
+    "Admin",
+    "ConfigEntry",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMemberDescription",
+    "LogDirDescription",
+    "NewTopic",
+    "PartitionLag",
+    "ProducerDescription",
+    "QuorumDescription",
+    "ReplicaDescription",
+    "TransactionDescription",
+    "TransactionListing",
+]

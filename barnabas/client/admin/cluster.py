@@ -1,0 +1,160 @@
+"""The cluster and its brokers: who is there, the metadata quorum, features, elections, directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from barnabas.client.admin.requests import AdminRequests
+from barnabas.client.admin.types import LogDirDescription, QuorumDescription, ReplicaDescription
+from barnabas.client.errors import code_of, error_for
+from barnabas.client.metadata import Broker
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.admin import (
+    DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+)
+from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
+from barnabas.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
+
+__all__ = ["ClusterAdmin"]
+
+_METADATA_TOPIC = "__cluster_metadata"
+_UPGRADE_TYPES = {"refuse": 1, "safe": 2, "unsafe": 3}
+
+
+class ClusterAdmin(AdminRequests):
+    """The cluster and its brokers."""
+
+    async def describe_cluster(self) -> tuple[str | None, int, list[Broker]]:
+        """Cluster id, controller id (−1 unknown) and the live brokers (KIP-700)."""
+        response: DescribeClusterResponse = await self._retried(lambda _: DescribeClusterRequest(), lambda r: r)
+        if response.error_code:
+            raise error_for(response.error_code, response.error_message)
+        brokers = [Broker(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
+        return response.cluster_id, response.controller_id, brokers
+
+    async def features(self) -> dict[str, int]:
+        """The finalized features and their levels, e.g. transaction.version."""
+        await self._connected()
+        return dict(self._cluster.features().levels)
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """Who leads the metadata quorum, and how far its voters and observers have come (KIP-595)."""
+        topic = DescribeQuorumRequestTopic(topic_name=_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()])
+        response = await self._retried(lambda _: DescribeQuorumRequest(topics=[topic]), lambda r: r)
+        found = response.topics[0].partitions[0]
+        if found.error_code:
+            raise error_for(found.error_code, found.error_message)
+        return QuorumDescription(
+            found.leader_id,
+            found.leader_epoch,
+            found.high_watermark,
+            {voter.replica_id: voter.log_end_offset for voter in found.current_voters},
+            {observer.replica_id: observer.log_end_offset for observer in found.observers},
+        )
+
+    async def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        downgrade: Literal["refuse", "safe", "unsafe"] = "refuse",
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Finalizes features at levels, all or none (KIP-584); 0 takes a feature away.
+
+        Args:
+            downgrade: whether a level may go down: never, where nothing is lost, or at any cost.
+        """
+        updates = [
+            FeatureUpdateKey(
+                feature=name,
+                max_version_level=level,
+                upgrade_type=_UPGRADE_TYPES[downgrade],
+                allow_downgrade=downgrade != "refuse",
+            )
+            for name, level in levels.items()
+        ]
+        response = await self._retried(
+            lambda left_ms: UpdateFeaturesRequest(
+                feature_updates=updates, validate_only=validate_only, timeout_ms=left_ms
+            ),
+            lambda r: r,
+            timeout_ms=timeout_ms,
+        )
+        for result in response.results:
+            if result.error_code:
+                raise error_for(result.error_code, result.error_message)
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        unclean: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Makes preferred replicas leaders again, or with `unclean` any replica where there is no leader: records may be lost.
+
+        Args:
+            partitions: None for all.
+
+        Returns:
+            A code for each partition that was tried: NONE, or why not (ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, …).
+        """
+        topics: dict[str, ElectLeadersTopic] | None = None
+        if partitions is not None:
+            topics = {}
+            for tp in partitions:
+                topics.setdefault(tp.topic, ElectLeadersTopic(topic=tp.topic)).partitions.append(tp.partition)
+        response = await self._retried(
+            lambda left_ms: ElectLeadersRequest(
+                election_type=int(unclean),
+                topic_partitions=None if topics is None else list(topics.values()),
+                timeout_ms=left_ms,
+            ),
+            lambda r: r,
+            timeout_ms=timeout_ms,
+        )
+        return {
+            TopicPartition(topic.topic, p.partition_id): code_of(p.error_code)
+            for topic in response.replica_election_results
+            for p in topic.partition_result
+        }
+
+    async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
+        """The data directories of brokers (None: all that serve), with what lies in them."""
+        chosen = sorted(b.node_id for b in (await self.describe_cluster())[2]) if brokers is None else list(brokers)
+        found: dict[int, list[LogDirDescription]] = {}
+        for node_id in chosen:
+            response = await self._retried(lambda _: DescribeLogDirsRequest(topics=None), lambda r: r, node_id=node_id)
+            found[node_id] = [
+                LogDirDescription(
+                    directory.log_dir,
+                    code_of(directory.error_code),
+                    directory.total_bytes,
+                    directory.usable_bytes,
+                    {
+                        TopicPartition(topic.name, p.partition_index): ReplicaDescription(
+                            p.partition_size, p.offset_lag
+                        )
+                        for topic in directory.topics
+                        for p in topic.partitions
+                    },
+                )
+                for directory in response.results
+            ]
+        return found
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forgets a broker that will not come back."""
+        await self._retried(lambda _: UnregisterBrokerRequest(broker_id=broker_id), lambda r: r)

@@ -1,0 +1,135 @@
+"""Consumer groups and what they have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from barnabas.client.admin.requests import AdminRequests
+from barnabas.client.admin.types import GroupDescription, GroupListing, GroupMemberDescription, PartitionLag
+from barnabas.client.errors import KafkaError, error_for
+from barnabas.client.membership import assigned_partitions
+from barnabas.client.offsets import LATEST, commit_offsets, committed_offsets, list_offsets
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from barnabas.errors import ErrorCode, RemoteProtocolError
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
+from barnabas.protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+
+__all__ = ["GroupAdmin"]
+
+
+class GroupAdmin(AdminRequests):
+    """Consumer groups and what they have committed."""
+
+    async def list_groups(self) -> list[GroupListing]:
+        """Every group that some broker coordinates."""
+        await self._connected()
+        found = []
+        for node_id in sorted(self._cluster.metadata.brokers):
+            response = await self._retried(lambda _: ListGroupsRequest(), lambda r: r, node_id=node_id)
+            found += [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
+        return found
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """State and members of a group, of either protocol. One that is not there is "Dead", or UnknownGroup, as the broker has it."""
+        try:
+            found = await self._describe_classic(group_id)
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            return await self._describe_consumer(group_id) or _raise(error)
+        if found.state == "Dead":
+            return await self._describe_consumer(group_id) or found
+        return found
+
+    async def _describe_classic(self, group_id: str) -> GroupDescription:
+        request = DescribeGroupsRequest(groups=[group_id])
+        g = (await self._coordinated("group", group_id, request, lambda r: r.groups[0])).groups[0]
+        members = tuple(
+            GroupMemberDescription(
+                m.member_id,
+                m.group_instance_id,
+                m.client_id,
+                m.client_host,
+                _assigned(m.member_assignment) if g.protocol_type == "consumer" else (),
+            )
+            for m in g.members
+        )
+        return GroupDescription(g.group_id, g.group_state, g.protocol_type, g.protocol_data, members, "classic")
+
+    async def _describe_consumer(self, group_id: str) -> GroupDescription | None:
+        """A group of the consumer protocol (KIP-848); None where there is none, or the broker knows of none."""
+        request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+        try:
+            g = (await self._coordinated("group", group_id, request, lambda r: r.groups[0])).groups[0]
+        except KafkaError:
+            return None
+        members = tuple(
+            GroupMemberDescription(
+                m.member_id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                tuple(TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions),
+            )
+            for m in g.members
+        )
+        return GroupDescription(g.group_id, g.group_state, "consumer", g.assignor_name, members, "consumer")
+
+    async def delete_group(self, group_id: str) -> None:
+        """Deletes a group that has no members, with its offsets."""
+        await self._coordinated("group", group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda r: r.results[0])
+
+    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Everything that a group has committed."""
+        await self._connected()
+        return await committed_offsets(self._cluster, ConsumerGroupMetadata(group_id), None)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, timeout_ms: int | None = None
+    ) -> None:
+        """Commits offsets in the name of a group that has no members. Raises CommitFailed where it has some."""
+        await self._connected()
+        chosen = {
+            TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in offsets.items()
+        }
+        await commit_offsets(self._cluster, ConsumerGroupMetadata(group_id), chosen, timeout_ms=timeout_ms)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets what a group has committed for partitions of topics that no member subscribes to."""
+        topics: dict[str, OffsetDeleteRequestTopic] = {}
+        for tp in partitions:
+            topics.setdefault(tp.topic, OffsetDeleteRequestTopic(name=tp.topic)).partitions.append(
+                OffsetDeleteRequestPartition(partition_index=tp.partition)
+            )
+        request = OffsetDeleteRequest(group_id=group_id, topics=list(topics.values()))
+        response = await self._coordinated("group", group_id, request, lambda r: r)
+        for topic in response.topics:
+            for p in topic.partitions:
+                if p.error_code:
+                    raise error_for(p.error_code, topic=topic.name, partition=p.partition_index)
+
+    async def group_lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
+        """How far a group is behind: its committed offset and the partition's last stable end, for all that it has committed."""
+        committed = await self.list_group_offsets(group_id)
+        ends = await list_offsets(self._cluster, dict.fromkeys(committed, LATEST), read_committed=True)
+        return {tp: PartitionLag(at.offset, ends[tp].offset) for tp, at in sorted(committed.items())}
+
+
+def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
+    """A member's partitions; none where its leader speaks a language of its own."""
+    try:
+        return assigned_partitions(data)
+    except RemoteProtocolError:
+        return ()
+
+
+def _raise(error: KafkaError) -> Any:
+    raise error

@@ -1,0 +1,206 @@
+"""How an administrator's request gets through: to any broker, a leader or a coordinator, again while it is refused for a while.
+
+Driven by: the families of calls (`cluster`, `topics`, `groups`, `transactions`). Emits: requests, until `timeout_ms` is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from barnabas.client.cluster import Cluster, Purpose
+from barnabas.client.deadline import Deadline
+from barnabas.client.errors import ClientClosed, KafkaError, code_of, error_for
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode
+from barnabas.ports import Clock, Network, Rng
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+__all__ = ["AdminRequests"]
+
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+class AdminRequests:
+    """The life of an admin client, and its ways to the brokers.
+
+    Args:
+        bootstrap_servers, client_id, request_timeout_ms, retry_backoff_ms: as in Producer.
+        clock, rng, network: the ports; the real ones by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str | Sequence[str] = "localhost:9092",
+        client_id: str = "barnabas-admin",
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: int = 20,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        network: Network | None = None,
+    ) -> None:
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            clock=clock,
+            rng=rng,
+            network=network,
+        )
+        self._started = False
+
+    async def start(self) -> None:
+        """Connects. Raises KafkaError where no broker can be reached."""
+        if not self._started:
+            self._started = True
+            try:
+                await self._cluster.start()
+            except BaseException:
+                await self._cluster.close()
+                raise
+
+    async def stop(self) -> None:
+        """Closes the connections."""
+        await self._cluster.close()
+
+    close = stop
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _connected(self) -> None:
+        if not self._started or self._cluster.closed:
+            raise ClientClosed("the admin client is not started, or was closed")
+
+    async def _metadata(self, topics: list[str] | None) -> MetadataResponse:
+        wanted = None if topics is None else [MetadataRequestTopic(name=t) for t in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        response: MetadataResponse = await self._retried(lambda _: request, None)
+        return response
+
+    async def _retried(
+        self,
+        request: Callable[[int], Any],
+        judge: Callable[[Any], Any] | None,
+        *,
+        node_id: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """A request to one broker until it is answered without a retriable error.
+
+        Args:
+            request: makes it, from the milliseconds left.
+            judge: picks what carries error_code (and error_message) in the response.
+        """
+        await self._connected()
+        deadline = Deadline(self._cluster, timeout_ms)
+        while True:
+            try:
+                response = await self._cluster.request(
+                    request(deadline.left_ms), node_id=node_id, timeout_ms=deadline.left_ms
+                )
+            except KafkaError as error:
+                await deadline.pause(error)
+                continue
+            judged = judge(response) if judge is not None else None
+            if judged is None or not judged.error_code:
+                return response
+            await deadline.pause(error_for(judged.error_code, getattr(judged, "error_message", None)))
+
+    async def _coordinated(
+        self, kind: str, key: str, request: Any, judge: Callable[[Any], Any], *, timeout_ms: int | None = None
+    ) -> Any:
+        """A request to a coordinator, following it where it moves."""
+        await self._connected()
+        deadline = Deadline(self._cluster, timeout_ms)
+        while True:
+            try:
+                node_id = await self._cluster.find_coordinator(kind, key, timeout_ms=deadline.left_ms)
+                response = await self._cluster.request(
+                    request, node_id=node_id, purpose=Purpose.COORDINATOR, timeout_ms=deadline.left_ms
+                )
+            except KafkaError as error:
+                self._cluster.forget_coordinator(kind, key)
+                await deadline.pause(error)
+                continue
+            judged = judge(response)
+            code = code_of(judged.error_code)
+            if code is ErrorCode.NONE:
+                return response
+            if code in _MOVED:
+                self._cluster.forget_coordinator(kind, key)
+            await deadline.pause(error_for(code, getattr(judged, "error_message", None)))
+
+    async def _of_leader(
+        self,
+        partition: TopicPartition,
+        request: Any,
+        judge: Callable[[Any], Any],
+        *,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """What `judge` picks of the answer of a partition's leader, following it where it moves."""
+        await self._connected()
+        deadline = Deadline(self._cluster, timeout_ms)
+        topic, number = partition
+        while True:
+            leader = self._cluster.metadata.leaders.get(partition)
+            try:
+                if leader is None:
+                    raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=topic, partition=number)
+                response = await self._cluster.request(request, node_id=leader, timeout_ms=deadline.left_ms)
+                judged = judge(response)
+                if not judged.error_code:
+                    return judged
+                raise error_for(
+                    judged.error_code, getattr(judged, "error_message", None), topic=topic, partition=number
+                )
+            except KafkaError as error:
+                self._cluster.want_update()
+                await deadline.pause(error)
+
+    async def _each(
+        self,
+        request: Callable[[int], Any],
+        results: Callable[[Any], list[tuple[str | None, int, str | None]]],
+        left: dict[str, Any],
+        timeout_ms: int | None,
+        *,
+        final: frozenset[ErrorCode] = frozenset(),
+    ) -> None:
+        """A request about several topics, repeated for those that a retriable error refused; then the first refusal is raised.
+
+        Args:
+            final: retriable codes that are an answer here.
+        """
+        await self._connected()
+        deadline = Deadline(self._cluster, timeout_ms)
+        refusal: KafkaError | None = None
+        while left:
+            try:
+                response = await self._cluster.request(request(deadline.left_ms), timeout_ms=deadline.left_ms)
+            except KafkaError as error:
+                await deadline.pause(error)
+                continue
+            problem: KafkaError | None = None
+            for name, number, message in results(response):
+                refused = error_for(number, message, topic=name)
+                if number and refused.retriable and refused.code not in final:
+                    problem = refused
+                    continue
+                left.pop(name or "", None)
+                if number and refusal is None:
+                    refusal = refused
+            if problem is not None:
+                await deadline.pause(problem)
+        if refusal is not None:
+            raise refusal

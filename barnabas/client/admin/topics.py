@@ -1,0 +1,223 @@
+"""Topics, their configs and their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from barnabas.client.admin.requests import AdminRequests
+from barnabas.client.admin.types import ConfigEntry, NewTopic
+from barnabas.client.deadline import Deadline
+from barnabas.client.errors import KafkaError, error_for
+from barnabas.client.metadata import TopicInfo
+from barnabas.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
+from barnabas.client.types import OffsetAndTimestamp, TopicPartition
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.admin import (
+    AlterableConfig,
+    AlterConfigsResource,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+__all__ = ["TopicAdmin"]
+
+_TOPIC = 2
+_BROKER = 4
+_TIMES = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
+
+
+class TopicAdmin(AdminRequests):
+    """Topics, their configs and their records."""
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> None:
+        """Creates topics.
+
+        Raises:
+            TopicAlreadyExists, InvalidTopic, KafkaError: the first refusal.
+        """
+        left = {t.name: t for t in topics}
+
+        def request(budget_ms: int) -> CreateTopicsRequest:
+            return CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(
+                        name=t.name,
+                        num_partitions=t.num_partitions,
+                        replication_factor=t.replication_factor,
+                        configs=[CreatableTopicConfig(name=k, value=v) for k, v in t.configs.items()],
+                    )
+                    for t in left.values()
+                ],
+                timeout_ms=budget_ms,
+                validate_only=validate_only,
+            )
+
+        await self._each(
+            request, lambda r: [(t.name, t.error_code, t.error_message) for t in r.topics], left, timeout_ms
+        )
+
+    async def delete_topics(self, topics: Iterable[str], *, timeout_ms: int | None = None) -> None:
+        """Deletes topics with their records. Raises UnknownTopicOrPartition, KafkaError."""
+        left = dict.fromkeys(topics)
+
+        def request(budget_ms: int) -> DeleteTopicsRequest:
+            return DeleteTopicsRequest(
+                topics=[DeleteTopicState(name=t) for t in left], topic_names=list(left), timeout_ms=budget_ms
+            )
+
+        await self._each(
+            request,
+            lambda r: [(t.name, t.error_code, t.error_message) for t in r.responses],
+            left,
+            timeout_ms,
+            final=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
+        )
+
+    async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
+        """Raises the number of partitions of topics to the given totals."""
+        left = dict(counts)
+
+        def request(budget_ms: int) -> CreatePartitionsRequest:
+            return CreatePartitionsRequest(
+                topics=[CreatePartitionsTopic(name=t, count=n, assignments=None) for t, n in left.items()],
+                timeout_ms=budget_ms,
+            )
+
+        await self._each(
+            request, lambda r: [(t.name, t.error_code, t.error_message) for t in r.results], left, timeout_ms
+        )
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Names of all topics, sorted."""
+        response = await self._metadata(None)
+        return sorted(t.name for t in response.topics if t.name and (include_internal or not t.is_internal))
+
+    async def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """Ids, partitions and leaders of topics. Raises UnknownTopicOrPartition."""
+        wanted = list(topics)
+        response = await self._metadata(wanted)
+        for topic in response.topics:
+            if topic.error_code:
+                raise error_for(topic.error_code, topic=topic.name)
+        self._cluster.metadata.update(response, self._cluster.clock.monotonic_ms(), whole=False)
+        return {name: self._cluster.metadata.topics[name] for name in wanted}
+
+    # -- configs -------------------------------------------------------------------------------------------------------
+
+    async def describe_configs(
+        self, *, topic: str | None = None, broker: int | None = None, names: Sequence[str] | None = None
+    ) -> dict[str, ConfigEntry]:
+        """The configs of a topic or of a broker, all or those named."""
+        kind, resource, node_id = _resource(topic, broker)
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=kind,
+                    resource_name=resource,
+                    configuration_keys=None if names is None else list(names),
+                )
+            ]
+        )
+        response = await self._retried(lambda _: request, lambda r: r.results[0], node_id=node_id)
+        return {
+            c.name: ConfigEntry(c.name, c.value, c.config_source, c.read_only, c.is_sensitive)
+            for c in response.results[0].configs
+        }
+
+    async def alter_configs(
+        self, configs: Mapping[str, str | None], *, topic: str | None = None, broker: int | None = None
+    ) -> None:
+        """Sets configs of a topic or of a broker, leaving others as they are; None takes a config back to its default."""
+        kind, resource, node_id = _resource(topic, broker)
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=resource,
+                    configs=[
+                        AlterableConfig(name=name, config_operation=1 if value is None else 0, value=value)
+                        for name, value in configs.items()
+                    ],
+                )
+            ]
+        )
+        await self._retried(lambda _: request, lambda r: r.responses[0], node_id=node_id)
+
+    # -- records and offsets -------------------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, int | str],
+        *,
+        isolation_level: str = "read_uncommitted",
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Offsets of partitions: at "earliest", "latest", "max_timestamp" or a timestamp in ms. Offset −1: no such record."""
+        await self._connected()
+        wanted = {TopicPartition(*tp): _TIMES[t] if isinstance(t, str) else t for tp, t in partitions.items()}
+        return await list_offsets(
+            self._cluster, wanted, read_committed=isolation_level == "read_committed", timeout_ms=timeout_ms
+        )
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Deletes records before an offset (−1: the high watermark); returns each partition's new first offset."""
+        await self._connected()
+        deadline = Deadline(self._cluster, timeout_ms)
+        left = {TopicPartition(*tp): offset for tp, offset in before.items()}
+        done: dict[TopicPartition, int] = {}
+        self._cluster.add_topics(tp.topic for tp in left)
+        while left:
+            problem: KafkaError | None = None
+            by_node: dict[int, dict[str, DeleteRecordsTopic]] = {}
+            for tp, offset in left.items():
+                leader = self._cluster.metadata.leaders.get(tp)
+                if leader is None:
+                    problem = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=tp.topic, partition=tp.partition)
+                    continue
+                topics = by_node.setdefault(leader, {})
+                topics.setdefault(tp.topic, DeleteRecordsTopic(name=tp.topic)).partitions.append(
+                    DeleteRecordsPartition(partition_index=tp.partition, offset=offset)
+                )
+            for node_id, topics in by_node.items():
+                try:
+                    response = await self._cluster.request(
+                        DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=deadline.left_ms),
+                        node_id=node_id,
+                        timeout_ms=deadline.left_ms,
+                    )
+                except KafkaError as error:
+                    problem = error
+                    continue
+                for topic in response.topics:
+                    for p in topic.partitions:
+                        tp = TopicPartition(topic.name, p.partition_index)
+                        if p.error_code:
+                            problem = error_for(p.error_code, broker=node_id, topic=tp.topic, partition=tp.partition)
+                        elif left.pop(tp, None) is not None:
+                            done[tp] = p.low_watermark
+            if problem is not None:
+                self._cluster.want_update()
+                await deadline.pause(problem)
+        return done
+
+
+def _resource(topic: str | None, broker: int | None) -> tuple[int, str, int | None]:
+    """Type, name and the broker to ask; a broker's own configs only it can tell."""
+    if topic is not None:
+        return _TOPIC, topic, None
+    return _BROKER, "" if broker is None else str(broker), broker

@@ -1,0 +1,81 @@
+"""Transactions as their coordinators and the partitions see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from barnabas.client.admin.requests import AdminRequests
+from barnabas.client.admin.types import ProducerDescription, TransactionDescription, TransactionListing
+from barnabas.client.types import TopicPartition
+from barnabas.protocol.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+
+__all__ = ["TransactionAdmin"]
+
+
+class TransactionAdmin(AdminRequests):
+    """Transactions as their coordinators and the partitions see them."""
+
+    async def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
+    ) -> list[TransactionListing]:
+        """Transactional ids that some broker coordinates, with their state."""
+        await self._connected()
+        request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
+        found = []
+        for node_id in sorted(self._cluster.metadata.brokers):
+            response = await self._retried(lambda _: request, lambda r: r, node_id=node_id)
+            found += [
+                TransactionListing(t.transactional_id, t.producer_id, t.transaction_state)
+                for t in response.transaction_states
+            ]
+        return found
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """What the coordinator knows of a transactional id. Raises KafkaError with TRANSACTIONAL_ID_NOT_FOUND."""
+        response = await self._coordinated(
+            "transaction",
+            transactional_id,
+            DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+            lambda r: r.transaction_states[0],
+        )
+        t = response.transaction_states[0]
+        return TransactionDescription(
+            t.transactional_id,
+            t.producer_id,
+            t.producer_epoch,
+            t.transaction_state,
+            t.transaction_timeout_ms,
+            t.transaction_start_time_ms,
+            tuple(TopicPartition(d.topic, p) for d in t.topics for p in d.partitions),
+        )
+
+    async def find_transaction_coordinator(self, transactional_id: str) -> int:
+        """Id of the broker that coordinates a transactional id now."""
+        await self._connected()
+        self._cluster.forget_coordinator("transaction", transactional_id)
+        return await self._cluster.find_coordinator("transaction", transactional_id)
+
+    async def describe_producers(
+        self, partition: TopicPartition, *, timeout_ms: int | None = None
+    ) -> list[ProducerDescription]:
+        """The producers that a partition's leader knows, those with an open transaction among them (KIP-664)."""
+        await self._connected()
+        self._cluster.add_topics([partition.topic])
+        topic = DescribeProducersTopic(name=partition.topic, partition_indexes=[partition.partition])
+        found = await self._of_leader(
+            partition,
+            DescribeProducersRequest(topics=[topic]),
+            lambda r: r.topics[0].partitions[0],
+            timeout_ms=timeout_ms,
+        )
+        return [
+            ProducerDescription(
+                p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp, p.current_txn_start_offset
+            )
+            for p in found.active_producers
+        ]

@@ -1,0 +1,149 @@
+"""What administrators give and are told: topics to create, and descriptions of configs, groups, transactions, directories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode
+
+__all__ = [
+    "ConfigEntry",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMemberDescription",
+    "LogDirDescription",
+    "NewTopic",
+    "PartitionLag",
+    "ProducerDescription",
+    "QuorumDescription",
+    "ReplicaDescription",
+    "TransactionDescription",
+    "TransactionListing",
+]
+
+NO_TIMEOUT_MS = 2**31 - 1
+
+
+class NewTopic(NamedTuple):
+    """A topic to create; −1 leaves the number to the broker."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = {}
+
+
+class ConfigEntry(NamedTuple):
+    """One config of a topic or broker. `source` as in DescribeConfigs: 1 topic, 4 static broker, 5 default …"""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    is_sensitive: bool
+
+
+class GroupListing(NamedTuple):
+    """One group as ListGroups shows it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str = ""  # "classic" or "consumer"; not told by brokers before KIP-848
+
+
+class GroupMemberDescription(NamedTuple):
+    """One member of a described group."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: tuple[TopicPartition, ...] = ()
+
+
+class GroupDescription(NamedTuple):
+    """One group as its coordinator describes it."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str  # the assignor
+    members: tuple[GroupMemberDescription, ...]
+    type: str = "classic"  # or "consumer" (KIP-848)
+
+
+class PartitionLag(NamedTuple):
+    """How far a group has come in one partition; `end` is the last stable offset."""
+
+    committed: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Records that are still to be read, at most."""
+        return max(self.end - self.committed, 0)
+
+
+class QuorumDescription(NamedTuple):
+    """The metadata quorum as its leader, the active controller, sees it. Log ends are −1 where it has not heard of one."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: dict[int, int]  # log end offset by node id
+    observers: dict[int, int]
+
+
+class ReplicaDescription(NamedTuple):
+    """One replica in a data directory."""
+
+    size_bytes: int
+    offset_lag: int  # its end behind the high watermark
+
+
+class LogDirDescription(NamedTuple):
+    """One data directory of a broker. Volume sizes are in bytes, −1 unknown; `error` where the directory has failed."""
+
+    path: str
+    error: ErrorCode
+    total_bytes: int
+    usable_bytes: int
+    replicas: dict[TopicPartition, ReplicaDescription]
+
+
+class ProducerDescription(NamedTuple):
+    """One producer as a partition's leader knows it (KIP-664)."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    transaction_start_offset: int  # −1 without an open transaction
+
+
+class TransactionListing(NamedTuple):
+    """One transactional id as ListTransactions shows it."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """`start_time_ms` is milliseconds since the Unix epoch, −1 without an open transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_time_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether it has no timeout: somebody else decides its outcome (KIP-939)."""
+        return self.timeout_ms == NO_TIMEOUT_MS

@@ -1,0 +1,95 @@
+"""What administrators ask by the bundled client: groups, features, elections, directories, producers. Also run against real Kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client import Admin, Consumer, KafkaError, OffsetAndMetadata, Producer, TopicPartition
+from barnabas.client.errors import RequestTimedOut
+from barnabas.errors import ErrorCode
+from tests.clients.test_bundled_client import admin, bootstrap, make_topic, name, poll_until
+
+__all__ = ["admin", "bootstrap", "name"]
+
+pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+
+
+async def test_a_groups_offsets_are_moved_and_forgotten(bootstrap: str, admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name, 2)
+    zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(6):
+            await producer.send_and_wait(topic, b"%d" % number, partition=number % 2)
+    await admin.alter_group_offsets(name, {zero: 1, one: OffsetAndMetadata(3, "done")})
+    assert await admin.list_group_offsets(name) == {zero: OffsetAndMetadata(1), one: OffsetAndMetadata(3, "done")}
+    lags = await admin.group_lag(name)
+    assert [(tp, lag.committed, lag.end, lag.lag) for tp, lag in lags.items()] == [(zero, 1, 3, 2), (one, 3, 3, 0)]
+    await admin.delete_group_offsets(name, [zero])
+    assert list(await admin.list_group_offsets(name)) == [one]
+    async with Consumer(topic, bootstrap_servers=bootstrap, group_id=name) as consumer:
+        await poll_until([consumer], lambda: bool(consumer.assignment()))
+        described = await admin.describe_group(name)
+        assert (described.state, described.type, described.protocol_type) == ("Stable", "classic", "consumer")
+        assert set(described.members[0].assignment) == {zero, one}
+        with pytest.raises(KafkaError):  # a group with members commits by itself
+            await admin.alter_group_offsets(name, {zero: 0})
+        with pytest.raises(KafkaError) as refused:
+            await admin.delete_group_offsets(name, [one])
+        assert refused.value.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    await admin.delete_group(name)
+
+
+async def test_features_are_validated(admin: Admin) -> None:
+    await admin.update_features({"transaction.version": 2}, validate_only=True)
+    with pytest.raises(KafkaError):
+        await admin.update_features({"transaction.version": 99}, validate_only=True)
+    with pytest.raises(KafkaError):
+        await admin.update_features({"transaction.version": 1}, validate_only=True)
+    await admin.update_features({"transaction.version": 1}, downgrade="safe", validate_only=True)
+    assert (await admin.features())["transaction.version"] == 2
+
+
+async def test_elections_that_are_not_needed(admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name)
+    outcome = await admin.elect_leaders([TopicPartition(topic, 0), TopicPartition(f"{topic}-none", 0)])
+    assert outcome == {
+        TopicPartition(topic, 0): ErrorCode.ELECTION_NOT_NEEDED,
+        TopicPartition(f"{topic}-none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+async def test_directories_and_what_lies_in_them(bootstrap: str, admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name)
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        await producer.send_and_wait(topic, b"x" * 1000)
+    ((directory,),) = (await admin.describe_log_dirs()).values()
+    assert directory.error is ErrorCode.NONE
+    assert directory.path.startswith("/")
+    assert directory.usable_bytes <= directory.total_bytes
+    replica = directory.replicas[TopicPartition(topic, 0)]
+    assert 1000 < replica.size_bytes < 1200
+    assert replica.offset_lag == 0
+
+
+async def test_producers_of_a_partition(bootstrap: str, admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name)
+    tp = TopicPartition(topic, 0)
+    assert await admin.describe_producers(tp) == []
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"1", partition=0)
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"2", partition=0)
+        (found,) = await admin.describe_producers(tp)
+        assert (found.transaction_start_offset, found.last_sequence) == (2, 0)
+        assert found.producer_id == (await admin.describe_transaction(name)).producer_id
+        await producer.abort_transaction()
+    with pytest.raises(RequestTimedOut) as refused:
+        await admin.describe_producers(TopicPartition(f"{topic}-none", 0), timeout_ms=300)
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_broker_that_is_not_there_cannot_be_forgotten(admin: Admin) -> None:
+    with pytest.raises(KafkaError) as refused:
+        await admin.unregister_broker(4711)
+    assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
