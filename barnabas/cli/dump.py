@@ -83,7 +83,11 @@ def _log(data: bytes, folder: str, *, records: bool) -> Iterator[str]:
         end = at + header.size_bytes
         marks = "".join(
             f" {word}"
-            for word, on in (("transactional", header.is_transactional), ("control", header.is_control))
+            for word, on in (
+                ("transactional", header.is_transactional),
+                ("control", header.is_control),
+                ("delete-horizon", header.has_delete_horizon),  # the first of the times
+            )
             if on
         )
         valid = crc_ok(data, at, header)

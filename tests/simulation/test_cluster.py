@@ -32,6 +32,15 @@ SEEDS_PER_TEST = 3  # so that two cores share the work evenly
 FOUND = (1000,)
 FLUSH = {"log.flush.interval.messages": "1"}
 STATE_TOPICS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+CLEANED_SEEDS = range(*map(int, os.environ.get("BARNABAS_CLEANED_SEEDS", "0:4").split(":")))
+CLEANING = {
+    "log.cleaner.enable": "true",
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.min.cleanable.ratio": "0",
+    "log.cleaner.delete.retention.ms": "500",
+    "log.roll.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+}
 CONVERGE_SECONDS = 60
 
 
@@ -110,7 +119,7 @@ class Conditions:
 async def crashes(world: World, journal: Journal, conditions: Conditions, *, faults: int = 20) -> None:
     """Brokers and workers die, links break, disks fail, while the copy goes on."""
     brokers = make_brokers(**conditions.settings)
-    watch = Watch(world, brokers)
+    watch = Watch(world, brokers, cleaned=conditions.settings.get("log.cleaner.enable") == "true")
     workers = {
         f"worker-{number}": copier(
             journal,
@@ -145,10 +154,11 @@ class Run(NamedTuple):
     hours: float  # of virtual time
 
 
-def run_crashes(seed: int, *, faults: int = 20) -> Run:
+def run_crashes(seed: int, *, faults: int = 20, **settings: str) -> Run:
     """One world of crashes. A failure names the seed."""
     journal = Journal(bootstrap=bootstrap())
     conditions = Conditions.of(seed)
+    conditions.settings.update(settings)
     with World(seed, latency=conditions.latency) as world:
         world.run(crashes(world, journal, conditions, faults=faults), time_limit_s=7200)
         return Run(world.trace.digest, faults, journal.committed + journal.aborted, world.loop.time() / 3600)
@@ -170,6 +180,14 @@ def test_a_quiet_cluster() -> None:
 def test_crashes_of_a_cluster(first: int) -> None:
     for seed in range(first, min(first + SEEDS_PER_TEST, SEEDS.stop)):
         run_crashes(seed)
+
+
+@pytest.mark.parametrize("seed", CLEANED_SEEDS)
+def test_crashes_while_the_coordinators_logs_are_cleaned(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    """On every replica in its own time, with tombstones and markers that go almost at once."""
+    with caplog.at_level("INFO", logger="barnabas.broker.replica.cleaner"):
+        run_crashes(seed, **CLEANING)
+    assert len([record for record in caplog.records if " cleaned up to offset " in record.getMessage()]) > 10
 
 
 @pytest.mark.parametrize("seed", FOUND)

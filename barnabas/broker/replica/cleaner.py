@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
-from barnabas.errors import BarnabasError
+from barnabas.errors import RemoteProtocolError
 from barnabas.storage.cleanable import Cleanable, assess
-from barnabas.storage.cleaning import Cleaning, CleaningAborted
+from barnabas.storage.cleaning import Cleaning, CleaningAborted, CorruptSegment
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
@@ -115,7 +115,7 @@ class Cleaner:
         except CleaningAborted as error:
             log.info("%r: %s; it is cleaned again later", replica, error)
             return
-        except BarnabasError as error:
+        except (CorruptSegment, RemoteProtocolError) as error:
             self._unreadable[replica] = None
             log.error("%r cannot be cleaned until the next start: %s", replica, error)
             return
