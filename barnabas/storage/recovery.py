@@ -13,8 +13,10 @@ Invariants: nothing below the recovery point is lost or rewritten; segments left
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from barnabas.limits import RETAINED_BATCHES
 from barnabas.ports import Disk
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
@@ -47,7 +49,10 @@ SNAPSHOT_SUFFIX = ".snapshot"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-_REMEMBERED_BYTES = 16 * 1024  # of the log's end, looked through for producers' last batches
+_REMEMBERED_BYTES = (
+    16 * 1024
+)  # of the log's end, looked through for producers' last batches, or more where batches are large
+_REMEMBERED_BYTES_MAX = 8 * 1024 * 1024
 _CONTROL = 0x20
 _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")  # Kafka deletes the same ones at a start
 
@@ -209,13 +214,11 @@ def rebuild_producers(
 
 def _remember_batches(segment: Segment, state: ProducerState, end_offset: int) -> None:
     """A snapshot holds each producer's last batch alone; the log's end tells of those before, so that a retry of one is recognised."""
-    last_offset, position = segment.offset_index.entry_up_to(max(0, segment.size - _REMEMBERED_BYTES), end_offset)
-    start = segment.seek(last_offset) if position else 0
+    largest = max((batch.size for batch in _last_batches(segment, _REMEMBERED_BYTES, end_offset)), default=0)
+    size = min(max(_REMEMBERED_BYTES, RETAINED_BATCHES * largest), _REMEMBERED_BYTES_MAX)
     found: dict[int, list[StoredBatch]] = {}
-    for batch in walk(segment.file, start, segment.size):
+    for batch in _last_batches(segment, size, end_offset):
         entry = state.entries.get(batch.producer_id)
-        if batch.base_offset >= end_offset:
-            break
         if entry is not None and batch.producer_epoch == entry.epoch and not batch.attributes & _CONTROL:
             found.setdefault(batch.producer_id, []).append(batch)
     for producer_id, batches in found.items():
@@ -226,6 +229,15 @@ def _remember_batches(segment: Segment, state: ProducerState, end_offset: int) -
                 for one in batches
             ],
         )
+
+
+def _last_batches(segment: Segment, size: int, end_offset: int) -> Iterator[StoredBatch]:
+    """Batches below `end_offset` in at least the last `size` bytes of a segment, as far as it reaches."""
+    last_offset, position = segment.offset_index.entry_up_to(max(0, segment.size - size), end_offset)
+    for batch in walk(segment.file, segment.seek(last_offset) if position else 0, segment.size):
+        if batch.base_offset >= end_offset:
+            return
+        yield batch
 
 
 def _tidy(disk: Disk, directory: str) -> tuple[list[int], list[int]]:

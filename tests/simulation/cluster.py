@@ -149,6 +149,10 @@ class Watch:
             self.look(target)
         self.on_delivery(source, target)
 
+    def forget(self, name: str) -> None:
+        """A machine got a new disk: it remembers nothing of the quorum's epochs."""
+        self.quorum_epochs.pop(name, None)
+
     def look(self, name: str) -> None:
         """Looks at one machine now; what is wrong there ends the run, whoever would have caught it."""
         try:

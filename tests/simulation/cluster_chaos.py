@@ -9,6 +9,7 @@ from enum import Enum
 
 from barnabas.protocol.messages.admin import ElectLeadersRequest, FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.schema import Message
+from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Machine, World
 from tests.simulation.cluster import Watch, is_up
@@ -77,6 +78,7 @@ class ClusterChaos:
             self.set_clock,
             self.change_version,
             self.elect_preferred,
+            *([self.replace_disk] if self.power is Power.ONE_BY_ONE else []),
         ]
 
     async def run(self, count: int) -> None:
@@ -115,6 +117,19 @@ class ClusterChaos:
             # A killed broker cannot be told from one that lost power: all of them within a session would be too many.
             await asyncio.sleep(DOWN_SECONDS_MAX)
             await self._all_in_sync()
+
+    async def replace_disk(self) -> None:
+        """A machine loses its disk with everything on it, when all others have it too, and comes back with an empty one."""
+        if not await self._all_in_sync():
+            return
+        name = self._broker()
+        machine = self.world.machine(name)
+        machine.kill()
+        machine.disk = MemoryDisk(f"/{name}")
+        self.watch.forget(name)
+        self._restart_later(name)
+        await asyncio.sleep(DOWN_SECONDS_MAX)
+        await self._all_in_sync()
 
     async def all_at_once(self) -> None:
         """Every broker dies in the same moment."""
@@ -224,7 +239,7 @@ class ClusterChaos:
 
     async def cut_client(self) -> None:
         """Nothing passes between a broker and a client, in one direction or both."""
-        clients = [*self.workers, "feeder", "observer"]
+        clients = [*self.workers, "feeder", "observer", "churner"]
         client = clients[self._draw(len(clients))]
         name = self._broker()
         self.world.network.cut(client, name, both_ways=bool(self._draw(2)))

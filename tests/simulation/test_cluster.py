@@ -21,7 +21,7 @@ from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import World
 from tests.simulation.cluster import ClusterBroker, Watch, bootstrap, names
 from tests.simulation.cluster_chaos import ClusterChaos, Power
-from tests.simulation.workload import Broker, Journal, Membership, copier, feeder, judge, observer
+from tests.simulation.workload import Broker, Journal, Membership, churner, copier, feeder, judge, observer
 
 pytestmark = pytest.mark.simulation
 
@@ -94,6 +94,7 @@ class Conditions:
     version: int | None
     padding_max: int
     latency: Latency | None
+    churn: bool
 
     @classmethod
     def of(cls, seed: int) -> Conditions:
@@ -113,6 +114,7 @@ class Conditions:
             version=(1, 2, 2, None)[rng.randrange(4)],
             padding_max=(0, 20_000, 20_000, 60_000)[rng.randrange(4)],
             latency=Latency(20_000, 100_000) if rng.randrange(8) == 0 else None,
+            churn=rng.randrange(3) == 0,
         )
 
 
@@ -139,7 +141,10 @@ async def crashes(world: World, journal: Journal, conditions: Conditions, *, fau
     for name, program in workers.items():
         world.machine(name).start(program)
     world.machine("observer").start(observer(journal))
+    if conditions.churn:
+        world.machine("churner").start(churner(journal))
     await ClusterChaos(world, brokers, watch, workers, power=conditions.power).run(faults)
+    world.machine("churner").kill()
     await fed
     await judge(world, journal, workers=list(workers))
     await converged(brokers)

@@ -13,7 +13,16 @@ from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
-from barnabas.client import Consumer, KafkaError, Producer, Record, RecordMetadata, TopicPartition
+from barnabas.client import (
+    Admin,
+    Consumer,
+    KafkaError,
+    NewTopic,
+    Producer,
+    Record,
+    RecordMetadata,
+    TopicPartition,
+)
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.testing.simulation.invariants import check_acknowledged, check_copy, check_live, check_stable
 from barnabas.testing.simulation.world import Ports, World
@@ -208,6 +217,46 @@ def copier(
             except KafkaError as error:
                 journal.failures.append(f"{asyncio.get_running_loop().time():.3f} {type(error).__name__}: {error}")
             await asyncio.sleep(1)
+
+    return program
+
+
+def churner(journal: Journal) -> Program:
+    """Creates a topic, writes to it, reads back what was acknowledged, deletes it, and begins anew, often with the same name."""
+
+    async def live(ports: Ports, name: str) -> bool:
+        """One topic's life; returns whether its name may be used again: no request about it can still be on its way."""
+        clients: dict[str, Any] = {
+            "bootstrap_servers": journal.bootstrap,
+            "clock": ports.clock,
+            "rng": ports.rng,
+            "network": ports.network,
+        }
+        acknowledged: dict[int, list[bytes]] = {0: [], 1: []}
+        async with Admin(**clients) as admin:
+            await admin.create_topics([NewTopic(name, 2, 3)])
+            async with Producer(delivery_timeout_ms=20_000, request_timeout_ms=10_000, **clients) as producer:
+                for number in range(1 + ports.rng.randrange(20)):
+                    value = b"%s-%d" % (name.encode(), number)
+                    await producer.send_and_wait(name, value, partition=number % 2)
+                    acknowledged[number % 2].append(value)
+            partitions = [TopicPartition(name, partition) for partition in (0, 1)]
+            found = await read_all(ports, partitions, "read_committed", journal.bootstrap)
+            for partition, values in acknowledged.items():
+                check_acknowledged(values, found[partition])
+            began = asyncio.get_running_loop().time()
+            await admin.delete_topics([name])
+            return asyncio.get_running_loop().time() - began < 1
+
+    async def program(ports: Ports) -> None:
+        number, again = 0, False
+        while True:
+            number += not again
+            try:
+                again = await live(ports, f"churn-{number}")
+            except KafkaError:
+                again = False
+            await asyncio.sleep(ports.rng.random() * 5)
 
     return program
 

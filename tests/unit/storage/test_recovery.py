@@ -358,13 +358,14 @@ class TestGaps:
         assert again.truncated_bytes == 6 * len(plain(3))
 
 
+@pytest.mark.parametrize("size", [10, 60_000])
 @pytest.mark.parametrize("stop", ["clean", "kill", "cut"])
 def test_the_last_five_batches_of_a_producer_are_known_again_however_the_log_is_opened(
-    disk: MemoryDisk, stop: str
+    disk: MemoryDisk, stop: str, size: int
 ) -> None:
     log = open_log(disk)
     for n in range(7):
-        append(log, idempotent(4, n * 2, 2))
+        append(log, idempotent(4, n * 2, 2, size=size))
         append(log, idempotent(5, n))
     if stop == "cut":
         append(log, plain())
@@ -377,10 +378,10 @@ def test_the_last_five_batches_of_a_producer_are_known_again_however_the_log_is_
             disk.kill()
         again = open_log(disk, clean=stop == "clean")
     for n in range(2, 7):
-        assert append(again, idempotent(4, n * 2, 2)).duplicate, n
+        assert append(again, idempotent(4, n * 2, 2, size=size)).duplicate, n
         assert append(again, idempotent(5, n)).duplicate, n
     with pytest.raises(BrokerError):
-        append(again, idempotent(4, 2, 2))
+        append(again, idempotent(4, 2, 2, size=size))
 
 
 def test_batches_of_a_former_epoch_are_not_taken_for_those_of_the_present(disk: MemoryDisk) -> None:
