@@ -294,9 +294,9 @@ class ClusterChaos:
         self.world.network.links.clear()
 
     async def set_clock(self) -> None:
-        """The wall clock of a machine jumps, to an hour off at most."""
+        """The wall clock of a machine jumps, to half an hour off: what is more than an hour ahead of its broker is refused."""
         machines = [*self.brokers, *self.workers]
-        self.world.machine(machines[self._draw(len(machines))]).clock.skew_ms = self._draw(7_200_000) - 3_600_000
+        self.world.machine(machines[self._draw(len(machines))]).clock.skew_ms = self._draw(3_600_000) - 1_800_000
 
     async def change_version(self) -> None:
         """The cluster's transaction.version goes down or up."""

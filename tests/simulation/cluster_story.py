@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from barnabas.broker.node import Node
-from barnabas.client import Admin, NewTopic, TopicPartition
+from barnabas.client import Admin, Consumer, NewTopic, TopicPartition
+from barnabas.testing.simulation.invariants import check_stable
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Ports, World
 from tests.simulation.cluster import Watch, bootstrap
@@ -74,3 +75,15 @@ async def create(ports: Ports, topic: str, partitions: int, replicas: int) -> No
 
 async def committed(ports: Ports, topic: str, partitions: int) -> dict[int, list[bytes]]:
     return await read_all(ports, [TopicPartition(topic, p) for p in range(partitions)], "read_committed", bootstrap())
+
+
+async def open_transactions(ports: Ports, topic: str, partitions: int) -> None:
+    """Raises Violation where a transaction holds readers up."""
+    each = [TopicPartition(topic, p) for p in range(partitions)]
+    async with (
+        Consumer(isolation_level="read_committed", **clients(ports)) as stable,
+        Consumer(**clients(ports)) as high,
+    ):
+        ends = await high.end_offsets(each)
+        for tp, end in (await stable.end_offsets(each)).items():
+            check_stable(end, ends[tp])

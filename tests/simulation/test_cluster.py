@@ -71,12 +71,12 @@ async def converged(brokers: dict[str, Broker]) -> None:
         await asyncio.sleep(0.5)
 
 
-async def quiet(world: World, journal: Journal, watch: Watch, brokers: dict[str, Broker]) -> None:
+async def quiet(world: World, journal: Journal, brokers: dict[str, Broker], *, abort_one_in: int) -> None:
     """Nothing breaks."""
     for name, broker in brokers.items():
         world.machine(name).start(broker)
     fed = world.machine("feeder").start(feeder(journal, records=60, pause_s=0.5, burst_max=6))
-    world.machine("worker").start(copier(journal, pause_s=0.1, abort_one_in=6))
+    world.machine("worker").start(copier(journal, pause_s=0.01, abort_one_in=abort_one_in))
     world.machine("observer").start(observer(journal))
     await fed
     await judge(world, journal)
@@ -169,14 +169,16 @@ def run_crashes(seed: int, *, faults: int = 20, **settings: str) -> Run:
         return Run(world.trace.digest, faults, journal.committed + journal.aborted, world.loop.time() / 3600)
 
 
-def test_a_quiet_cluster() -> None:
+@pytest.mark.parametrize("abort_one_in", [6, 1 << 30])
+def test_a_quiet_cluster(abort_one_in: int) -> None:
     journal = Journal(bootstrap=bootstrap())
     brokers = make_brokers()
     with World(1) as world:
         watch = Watch(world, brokers)
-        world.run(quiet(world, journal, watch, brokers), time_limit_s=3600)
+        world.run(quiet(world, journal, brokers, abort_one_in=abort_one_in), time_limit_s=3600)
     assert journal.failures == []
     assert journal.committed > 10
+    assert (journal.aborted > 0) == (abort_one_in == 6)  # none that nobody asked for
     assert watch.checks > 1000
     assert len([ledger for ledger in watch.ledgers.values() if ledger.end > 0]) > 8
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import Consumer, KafkaError, Producer, TopicPartition
-from barnabas.testing.simulation.invariants import check_stable
+from barnabas.client import KafkaError, Producer, TopicPartition
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Ports
 from tests.simulation.cluster import bootstrap
-from tests.simulation.cluster_story import Story, clients, committed, create, tell
+from tests.simulation.cluster_story import Story, clients, committed, create, open_transactions, tell
 from tests.simulation.workload import read_all
 
 pytestmark = pytest.mark.simulation
@@ -20,18 +19,6 @@ pytestmark = pytest.mark.simulation
 TIMEOUT_MS = 10_000  # of transactions
 SESSION_S = 9  # of brokers
 LATE_MS = 10_000  # after it, the last stable offset must have moved on
-
-
-async def open_transactions(ports: Ports, topic: str, partitions: int) -> None:
-    """Raises Violation where a transaction holds readers up."""
-    each = [TopicPartition(topic, p) for p in range(partitions)]
-    async with (
-        Consumer(isolation_level="read_committed", **clients(ports)) as stable,
-        Consumer(**clients(ports)) as high,
-    ):
-        ends = await high.end_offsets(each)
-        for tp, end in (await stable.end_offsets(each)).items():
-            check_stable(end, ends[tp])
 
 
 @pytest.mark.parametrize("version", [1, 2])
