@@ -187,6 +187,38 @@ def test_a_one_way_partition_of_a_controller(leads: bool, heard: bool) -> None:
     tell(25, story)
 
 
+def test_a_new_controller_gives_everybody_a_whole_session_and_nobody_two() -> None:
+    """The controller changes while a broker is silent: that one is fenced in time, and nobody else."""
+
+    async def story(there: Story) -> None:
+        world = there.world
+        former = next(name for name in there.brokers if there.node(name).quorum.is_leader)
+        silent, witness = (name for name in there.brokers if name != former)
+        fenced: dict[str, float] = {}
+
+        def note() -> bool:
+            for broker in there.node(witness).image.brokers.values():
+                if broker.fenced:
+                    fenced.setdefault(f"broker-{broker.broker_id}", world.loop.time())
+            return silent in fenced
+
+        await asyncio.sleep(5)
+        world.network.isolate(silent)
+        await asyncio.sleep(5)
+        world.machine(former).process.context.run(there.node(former).quorum.resign)  # type: ignore[union-attr]  # it runs
+        await there.until(lambda: there.node(witness).quorum.is_leader or there.node(former).quorum.is_leader, 5)
+        began = world.loop.time()
+        await there.until(note, SESSION_S + 1)
+        assert fenced[silent] - began > SESSION_S - 3  # what the former controller had heard is not known here
+        await asyncio.sleep(20)
+        note()
+        assert list(fenced) == [silent]
+        world.network.heal()
+        await there.until(lambda: not any(b.fenced for b in there.node(witness).image.brokers.values()), 5)
+
+    tell(27, story)
+
+
 def test_a_client_that_was_cut_off_for_a_minute_goes_on_at_once() -> None:
     async def story(there: Story) -> None:
         world = there.world
