@@ -8,12 +8,17 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 
 from barnabas.protocol.messages.admin import ElectLeadersRequest, FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from barnabas.protocol.schema import Message
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Machine, World
 from tests.simulation.cluster import Watch, is_up
-from tests.simulation.workload import Broker, Program
+from tests.simulation.workload import PARTITIONS, Broker, Program
 
 DOWN_SECONDS_MAX = 15.0  # longer than a session
 
@@ -78,6 +83,7 @@ class ClusterChaos:
             self.set_clock,
             self.change_version,
             self.elect_preferred,
+            self.move_partition,
             *([self.replace_disk] if self.power is Power.ONE_BY_ONE else []),
         ]
 
@@ -316,6 +322,19 @@ class ClusterChaos:
     async def elect_preferred(self) -> None:
         """Every partition goes back to its preferred leader."""
         self._ask(ElectLeadersRequest(election_type=0, topic_partitions=None))
+
+    async def move_partition(self) -> None:
+        """A partition, of a coordinator perhaps, is to lie on two brokers or on three, in any order."""
+        topic, partitions = (
+            ("input", PARTITIONS),
+            ("output", PARTITIONS),
+            ("__transaction_state", 3),
+            ("__consumer_offsets", 3),
+        )[self._draw(4)]
+        left = list(range(1, len(self.brokers) + 1))
+        replicas = [left.pop(self._draw(len(left))) for _ in range(2 + self._draw(2))]
+        partition = ReassignablePartition(partition_index=self._draw(partitions), replicas=replicas)
+        self._ask(AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[partition])]))
 
     # -- inside
 
