@@ -245,6 +245,6 @@ def test_a_client_that_was_cut_off_for_a_minute_goes_on_at_once() -> None:
         count, healed = len(sent), world.loop.time()
         world.network.heal()
         await there.until(lambda: len(sent) > count + 3, 10)
-        assert sent[count] - healed < 2.0
+        assert sent[count] - healed < 5.0  # the kernel's own attempts to connect double their distance: 1, 2, 4 s
 
     tell(9, story)
