@@ -183,3 +183,29 @@ async def test_a_client_that_starts_before_its_broker(broker: ServedBroker) -> N
         raise AssertionError(str(error)) from error
     finally:
         await producer.stop()
+
+
+async def test_dead_and_silent_bootstrap_addresses_are_passed_over(broker: ServedBroker) -> None:
+    silent = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    try:
+        async with (
+            asyncio.timeout(10),
+            Producer(bootstrap_servers=f"127.0.0.1:1,127.0.0.1:{port},{broker.address}") as producer,
+        ):
+            assert (await producer.send_and_wait("one", b"0")).offset == 0
+    finally:
+        silent.close()
+
+
+async def test_a_client_may_be_started_before_its_broker(broker: ServedBroker) -> None:
+    assert broker.stop() == 0
+    async with asyncio.timeout(30):
+        producer = Producer(bootstrap_servers=broker.address)
+        starting = asyncio.create_task(producer.start())
+        await asyncio.sleep(0.5)
+        assert not starting.done()
+        await asyncio.to_thread(broker.start)
+        await starting
+        assert (await producer.send_and_wait("one", b"0")).offset == 0
+        await producer.stop()
