@@ -112,7 +112,15 @@ def dumped_by_kafka(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "records"), [("librdkafka", 100_000), ("barnabas", 100_000), ("aiokafka", 40_000)], ids=lambda v: str(v)
+    ("client", "records"),
+    [
+        ("librdkafka", 100_000),
+        ("barnabas", 40_000),
+        ("aiokafka", 40_000),
+        pytest.param("barnabas", 100_000, marks=pytest.mark.soak),
+        pytest.param("aiokafka", 100_000, marks=pytest.mark.soak),
+    ],
+    ids=str,
 )
 def test_the_copy_through_a_kill_of_every_broker(cluster: Cluster, tmp_path: Path, client: str, records: int) -> None:
     share = records // 4
