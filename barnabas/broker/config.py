@@ -153,8 +153,18 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """The data directories: log.dirs, else log.dir."""
-        return self.get_list("log.dirs") or self.get_list("log.dir")
+        """The data directories: log.dirs, else log.dir; first the one that holds the metadata log.
+
+        Raises:
+            BrokerError: INVALID_CONFIG: metadata.log.dir is none of them.
+        """
+        found = self.get_list("log.dirs") or self.get_list("log.dir")
+        first = self.get_str("metadata.log.dir")
+        if first is None:
+            return found
+        if first not in found:
+            raise _invalid("metadata.log.dir", first, f"name one of log.dirs here: {', '.join(found)}")
+        return (first, *(each for each in found if each != first))
 
     @property
     def voters(self) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ _NODE = [
     _list("listeners", ("PLAINTEXT://:9092",), "Addresses this node serves, name://host:port."),
     _list("log.dir", ("/tmp/kafka-logs",), "Data directory where log.dirs is not set."),
     _list("log.dirs", None, "Data directories, separated by commas."),
-    _string("metadata.log.dir", None, "Directory of the metadata log; the first of log.dirs where not set."),
+    _string("metadata.log.dir", None, "Which of log.dirs holds the metadata log; the first where not set."),
     _int("node.id", None, "Id of this node, unique in the cluster.", at_least(0)),
     _list("process.roles", None, "What this node is: broker, controller or both.", one_of("broker", "controller")),
     _string("security.inter.broker.protocol", "PLAINTEXT", "Security protocol between brokers."),
@@ -336,7 +336,7 @@ _QUORUM = [
     _int(
         "metadata.max.idle.interval.ms",
         500,
-        "Interval of no-op metadata records; they are not written by a sole voter.",
+        "Interval of no-op metadata records; none are written here, for lags are told by fetches.",
         at_least(0),
     ),
     _long("metadata.max.retention.bytes", 104_857_600, "Bytes of metadata log and snapshots kept."),

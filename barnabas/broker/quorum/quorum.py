@@ -341,7 +341,7 @@ class Quorum:
         return 0 < interval_ms <= self.node.clock.now_ms() - self._snapshot_at_ms and self._log.appended_bytes > 0
 
     def take_snapshot(self, image: MetadataImage) -> SnapshotId:
-        """Writes a snapshot of a committed image, durably, then drops what metadata.max.retention.bytes no longer allows.
+        """Writes a snapshot of a committed image, durably, then drops what metadata.max.retention.* no longer allow.
 
         Raises:
             OSError: the disk failed.
@@ -357,8 +357,8 @@ class Quorum:
         )
         self._log.store_snapshot(snapshot, data)
         self._snapshot_at_ms = now_ms
-        limit_bytes = self.node.config.get_int("metadata.max.retention.bytes")
-        self._log.apply_retention(limit_bytes, self.high_watermark)
+        limits = [self.node.config.get_int(f"metadata.max.retention.{unit}") for unit in ("bytes", "ms")]
+        self._log.apply_retention(limits[0], self.high_watermark, limits[1])
         return snapshot
 
     # --- requests of others ---------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from barnabas.broker.quorum.snapshots import (
     decode_snapshot,
     list_snapshots,
     snapshot_name,
+    snapshot_timestamp_ms,
 )
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import InvariantViolated, RemoteProtocolError
@@ -354,17 +355,31 @@ class RaftLog:
         self.voter_set = voter_set
         self._start_at(snapshot.end_offset)
         self.sync_now()
+        for each in list_snapshots(self.disk, METADATA_DIRECTORY):
+            if each < snapshot:  # the log that went on from it is gone
+                self.disk.remove(self._path(each))
 
-    def apply_retention(self, limit_bytes: int, high_watermark: int) -> None:
-        """Drops the oldest snapshots, with the log below their successors, until log and snapshots fit. Raises OSError."""
+    def apply_retention(self, limit_bytes: int, high_watermark: int, limit_ms: int = -1) -> None:
+        """Drops the oldest snapshots, with the log below their successors, until log and snapshots fit. The newest stays.
+
+        Args:
+            limit_ms: a snapshot goes, too, when what it says is older; -1: whatever its age.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        now_ms = self._clock.now_ms()
         snapshots = list_snapshots(self.disk, METADATA_DIRECTORY)
         sizes = [self.disk.size(self._path(snapshot)) for snapshot in snapshots]
         total = self._log.size_bytes + sum(sizes)
         for snapshot, size, successor in zip(snapshots, sizes, snapshots[1:], strict=False):
-            if total <= limit_bytes:
+            if total <= limit_bytes and (limit_ms < 0 or now_ms - self._said_at_ms(snapshot) <= limit_ms):
                 return
             total -= size + self._log.size_bytes
             self.disk.remove(self._path(snapshot))
             self._log.delete_records_before(successor.end_offset)
-            self._log.apply_retention(self._clock.now_ms(), high_watermark)
+            self._log.apply_retention(now_ms, high_watermark)
             total += self._log.size_bytes
+
+    def _said_at_ms(self, snapshot: SnapshotId) -> int:
+        return snapshot_timestamp_ms(self.disk.read(self._path(snapshot)))

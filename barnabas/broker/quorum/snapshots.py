@@ -28,7 +28,7 @@ from barnabas.protocol.records import (
     iter_batches,
     read_control,
 )
-from barnabas.protocol.schema import encode
+from barnabas.protocol.schema import decode, encode
 
 __all__ = [
     "SnapshotId",
@@ -37,6 +37,7 @@ __all__ = [
     "list_snapshots",
     "read_bootstrap",
     "snapshot_name",
+    "snapshot_timestamp_ms",
 ]
 
 BATCH_RECORDS: Final = 1024
@@ -123,6 +124,16 @@ def decode_snapshot(data: bytes, on_control: Callable[[int, bytes], None] | None
         end = position + header.size_bytes
     if not ended or end != len(data):
         raise RemoteProtocolError(f"snapshot: no footer at its end, {len(data) - end} bytes left over")
+
+
+def snapshot_timestamp_ms(data: bytes) -> int:
+    """When the last record that a snapshot stands for was appended. Raises RemoteProtocolError where it has no header."""
+    for position, header in iter_batches(data):
+        (first, *_) = decode_records(data, position, header)
+        if header.is_control and read_control(first).type == CONTROL_SNAPSHOT_HEADER:
+            return decode(SnapshotHeaderRecord, first.value or b"", 0).last_contained_log_timestamp
+        break
+    raise RemoteProtocolError("snapshot: does not begin with its header")
 
 
 def read_bootstrap(disk: Disk) -> list[bytes]:

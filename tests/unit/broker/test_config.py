@@ -380,3 +380,13 @@ def test_unknown_dynamic_keys_are_shown_without_their_value() -> None:
     assert entry.value is None
     (entry,) = cluster_entries({"log.retention.ms": "5"})
     assert (entry.value, entry.source, entry.read_only) == ("5", 3, False)
+
+
+def test_the_metadata_log_lies_in_one_of_the_directories() -> None:
+    settings = {"log.dirs": "/a,/b,/c"}
+    assert BrokerConfig(settings).log_dirs == ("/a", "/b", "/c")
+    assert BrokerConfig(settings | {"metadata.log.dir": "/b"}).log_dirs == ("/b", "/a", "/c")
+    with pytest.raises(
+        BrokerError, match=r"Invalid value /d for configuration metadata\.log\.dir: name one of log\.dirs"
+    ):
+        BrokerConfig(settings | {"metadata.log.dir": "/d"}).log_dirs  # noqa: B018  # reading it is the check

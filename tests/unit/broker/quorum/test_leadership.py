@@ -95,6 +95,23 @@ def test_a_log_that_no_longer_reaches_back_offers_its_snapshot(epoch: int, end_o
     assert reply.diverging is None
 
 
+def test_snapshots_are_kept_by_size_and_by_age() -> None:
+    log = a_log()
+    now_ms = VirtualClock().now_ms()
+    for each, age_ms in ((SnapshotId(2, 1), 5_000), (SnapshotId(4, 3), 2_000), (SnapshotId(5, 5), 1_000)):
+        said_ms = now_ms - age_ms
+        log.store_snapshot(each, encode_snapshot([], epoch=each.epoch, last_timestamp_ms=said_ms, now_ms=now_ms))
+    log.apply_retention(1 << 20, 5)
+    log.apply_retention(1 << 20, 5, 5_000)
+    assert log.start_offset == 0
+    log.apply_retention(1 << 20, 5, 4_999)
+    assert log.start_offset == 4
+    log.apply_retention(1 << 20, 5, 0)
+    assert log.start_offset == 5
+    log.apply_retention(0, 5, 0)
+    assert log.start_offset == 5, "the newest stays"
+
+
 def test_a_fetch_waits_until_there_is_news() -> None:
     leadership = Leadership(1, 6, (1, 2, 3), a_log(), 0)
     request = fetch(2, 5, 5, known=3)

@@ -1,0 +1,76 @@
+"""A node that was away while its cluster's metadata went on beyond what the log still holds: it is given a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.protocol.messages.admin import DeleteTopicsRequest
+from tests.oracle.wire import Wire
+from tests.process.cluster import Cluster, barnabas_nodes
+from tests.process.served import ServedBroker
+
+pytestmark = pytest.mark.process
+
+AWAY = 3
+TOPICS = 30
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Snapshots all the time, and none kept but the last."""
+    nodes = barnabas_nodes(
+        tmp_path,
+        "metadata.log.max.record.bytes.between.snapshots=1000",
+        "metadata.max.retention.bytes=2000",
+        "log.segment.delete.delay.ms=100",
+    )
+    cluster = Cluster(nodes)
+    try:
+        yield cluster.start()
+    finally:
+        for node in nodes:
+            node.kill()
+
+
+def snapshots(node: ServedBroker) -> list[str]:
+    return sorted(path.name for path in node.data.glob("__cluster_metadata-0/*.checkpoint"))
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+def test_a_node_that_was_away_is_given_a_snapshot(cluster: Cluster, crash: bool) -> None:
+    cluster.create_topic("kept", 3)
+    cluster.create_topic("deleted", 3)
+    away = cluster.nodes[AWAY]
+    assert isinstance(away, ServedBroker)
+    if crash:
+        cluster.kill(AWAY)
+    else:
+        cluster.stop(AWAY)
+    before = snapshots(away)
+    assert cluster.ask(DeleteTopicsRequest(topic_names=["deleted"]), 5).responses[0].error_code == 0
+    for number in range(TOPICS):
+        cluster.create_topic(f"topic-{number}", 1, replication_factor=2)
+    with Wire(cluster.nodes[cluster.leader("kept", 0)].address) as wire:
+        assert wire.produce(9, "kept", 0, [b"while it was away"]).error_code == 0
+    there = snapshots(away)
+    assert there == before
+    cluster.start_node(AWAY)
+    cluster.wait_in_sync("kept")
+    assert len(cluster.partitions(f"topic-{TOPICS - 1}")) == 1
+    taken = snapshots(away)
+    assert taken, "it has a snapshot"
+    assert taken[0] > (before or [""])[-1], "older ones are gone"
+    assert min(path.name for path in away.data.glob("__cluster_metadata-0/*.log")) > "0" * 19 + "1.log"
+    cluster.wait_until(lambda: not any(away.data.glob("deleted-*")), "the deleted topic is gone there, too")
+    cluster.create_topic("after", 3)
+    # It has all that it needs to decide: the others go, one after the other, and it may lead.
+    for node_id in (1, 2):
+        cluster.stop(node_id)
+        cluster.wait_until(lambda: cluster.controller() > 0, "there is a controller")
+        cluster.create_topic(f"without-{node_id}", 1, replication_factor=2)
+        cluster.start_node(node_id)
+        cluster.wait_in_sync("after")
+    cluster.end()
