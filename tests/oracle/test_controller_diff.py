@@ -14,8 +14,12 @@ from barnabas.protocol.messages.admin import (
     AlterConfigsRequestResource,
     CreatableTopic,
     CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
     ElectLeadersRequest,
     ElectLeadersTopic,
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
 )
 from barnabas.protocol.messages.cluster import (
     AllocateProducerIdsRequest,
@@ -33,6 +37,9 @@ from barnabas.protocol.messages.quorum import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochRequestPartition,
     BeginQuorumEpochRequestTopic,
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
     EndQuorumEpochRequest,
     EndQuorumEpochRequestPartition,
     EndQuorumEpochRequestTopic,
@@ -40,6 +47,13 @@ from barnabas.protocol.messages.quorum import (
     VoteRequest,
     VoteRequestPartition,
     VoteRequestTopic,
+)
+from barnabas.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from tests.process.served import ServedBroker
 
@@ -80,6 +94,26 @@ def registration(**fields: Any) -> BrokerRegistrationRequest:
     return BrokerRegistrationRequest(**known | fields)
 
 
+def features(*updates: tuple[str, int, int], validate_only: bool = True) -> UpdateFeaturesRequest:
+    """(name, level, upgrade type)."""
+    return UpdateFeaturesRequest(
+        validate_only=validate_only,
+        feature_updates=[
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates
+        ],
+    )
+
+
+def quorum_of(topic: str, *partitions: int) -> DescribeQuorumRequest:
+    asked = [DescribeQuorumRequestPartition(partition_index=number) for number in partitions]
+    return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopic(topic_name=topic, partitions=asked)])
+
+
+def moves(topic: str, partition: int, replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
+    moved = ReassignablePartition(partition_index=partition, replicas=replicas)
+    return AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[moved])])
+
+
 ALTERED = [AlterPartitionRequestTopic(topic_id=NO_TOPIC, partitions=[AlterPartitionRequestPartition()])]
 ELECTIONS = [ElectLeadersTopic(topic="none", partitions=[0])]
 ILLEGAL = [CreatableTopic(name="a b", num_partitions=1, replication_factor=1)]
@@ -115,6 +149,39 @@ CASES: list[tuple[Any, tuple[int, ...]]] = [
     (CreateTopicsRequest(topics=ILLEGAL, validate_only=True), (5, 7)),
     (CreateTopicsRequest(topics=TOO_MANY, validate_only=True), (5, 7)),
     (AlterConfigsRequest(resources=NO_RESOURCE), (0, 1, 2)),
+    (AlterConfigsRequest(resources=[AlterConfigsRequestResource(resource_type=77, resource_name="x")]), (0, 2)),
+    (features(), (0, 1, 2)),
+    (features(("transaction.version", 9, 1)), (1, 2)),
+    (features(("transaction.version", 1, 1)), (1, 2)),
+    (features(("transaction.version", 1, 7)), (1, 2)),
+    (features(("transaction.version", 2, 2)), (1, 2)),
+    (features(("transaction.version", -1, 2)), (1, 2)),
+    (features(("no.such.feature", 1, 1)), (1, 2)),
+    (features(("no.such.feature", 0, 2)), (1, 2)),
+    (features(("metadata.version", 29, 2)), (1, 2)),
+    (features(("metadata.version", 29, 1)), (1, 2)),
+    (features(("metadata.version", 29, 3)), (1, 2)),
+    (features(("eligible.leader.replicas.version", 0, 1)), (1, 2)),
+    (features(("metadata.version", 3, 3)), (1, 2)),
+    (features(("metadata.version", 99, 1)), (1, 2)),
+    (features(("transaction.version", 1, 2), ("no.such.feature", 1, 1)), (1, 2)),
+    (quorum_of("t", 0), (0, 1, 2)),
+    (quorum_of(METADATA, 1), (0, 1, 2)),
+    (quorum_of(METADATA), (0, 1, 2)),
+    (DescribeQuorumRequest(topics=[]), (0, 1, 2)),
+    (moves("none", 0, [1]), (0, 1)),
+    (moves("none", 0, None), (0, 1)),
+    (ListPartitionReassignmentsRequest(topics=None), (0,)),
+    (
+        ListPartitionReassignmentsRequest(
+            topics=[ListPartitionReassignmentsTopics(name="none", partition_indexes=[0])]
+        ),
+        (0,),
+    ),
+    (
+        DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="9")]),
+        (1, 4),
+    ),
 ]
 
 

@@ -15,7 +15,7 @@ AlterConfigs, where Kafka 4.3.1 never answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, group_entries, topic_entries
 from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 Resource = AlterConfigsResource | AlterConfigsRequestResource
+RESOURCES: Final = frozenset({BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
 R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
 
 
@@ -77,6 +78,8 @@ def _split(node: Node, resources: list[R]) -> tuple[list[R], list[AlterConfigsRe
         try:
             if resource.resource_type == BROKER_RESOURCE:
                 _check_broker_name(node, resource.resource_name, "Node id", "expected {}")
+            if resource.resource_type not in RESOURCES:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
             mine.append(resource)
         except BrokerError as error:
             refused.append(_resource_response(resource, error))

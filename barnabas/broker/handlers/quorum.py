@@ -157,7 +157,11 @@ def _nothing_else(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
             DescribeQuorumResponseTopic(
                 topic_name=topic.topic_name,
                 partitions=[
-                    DescribeQuorumResponsePartition(partition_index=part.partition_index, error_code=refused)
+                    DescribeQuorumResponsePartition(
+                        partition_index=part.partition_index,
+                        error_code=refused,
+                        error_message="This server does not host this topic-partition.",
+                    )
                     for part in topic.partitions
                 ],
             )

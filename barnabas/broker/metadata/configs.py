@@ -36,6 +36,7 @@ from barnabas.protocol.messages.admin import (
 __all__ = ["ConfigOperation", "alter_configs", "replace_configs"]
 
 MIN_ISR: Final = "min.insync.replicas"
+NOT_HERE: Final = (8, 16)  # loggers of a broker, client metrics: known types without settings here
 
 
 class ConfigOperation(IntEnum):
@@ -119,7 +120,9 @@ def _alter(view: ClusterView, resource: AlterConfigsResource) -> list[MetadataRe
         return _alter_broker(view, name, resource.configs)
     if kind == GROUP_RESOURCE:
         return _alter_group(view, name, resource.configs)
-    raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+    if kind in NOT_HERE:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+    raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
 
 
 def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:

@@ -163,7 +163,7 @@ def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Metada
     for update in updates:
         _check(view, update)
         records += _records(view, update)
-    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in names]
+    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message="NONE") for name in names]
     answer = UpdateFeaturesResponse(error_message=None, results=results)
     return MetadataDecision(answer, [] if request.validate_only else records)
 
@@ -173,10 +173,13 @@ def _check(view: ClusterView, update: FeatureUpdateKey) -> None:
     kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
     current = view.image.feature(name)
     wrong = None
+    what = f"Invalid update version {level} for feature {name}."
     if kind not in tuple(UpgradeType):
         wrong = "The controller does not support the given upgrade type."
     elif level < 0:
         wrong = "A feature version cannot be less than 0."
+    elif level == 0 and name not in FEATURES:
+        wrong = f"Feature {name} not found."
     else:
         wrong = unsupported_by(view, name, level)
     if wrong is None and level < current:
@@ -186,14 +189,16 @@ def _check(view: ClusterView, update: FeatureUpdateKey) -> None:
                 "downgrade."
             )
         elif name == METADATA_VERSION:
+            what = f"Unsupported metadata.version downgrade from {current} to {level}."
             wrong = "Refusing to perform the requested downgrade because it might delete metadata information."
+            if kind == UpgradeType.UNSAFE_DOWNGRADE:
+                wrong = "Unsafe metadata downgrade is not supported in this version."
     elif wrong is None and level > current and kind != UpgradeType.UPGRADE and not update.allow_downgrade:
         wrong = "Can't downgrade to a newer version."
     if wrong is not None:
         raise BrokerError(
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"The update failed for all features since the following feature had an error: "
-            f"Invalid update version {level} for feature {name}. {wrong}",
+            f"The update failed for all features since the following feature had an error: {what} {wrong}",
         )
 
 
