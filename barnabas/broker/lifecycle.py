@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 RETRY_MS_MIN: Final = 20  # between tries to register or to be unfenced, doubled up to
 RETRY_MS_MAX: Final = 1_000
+TELL_FIRST_MS: Final = 2_000  # after that, why the controller is still waited for
 TELL_EVERY_MS: Final = 10_000  # how often the log says that the controller is still waited for
 SHUTDOWN_MS_MAX: Final = 30_000  # while a controller answers that leaderships are still being moved
 SHUTDOWN_UNHEARD_MS_MAX: Final = 1_000  # while no controller answers at all
@@ -168,7 +169,7 @@ class Lifecycle:
 
     async def _until_accepted(self, request: Any, what: str) -> Any:
         node, pause_ms = self.node, RETRY_MS_MIN
-        told_ms = node.clock.monotonic_ms()
+        told_ms = node.clock.monotonic_ms() - TELL_EVERY_MS + TELL_FIRST_MS
         while True:
             answer = await self._ask(request, self._session_ms)
             if not isinstance(answer, BrokerError) and answer.error_code == 0:

@@ -185,6 +185,16 @@ def test_voters_with_each_others_addresses(cluster: Cluster, third: Third) -> No
     )
 
 
+def test_a_second_process_with_the_id_of_a_living_node(cluster: Cluster, third: Third, tmp_path: Path) -> None:
+    third.settings, third.data = [f"cluster.id={cluster_id(cluster)}"], tmp_path / "empty"
+    third.node_id, third.controller_listen = 2, f"127.0.0.1:{free_ports(1)[0]}"
+    if cluster.controller() == 2:
+        complained(third, ["node 2 leads epoch", "another one runs as node 2; each node needs an id and a directory"])
+    else:
+        fetched = "two processes with directories of their own fetch the metadata log as node 2"
+        complained(third, ["Another broker is registered with that broker id: 2."], (served(cluster, 1), fetched))
+
+
 @pytest.mark.parametrize("which", ["clients", "controllers"])
 def test_a_port_in_use(third: Third, which: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

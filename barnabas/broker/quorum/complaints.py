@@ -48,6 +48,14 @@ class Complaints:
             f"{', '.join(map(str, voters))} here: give every node the same list"
         )
 
+    def led(self, leader_id: int, epoch: int) -> None:
+        """An epoch that is new to this node has this leader: where that is this node itself, it is not alone."""
+        if leader_id == self._node_id:
+            self.say(
+                f"node {leader_id} leads epoch {epoch} of the metadata quorum, and that is not this process: another one runs "
+                f"as node {leader_id}; each node needs an id and a directory of its own"
+            )
+
     def say(self, message: str) -> None:
         """Logs it, unless it was said before."""
         if message not in self._said and len(self._said) < COMPLAINTS_MAX:

@@ -9,8 +9,10 @@ own epoch (Raft §5.4.2); the leader itself counts with what it has synced. Foll
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from barnabas.broker.quorum.messages import Fetch, FetchReply, LogPoint, SnapshotFetch, SnapshotReply
 from barnabas.broker.quorum.raft_log import RaftLog
@@ -19,6 +21,12 @@ from barnabas.errors import ErrorCode
 
 __all__ = ["Leadership", "Progress"]
 
+log = logging.getLogger(__name__)
+
+NO_DIRECTORY: Final = bytes(16)
+RIVAL_MS: Final = (
+    2_000  # so long after its last fetch a replica's place is free for another directory: a disk was replaced
+)
 OBSERVERS_MAX = 1_000  # far above the brokers of a cluster; an unknown one beyond is served and not remembered
 OBSERVER_SESSION_MS = 300_000  # an observer silent for so long is forgotten, as in Kafka
 
@@ -36,6 +44,7 @@ class Progress:
         "end_offset",
         "last_fetch_ms",
         "leader_end_offset",
+        "rival_id",
     )
 
     def __init__(self, begin_at_ms: int | None = None) -> None:
@@ -44,7 +53,17 @@ class Progress:
         self.caught_up_ms: int | None = None
         self.leader_end_offset = -1  # at its last fetch
         self.begin_at_ms = begin_at_ms  # when BeginQuorumEpoch is due; None while one is on its way
-        self.directory_id = bytes(16)
+        self.directory_id = NO_DIRECTORY
+        self.rival_id = NO_DIRECTORY  # of another process that fetches under the same id
+
+    def is_of_another(self, directory_id: bytes, now_ms: int) -> bool:
+        """Whether a fetch from that directory is none of this replica's, which is alive."""
+        return (
+            NO_DIRECTORY not in (directory_id, self.directory_id)
+            and directory_id != self.directory_id
+            and self.last_fetch_ms is not None
+            and now_ms - self.last_fetch_ms < RIVAL_MS
+        )
 
 
 class Leadership:
@@ -77,6 +96,15 @@ class Leadership:
         if not self._goes_on_from(request.log):
             return
         progress = self.voters.get(request.replica_id) or self._observer(request.replica_id, now_ms)
+        if progress.is_of_another(request.directory_id, now_ms):
+            if request.directory_id != progress.rival_id:
+                progress.rival_id = request.directory_id
+                log.error(
+                    "two processes with directories of their own fetch the metadata log as node %d: the one that came later "
+                    "does not count; each node needs an id of its own",
+                    request.replica_id,
+                )
+            return
         offset, leader_end_offset = request.log.end_offset, self._log.end_offset
         if offset >= leader_end_offset:
             progress.caught_up_ms = now_ms

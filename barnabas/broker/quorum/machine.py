@@ -215,10 +215,7 @@ class RaftMachine:
 
     def _become(self, role: Role, epoch: int, leader_id: int, voted_id: int) -> None:
         self.standing.become(role, epoch, leader_id, voted_id)
-        self._fetching = None
-        self._alarm_ms = None
-        self._election = None
-        self._leadership = None
+        self._fetching = self._alarm_ms = self._election = self._leadership = None
         if role is not Role.PROSPECTIVE:
             self._following = None
 
@@ -293,6 +290,7 @@ class RaftMachine:
             )
         elif leader_id in (NO_NODE, self.node_id):
             if epoch > self.epoch:
+                self._complaints.led(leader_id, epoch)
                 self._unattached(epoch, now_ms)
         else:
             self._follow(leader_id, epoch, now_ms)
@@ -345,6 +343,7 @@ class RaftMachine:
         granted = request.log >= self.log.end and self._may_grant(request)
         if granted and not request.pre_vote and self.standing.voted_id == NO_NODE:
             self._unattached(self.epoch, now_ms, voted_id=candidate)
+            self.standing.voted_directory_id = request.directory_id
         if granted and request.pre_vote and self._following is not None:
             self._following.suspect_later(self._suspicion(now_ms))  # one election is enough
         return self._vote_reply(ErrorCode.NONE, granted=granted)
@@ -357,7 +356,7 @@ class RaftMachine:
                 )
             return self.role is not Role.LEADER
         if self.standing.voted_id != NO_NODE:
-            return self.standing.voted_id == request.candidate_id
+            return self.standing.has_voted_for(request.candidate_id, request.directory_id)
         return self.role in (Role.UNATTACHED, Role.PROSPECTIVE) and self.leader_id == NO_NODE
 
     def _vote_reply(self, error: ErrorCode, *, granted: bool = False) -> VoteReply:

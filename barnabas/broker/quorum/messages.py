@@ -57,6 +57,7 @@ class Vote:
     candidate_id: int
     log: LogPoint
     pre_vote: bool
+    directory_id: bytes = bytes(16)  # of the candidate; zeros where it is not told
 
 
 @dataclass(frozen=True, slots=True)

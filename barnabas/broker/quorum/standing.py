@@ -27,10 +27,21 @@ class Standing:
         epoch: the highest epoch it knows of.
         leader_id: who leads in it, NO_NODE where that is not known.
         voted_id: whom it voted for in it, NO_NODE where it has not voted.
+        voted_directory_id: of whom it voted for in this epoch and this life; None where that is not known.
         stored: what quorum-state says.
     """
 
-    __slots__ = ("_node_id", "_store", "_voters", "epoch", "leader_id", "role", "stored", "voted_id")
+    __slots__ = (
+        "_node_id",
+        "_store",
+        "_voters",
+        "epoch",
+        "leader_id",
+        "role",
+        "stored",
+        "voted_directory_id",
+        "voted_id",
+    )
 
     def __init__(
         self, node_id: int, voters: Sequence[int], stored: QuorumState, store: Callable[[QuorumState], None]
@@ -43,6 +54,11 @@ class Standing:
         self.epoch = stored.leader_epoch
         self.leader_id = NO_NODE
         self.voted_id = stored.voted_id
+        self.voted_directory_id: bytes | None = None
+
+    def has_voted_for(self, candidate_id: int, directory_id: bytes) -> bool:
+        """Whether the vote of this epoch is that candidate's: of two processes with one id, the first one's."""
+        return self.voted_id == candidate_id and self.voted_directory_id in (None, directory_id)
 
     def become(self, role: Role, epoch: int, leader_id: int, voted_id: int) -> None:
         """Takes a role.
@@ -61,6 +77,8 @@ class Standing:
             if self.leader_id not in (NO_NODE, leader_id) and leader_id != NO_NODE:
                 raise InvariantViolated(f"epoch {epoch} has the leader {self.leader_id}, and cannot have {leader_id}")
         self._remember(epoch, leader_id, voted_id)
+        if epoch > self.epoch:
+            self.voted_directory_id = None
         if self.role is Role.LEADER and role is not Role.LEADER:
             log.info("node %d no longer leads the quorum (epoch %d)", self._node_id, self.epoch)
         self.role, self.epoch, self.leader_id, self.voted_id = role, epoch, leader_id, voted_id

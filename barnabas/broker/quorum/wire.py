@@ -3,7 +3,8 @@
 Plain functions. `request_message` and `read_reply` serve who asks; `read_request` and `reply_message` serve who answers. All
 speak of the one partition `__cluster_metadata-0`; a message about anything else is refused as a whole.
 
-Voters are static, so directory ids of voters are not compared; this node's own goes along, as Kafka's does.
+Voters are static, so directory ids do not say who votes; this node's own goes along, as Kafka's does, and tells two processes
+with one id apart.
 Follows KIP-595, KIP-630, KIP-853 (endpoints, voter ids), KIP-996.
 """
 
@@ -212,7 +213,9 @@ def read_request(message: RequestMessage, version: int, *, cluster_id: str, node
     partition = _the_partition(message, version)
     if isinstance(partition, messages.VoteRequestPartition):
         point = LogPoint(partition.last_offset_epoch, partition.last_offset)
-        return Vote(partition.replica_epoch, partition.replica_id, point, partition.pre_vote)
+        return Vote(
+            partition.replica_epoch, partition.replica_id, point, partition.pre_vote, partition.replica_directory_id
+        )
     if isinstance(partition, messages.BeginQuorumEpochRequestPartition):
         return BeginEpoch(partition.leader_epoch, partition.leader_id)
     if isinstance(partition, messages.EndQuorumEpochRequestPartition):

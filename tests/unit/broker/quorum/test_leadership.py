@@ -95,6 +95,27 @@ def test_a_log_that_no_longer_reaches_back_offers_its_snapshot(epoch: int, end_o
     assert reply.diverging is None
 
 
+def test_of_two_processes_with_one_id_the_first_counts(caplog: pytest.LogCaptureFixture) -> None:
+    log = a_log()
+    leadership = Leadership(1, 6, (1, 2, 3), log, 0)
+    log.append_leader_change(6, 1, (1, 2, 3), (1, 2))
+    log.sync_now()
+
+    def fetched(directory: bytes, epoch: int, end_offset: int, now_ms: int) -> None:
+        leadership.on_fetch(Fetch(6, 2, LogPoint(epoch, end_offset), 0, 500, directory.ljust(16)), now_ms)
+
+    fetched(b"a", 5, 5, 0)
+    for now_ms in (500, 1_000):
+        fetched(b"b", 6, 6, now_ms)
+    assert leadership.committed_end_offset() is None
+    assert caplog.text.count("two processes with directories of their own fetch the metadata log as node 2") == 1
+    fetched(b"", 5, 5, 1_500)  # one that does not say
+    fetched(b"a", 6, 6, 1_900)
+    assert leadership.committed_end_offset() == 6
+    fetched(b"b", 6, 6, 3_900)  # the first is gone: its disk was replaced
+    assert leadership.voters[2].last_fetch_ms == 3_900
+
+
 def test_snapshots_are_kept_by_size_and_by_age() -> None:
     log = a_log()
     now_ms = VirtualClock().now_ms()
