@@ -396,9 +396,8 @@ class Lifecycle:
 def _reason(answer: Any) -> str:
     if isinstance(answer, BrokerError):
         return str(answer)
-    message = getattr(answer, "error_message", None)
-    name = ErrorCode(answer.error_code).name
-    return f"{name}: {message}" if message else name
+    code = ErrorCode(answer.error_code)
+    return f"{code.name}: {getattr(answer, 'error_message', None) or code.meaning}"
 
 
 def _listeners(endpoints: Sequence[Endpoint]) -> list[RegistrationListener]:
