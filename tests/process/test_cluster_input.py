@@ -192,7 +192,9 @@ def test_a_second_process_with_the_id_of_a_living_node(cluster: Cluster, third: 
         complained(third, ["node 2 leads epoch", "another one runs as node 2; each node needs an id and a directory"])
     else:
         fetched = "two processes with directories of their own fetch the metadata log as node 2"
-        complained(third, ["node 2 cannot register yet: DUPLICATE_BROKER_REGISTRATION: "], (served(cluster, 1), fetched))
+        complained(
+            third, ["node 2 cannot register yet: DUPLICATE_BROKER_REGISTRATION: "], (served(cluster, 1), fetched)
+        )
 
 
 @pytest.mark.parametrize("which", ["clients", "controllers"])
