@@ -394,10 +394,11 @@ class Lifecycle:
 
 
 def _reason(answer: Any) -> str:
-    if isinstance(answer, BrokerError):
-        return str(answer)
-    code = ErrorCode(answer.error_code)
-    return f"{code.name}: {getattr(answer, 'error_message', None) or code.meaning}"
+    """Why there is no good answer; the controller's channel turns a refusal of the whole request into a BrokerError."""
+    error = answer if isinstance(answer, BrokerError) else None
+    code = error.code if error is not None else ErrorCode(answer.error_code)
+    said = error.message if error is not None else getattr(answer, "error_message", None)
+    return f"{code.name}: {said or code.meaning}"
 
 
 def _listeners(endpoints: Sequence[Endpoint]) -> list[RegistrationListener]:
