@@ -7,11 +7,15 @@ import pytest
 from barnabas.client import Admin, Consumer, KafkaError, OffsetAndMetadata, Producer, TopicPartition
 from barnabas.client.errors import RequestTimedOut
 from barnabas.errors import ErrorCode
-from tests.clients.test_bundled_client import admin, bootstrap, make_topic, name, poll_until
-
-__all__ = ["admin", "bootstrap", "name"]
+from tests.clients.bundled import make_topic, poll_until
+from tests.process.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+
+
+@pytest.fixture(scope="module")
+def bootstrap(shared_broker: ServedBroker) -> str:
+    return shared_broker.address
 
 
 async def test_a_groups_offsets_are_moved_and_forgotten(bootstrap: str, admin: Admin, name: str) -> None:

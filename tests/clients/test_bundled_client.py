@@ -6,9 +6,8 @@ Tests share the broker, so each uses topics, groups and transactional ids of its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from itertools import count, groupby
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import groupby
 
 import aiokafka
 import confluent_kafka
@@ -16,7 +15,7 @@ import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from barnabas.client import Admin, Consumer, KafkaError, NewTopic, OffsetAndMetadata, Producer, Record, TopicPartition
+from barnabas.client import Admin, Consumer, KafkaError, OffsetAndMetadata, Producer, Record, TopicPartition
 from barnabas.client.errors import (
     AuthorizationFailed,
     BrokerUnreachable,
@@ -37,11 +36,10 @@ from barnabas.client.partitioning import partition_for_key
 from barnabas.client.transaction_state import TransactionState
 from barnabas.client.types import ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
+from tests.clients.bundled import make_topic, poll_until
 from tests.process.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
-
-_names = count()
 
 
 @pytest.fixture(scope="module")
@@ -53,23 +51,6 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         broker.kill()
     assert "Traceback" not in broker.log(), broker.log()
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    """A name that no other test of any process uses."""
-    return f"b-{tmp_path.parent.name}-{tmp_path.name}-{next(_names)}".replace("_", "-")[-200:]
-
-
-@pytest.fixture
-async def admin(bootstrap: str) -> AsyncIterator[Admin]:
-    async with Admin(bootstrap_servers=bootstrap) as admin:
-        yield admin
-
-
-async def make_topic(admin: Admin, name: str, partitions: int = 1, **configs: str) -> str:
-    await admin.create_topics([NewTopic(name, partitions, 1, {k.replace("_", "."): v for k, v in configs.items()})])
-    return name
 
 
 async def read_all(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted") -> list[Record]:
@@ -513,17 +494,6 @@ async def test_copying_in_transactions_is_exactly_once(bootstrap: str, admin: Ad
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
-
-
-async def poll_until(consumers: list[Consumer], settled: object) -> list[Record]:
-    """Polls all of them until `settled()` holds; what they read meanwhile."""
-    read: list[Record] = []
-    async with asyncio.timeout(30):
-        while not settled():  # type: ignore[operator]
-            for consumer in consumers:
-                for records in (await consumer.getmany(timeout_ms=20)).values():
-                    read += records
-    return read
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])

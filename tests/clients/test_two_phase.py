@@ -20,11 +20,6 @@ def bootstrap(shared_broker: ServedBroker) -> str:
     return shared_broker.address
 
 
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return request.node.name.replace("_", "-")  # type: ignore[no-any-return]  # pytest's node is untyped here
-
-
 def two_phase(bootstrap: str, name: str, *, keep: bool = False) -> Producer:
     return Producer(
         bootstrap_servers=bootstrap,

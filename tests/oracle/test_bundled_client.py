@@ -6,9 +6,9 @@ import pytest
 
 from barnabas.client import Producer
 from barnabas.client.errors import ProducerFailed
+from tests.clients.bundled import admin, name  # noqa: F401 - fixtures
 from tests.clients.test_admin import *  # noqa: F403 - likewise
 from tests.clients.test_bundled_client import *  # noqa: F403 - the tests are the point of this module
-from tests.clients.test_bundled_client import admin, name  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.oracle, pytest.mark.asyncio]
 
