@@ -180,7 +180,8 @@ def clean(
     for number, step in enumerate(steps):
         if number >= steps_max:
             break
-        disk.sync_now(step.files)
+        if step.files:
+            disk.sync_now(step.files)
     steps.close()
     return cleaning
 

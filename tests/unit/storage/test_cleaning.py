@@ -278,6 +278,18 @@ class TestWhatStays:
         clean(disk, log, NOW)
         assert list(read_all(log).records) == [1]
 
+    def test_when_it_is_over_it_is_durable(self, disk: MemoryDisk, log: PartitionLog) -> None:
+        """Or the next cleaning would take old values for cleaned ones, and drop a tombstone that stands against them."""
+        for n in range(40):
+            put(log, b"k%d" % (n % 3), b"v%d" % n)
+        log.roll(NOW)
+        clean(disk, log, NOW)
+        snapshots = {f"{segment.base_offset:020d}.snapshot" for segment in log.segments if segment.base_offset}
+        disk.crash()
+        again = open_log(disk, COMPACTED, recovery_point=log.recovery_point)
+        assert sorted(read_all(again).records) == [37, 38, 39]
+        assert snapshots <= set(disk.listdir("t-0"))
+
 
 class TestWhatIsCleaned:
     def test_a_full_map_cleans_as_far_as_it_reaches(self, disk: MemoryDisk, log: PartitionLog) -> None:
@@ -420,7 +432,8 @@ class TestInterference:
 
     def test_appends_go_on_meanwhile(self, disk: MemoryDisk, log: PartitionLog) -> None:
         for n, step in enumerate(self.begun(disk, log).steps()):
-            disk.sync_now(step.files)
+            if step.files:
+                disk.sync_now(step.files)
             put(log, b"k%d" % (n % 3), b"new")
         found = sorted(read_all(log).records)
         assert [offset for offset in found if offset < 40] == [37, 38, 39]
@@ -468,6 +481,23 @@ class TestKafkasLeavings:
         sync(disk, log)
         log.close()
         return model, [name for name in disk.listdir("t-0") if name.endswith(".log")]
+
+    def test_a_kill_while_it_is_dropped_changes_nothing(self, disk: MemoryDisk) -> None:
+        model, logs = self.prepared(disk)
+        index = 0
+        while True:
+            for kind in (".log", ".index", ".timeindex"):
+                disk.replace(f"t-0/{logs[0][:20]}{kind}" + (".cleaned" if kind == ".index" else ".swap"), b"")
+            disk.fail(("remove", "rename"), after=index, times=None)
+            try:
+                opened(disk, COMPACTED)
+            except OSError:
+                disk.kill()
+                check(opened(disk, COMPACTED), model, NOW)
+                index += 1
+                continue
+            break
+        assert index >= 3
 
     @pytest.mark.parametrize("cleaned", [".index", ".log", ".txnindex"])
     def test_a_swap_that_is_not_whole_is_dropped(self, disk: MemoryDisk, cleaned: str) -> None:
