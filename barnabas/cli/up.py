@@ -1,7 +1,7 @@
 """`barnabas up`: a cluster on this machine until Ctrl-C, one process a node.
 
 Prints one line on stdout once every broker serves: `ready bootstrap=127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094`. A node that
-dies is told on stderr, with the command that brings it back; the others go on. Exit codes: 0 stopped by Ctrl-C or SIGTERM;
+dies is told on stderr, with the command that brings it back; the others go on. Exit codes: 0 stopped by Ctrl-C, SIGTERM or a terminal that closed;
 1 it could not start, or no node is left; 2 the call is wrong.
 """
 
@@ -68,7 +68,7 @@ async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...
             print("barnabas up: no node is left", file=sys.stderr)
             end(1)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, end, 0)
     try:
         cluster = LocalCluster(directory, brokers=brokers, port=port, settings=settings, on_death=on_death)

@@ -1,0 +1,147 @@
+"""`barnabas up` as a user runs it: the ready line, a node that dies and how it comes back, Ctrl-C, the same data again."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process.test_cli import barnabas
+
+pytestmark = pytest.mark.process
+
+COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
+READY = re.compile(r"ready bootstrap=(\S+)\n")
+SECONDS_MAX = 60.0
+
+
+class Up:
+    """`barnabas up` in a session of its own, so that signals reach it alone."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        self.data = data
+        self.stderr_path = data.with_name(data.name + ".stderr")
+        with self.stderr_path.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [*COMMAND, "up", "--data", str(data), *arguments],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,
+            )
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            line = self.process.stdout.readline() if selector.select(SECONDS_MAX) else ""
+        ready = READY.fullmatch(line)
+        assert ready is not None, f"{line!r} {self.stderr()}"
+        self.bootstrap = ready.group(1)
+
+    def stderr(self) -> str:
+        return self.stderr_path.read_text()
+
+    def nodes(self) -> dict[int, int]:
+        """Pid of each node that runs, by node id."""
+        found = subprocess.run(["pgrep", "-af", f"serve.*{self.data}/node-"], capture_output=True, text=True)
+        pairs = (re.match(r"(\d+) .*--node-id (\d+) ", line) for line in found.stdout.splitlines())
+        return {int(pair.group(2)): int(pair.group(1)) for pair in pairs if pair is not None}
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(SECONDS_MAX)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pid in self.nodes().values():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "cluster"
+    left = subprocess.run(["pgrep", "-f", f"serve.*{tmp_path}/cluster/node-"], capture_output=True, text=True)
+    for pid in left.stdout.split():
+        os.kill(int(pid), signal.SIGKILL)
+    assert left.stdout == "", "every node ends with the command that started it"
+
+
+def brokers(bootstrap: str) -> int:
+    return barnabas("cluster", "-b", bootstrap).stdout.count("\n  broker ")
+
+
+def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
+    up = Up(data, "--port", "0", "--set", "transaction.state.log.num.partitions=3")
+    try:
+        assert len(up.bootstrap.split(",")) == len(up.nodes()) == brokers(up.bootstrap) == 3
+        at = ("-b", up.bootstrap)
+        assert "replication factor 3" in barnabas("topic", "create", "orders", *at).stdout
+        assert "min.insync.replicas" not in barnabas("topic", "describe", "orders", *at).stdout  # it is the cluster's
+        written = barnabas("produce", "orders", "--transactional-id", "t", *at, stdin="tea\ncoffee\n")
+        assert written.stderr == "wrote 2 records to orders\n"
+
+        os.kill(up.nodes()[2], signal.SIGKILL)
+        deadline = time.monotonic() + SECONDS_MAX
+        while "To bring it back: " not in up.stderr():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert "node 2 was killed by signal 9" in up.stderr()
+        assert barnabas("produce", "orders", *at, stdin="milk\n").returncode == 0
+        again = shlex.split(up.stderr().partition("To bring it back: ")[2].splitlines()[0])
+        back = subprocess.Popen([*COMMAND, *again[1:]], stdout=subprocess.PIPE, text=True)
+        try:
+            assert back.stdout is not None
+            assert back.stdout.readline().startswith("ready node=2 ")
+            assert brokers(up.bootstrap) == 3
+        finally:
+            back.send_signal(signal.SIGTERM)
+            assert back.wait(SECONDS_MAX) == 0
+        assert up.end() == 0
+        assert up.stderr().count("\n") == 1, up.stderr()
+    finally:
+        up.kill()
+    assert all((data / f"node-{number}" / ".kafka_cleanshutdown").exists() for number in (1, 2, 3))
+
+    up = Up(data, "--port", "0")
+    try:
+        read = barnabas("consume", "orders", "--from-beginning", "--exit-at-end", "-b", up.bootstrap)
+        assert sorted(read.stdout.split()) == ["coffee", "milk", "tea"]
+        assert up.end(signal.SIGHUP) == 0  # the terminal is closed
+    finally:
+        up.kill()
+
+
+def test_one_broker_and_the_end_of_the_last_node(data: Path) -> None:
+    up = Up(data, "--brokers", "1", "--port", "0")
+    try:
+        assert "replication factor 1" in barnabas("topic", "create", "t", "-b", up.bootstrap).stdout
+        os.kill(up.nodes()[1], signal.SIGTERM)
+        assert up.process.wait(SECONDS_MAX) == 1
+        assert "node 1 ended with exit code 0" in up.stderr()
+        assert "no node is left" in up.stderr()
+    finally:
+        up.kill()
+
+
+def test_what_cannot_be_started_is_told(data: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = barnabas("up", "--port", str(port), "--brokers", "1", "--data", str(data))
+        assert refused.returncode == 1
+        assert str(port) in refused.stderr
+        assert "Traceback" not in refused.stderr
+    for wrong in (("--brokers", "0"), ("--brokers", "10"), ("--set", "no-value")):
+        refused = barnabas("up", *wrong, "--data", str(data))
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    refused = barnabas("up", "--port", "65535", "--data", str(data))
+    assert (refused.returncode, "65535" in refused.stderr) == (1, True), refused.stderr
