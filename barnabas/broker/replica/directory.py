@@ -168,7 +168,7 @@ class LogDirectory:
 
     def forget_offsets_but(self, known: Container[TopicPartition]) -> None:
         """Checkpoints may name partitions of topics that are gone: the next topic of that name has nothing to do with them."""
-        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks, self._cleaned):
             for key in [key for key in offsets if key not in known]:
                 del offsets[key]
 

@@ -1,4 +1,4 @@
-"""Coordinators whose session with the controller may be over for a while: what they refuse meanwhile, and what they go on with."""
+"""Brokers whose session with the controller may be over for a while: what they refuse meanwhile, and what they go on with."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from barnabas.broker.coordinator.transaction_state import TransactionState
 from barnabas.broker.coordinator.transactions import TRANSACTION_TOPIC
 from barnabas.broker.node import Node
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.cluster import BrokerHeartbeatResponse
 from tests.simulation.test_controllers import Trio, simulate
 
 pytestmark = pytest.mark.simulation
@@ -49,7 +50,7 @@ def test_a_transaction_is_completed_after_its_coordinators_session_has_lapsed() 
 
         transactions.init_producer_id(ID, 60_000, None, answers.append)
         await trio.until(lambda: len(answers) == 1, 5)
-        producer: ProducerIdentity = answers[0]
+        producer: ProducerIdentity = answers[0].identity
         output = node.image.topics_by_name["output"].partitions
         elsewhere = [("output", number) for number, each in enumerate(output) if each.leader != node.node_id]
         transactions.add_partitions(ID, producer, elsewhere, 2, answers.append)
@@ -65,6 +66,17 @@ def test_a_transaction_is_completed_after_its_coordinators_session_has_lapsed() 
         await trio.until(lambda: transactions.describe(ID).state is TransactionState.COMPLETE_COMMIT, 5)
 
     simulate(1, story, **STATE_TOPICS)
+
+
+def test_a_broker_that_is_told_it_is_fenced_accepts_nothing_until_its_metadata_says_what_became_of_it() -> None:
+    async def story(trio: Trio) -> None:
+        node = trio.node(trio.others(trio.controller)[0])
+        await trio.until(node.lifecycle.may_lead, 1)
+        node.lifecycle._on_answer(BrokerHeartbeatResponse(is_fenced=True), node.clock.monotonic_ms())
+        assert not node.lifecycle.may_lead()
+        await trio.until(node.lifecycle.may_lead, 1)
+
+    simulate(3, story)
 
 
 def test_who_may_be_a_coordinator_no_more_tells_no_offsets_and_verifies_nothing() -> None:
@@ -84,13 +96,14 @@ def test_who_may_be_a_coordinator_no_more_tells_no_offsets_and_verifies_nothing(
         answers: list[Any] = []
         node.transactions.init_producer_id(ID, 60_000, None, answers.append)
         await trio.until(lambda: len(answers) == 1, 5)
-        node.transactions.add_partitions(ID, answers[0], [("output", 0)], 0, answers.append)
+        producer: ProducerIdentity = answers[0].identity
+        node.transactions.add_partitions(ID, producer, [("output", 0)], 0, answers.append)
         await trio.until(lambda: len(answers) == 2, 5)
         verified = {("output", 0): ErrorCode.NONE}
-        assert node.transactions.verify_partitions(ID, answers[0], [("output", 0)]) == verified
+        assert node.transactions.verify_partitions(ID, producer, [("output", 0)]) == verified
         lapse(node)
         with pytest.raises(BrokerError) as refused:
-            node.transactions.verify_partitions(ID, answers[0], [("output", 0)])
+            node.transactions.verify_partitions(ID, producer, [("output", 0)])
         assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
     simulate(2, story, **STATE_TOPICS)
