@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.admin import ElectLeadersRequest
 from tests.process.cluster import Cluster, barnabas_nodes
 from tests.process.test_transactions_over_brokers import (
     PARTITIONS,
@@ -30,6 +31,7 @@ from tests.process.test_transactions_over_brokers import (
 
 pytestmark = pytest.mark.process
 
+PREFERRED = 0  # of the elections
 POINTS = [(1, "whole"), (2, "half"), (3, "whole"), (5, "half"), (6, "whole"), (8, "whole")]
 ALL_POINTS = [(at, how) for at in range(16) for how in ("whole", "half")]
 
@@ -72,6 +74,10 @@ def cross(cluster: MinedCluster, points: list[tuple[int, str]]) -> None:
     for number, (at, how) in enumerate(points):
         coordinator = 1 + number % 3
         cluster.wait_in_sync("safe", "__transaction_state")
+        balanced = cluster.ask(
+            ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None, timeout_ms=10_000), 2
+        )
+        assert balanced.error_code == 0, balanced
         producer = Producer(cluster, named(cluster, lambda led, node=coordinator: led == node, f"p{number}"), TV2)
         producer.init()
         value = f"{number} {at} {how}".encode()

@@ -195,7 +195,10 @@ class Producer:
 
 def named(cluster: Cluster, fits: Callable[[int], bool], prefix: str = "tx") -> str:
     """A transactional id whose coordinator fits."""
-    return next(name for name in (f"{prefix}-{n}" for n in itertools.count()) if fits(cluster.coordinator(name)))
+    for number in range(1_000):
+        if fits(cluster.coordinator(f"{prefix}-{number}")):
+            return f"{prefix}-{number}"
+    raise AssertionError("no transactional id has such a coordinator")
 
 
 def partition_led_by(cluster: Cluster, topic: str, fits: Callable[[int], bool]) -> int:
