@@ -156,7 +156,13 @@ _LOG = [
     ),
     _bool("log.cleaner.enable", True, "Whether compacted topics are cleaned."),
     _double("log.cleaner.io.buffer.load.factor", 0.9, "No effect here: the key map is a dict.", dynamic=True),
-    _int("log.cleaner.io.buffer.size", 524_288, "Bytes the cleaner reads at once.", at_least(0), dynamic=True),
+    _int(
+        "log.cleaner.io.buffer.size",
+        524_288,
+        "No effect here: a segment is read a megabyte at once.",
+        at_least(0),
+        dynamic=True,
+    ),
     _double(
         "log.cleaner.io.max.bytes.per.second", DOUBLE_MAX, "Ceiling of the cleaner's reads and writes.", dynamic=True
     ),

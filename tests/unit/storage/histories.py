@@ -115,12 +115,13 @@ class Reading:
     markers: dict[int, int]  # offset → producer id
     latest: dict[bytes, bytes]  # as read_committed
     horizons: dict[int, int]  # offset → delete horizon of its batch
+    times: list[tuple[int, int]]  # (offset, timestamp) of everything, markers too
 
 
 def read_all(log: PartitionLog, *, max_bytes: int = 500) -> Reading:
     """Reads from the start to the end, by fetches of a few batches, and filters as a consumer does."""
     stable = log.last_stable_offset(log.log_end_offset)
-    found = Reading({}, {}, {}, {})
+    found = Reading({}, {}, {}, {}, [])
     known: dict[bytes, bytes | None] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -134,6 +135,7 @@ def read_all(log: PartitionLog, *, max_bytes: int = 500) -> Reading:
             previous = header.last_offset
             for record in decode_records(piece.records, position, header):
                 assert header.base_offset <= record.offset <= header.last_offset
+                found.times.append((record.offset, record.timestamp))
                 if header.is_control:
                     assert read_control(record).type in (0, 1)
                     found.markers[record.offset] = header.producer_id
@@ -202,6 +204,10 @@ def check(log: PartitionLog, model: Model, now_ms: int) -> Reading:
         if written.transaction >= 0 and written.transaction in model.ended:
             marker = model.ended[written.transaction][1]
             assert marker in found.markers, f"record {offset} has outlived its marker {marker}"
+    for timestamp in sorted({timestamp for _, timestamp in found.times})[:: max(1, len(found.times) // 5)]:
+        place = log.offset_for_timestamp(timestamp, end_offset=log.log_end_offset)
+        assert place is not None
+        assert (place.offset, place.timestamp) == next(entry for entry in found.times if entry[1] >= timestamp)
     # Nothing went that is not superseded, aborted, or a tombstone that had its time.
     last: dict[bytes, int] = {}
     for offset, written in model.records.items():

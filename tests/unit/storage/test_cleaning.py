@@ -111,8 +111,12 @@ def test_whatever_happens_a_reader_finds_what_it_must(block: int) -> None:
                 assert log.last_stable_offset(log.log_end_offset) == stable
                 check(log, model, now_ms)
                 now_ms += rng.choice([10, 1000, DAY // 2, DAY + 1])
-            follower = opened(MemoryDisk(), shape)
+            other = MemoryDisk()
+            follower = opened(other, shape)
             replicate(log, follower, rng.choice([1, 500, 100_000]))
+            check(follower, model, now_ms)
+            other.kill()
+            follower = opened(other, shape)  # segments end below where the next ones begin, and none is taken for torn
             check(follower, model, now_ms)
             assert follower.log_end_offset == log.log_end_offset
             assert follower.last_stable_offset(follower.log_end_offset) == stable
