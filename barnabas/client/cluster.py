@@ -195,10 +195,11 @@ class Cluster:
         return found.backoff if found is not None and not found.ready else 0
 
     def any_connection(self) -> Connection | None:
-        """A ready connection, the least busy one; else None, and connections are being made."""
+        """A ready connection, the least busy one of those that answer; else None, and connections are being made."""
         ready = [c for (_, purpose), c in self._connections.items() if purpose is Purpose.GENERAL and c.ready]
-        if ready:
-            return min(ready, key=lambda c: c.core.in_flight)
+        heard = [c for c in ready if not c.silent]
+        if heard:
+            return min(heard, key=lambda c: c.core.in_flight)
         if self._closed:
             return None
         nodes = [*self.metadata.brokers.values(), *(Broker(-1 - i, *a) for i, a in enumerate(self.bootstrap))]
@@ -207,10 +208,10 @@ class Cluster:
         for i in range(len(nodes)):
             broker = nodes[(first + i) % known] if i < known else nodes[i]
             found = self._connections.get((broker.node_id, Purpose.GENERAL)) or self._connect(broker, Purpose.GENERAL)
-            if found.backoff == 0 and not found.stalled:
+            if not found.ready and found.backoff == 0 and not found.stalled:
                 found.open()
                 return None  # one attempt at a time; its failure is a change and brings the next address
-        return None
+        return min(ready, key=lambda c: c.core.in_flight, default=None)
 
     async def ready_connection(
         self, node_id: int | None, purpose: Purpose = Purpose.GENERAL, *, timeout_ms: int | None = None
@@ -394,7 +395,7 @@ class Cluster:
         return self.connection(node_id) is None
 
     async def _ask_anyone(self, request: Any, *, version_max: int = _VERSION_MAX) -> Any:
-        """The answer of the least busy broker. One that keeps silent is busier then, so that the next call asks another.
+        """The answer of the least busy broker. One that keeps silent is passed over by the next call, where there is another.
 
         Raises:
             KafkaError: no broker can be reached, or the one that was asked gave no answer.
@@ -406,6 +407,7 @@ class Cluster:
                 answer = await connection.request(request, version_max=version_max)
         except TimeoutError:
             self._silence_ms = min(2 * self._silence_ms, self.request_timeout_ms)
+            connection.silent = True
             raise RequestTimedOut("no answer yet, another broker is asked", broker=connection.node_id) from None
         self._silence_ms = _SILENCE_MS
         return answer

@@ -92,6 +92,7 @@ class Connection:
         self.core = core
         self.node_id = node_id
         self.error: KafkaError | None = None  # why the last attempt or connection ended
+        self.silent = False  # somebody gave up waiting for an answer, and nothing has come since
         self._clock = clock
         self._network = network
         self._scope = scope
@@ -217,6 +218,7 @@ class Connection:
     def on_socket_bytes(self, reader: FrameReader, count: int) -> None:
         now_ms = self._clock.monotonic_ms()
         core = self.core
+        self.silent = False
         try:
             for frame in reader.received(count):
                 core.on_frame(frame)
@@ -268,6 +270,7 @@ class Connection:
 
     def _lost(self, error: KafkaError, *, at_fault: bool = True) -> None:
         was_ready = self.ready
+        self.silent = False
         socket, self._socket = self._socket, None
         self._unwritten = []
         if self._timer is not None:
