@@ -1,0 +1,91 @@
+"""Kafka's own tools against three of our nodes: what administrators of a cluster reach for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.protocol.messages.admin import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from tests.process.cluster import Cluster, barnabas_nodes
+from tests.process.served import ServedBroker
+
+from .test_transaction_tools import tool
+
+pytestmark = pytest.mark.oracle
+
+TOPIC = "administered"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes, and a topic of two partitions, on 1 and 2, and on 2 and 3."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("no tools of Kafka: java or mvn is not installed")
+    cluster = Cluster(barnabas_nodes(tmp_path_factory.mktemp("cluster")))
+    try:
+        cluster.start()
+        assignments = [
+            CreatableReplicaAssignment(partition_index=number, broker_ids=ids)
+            for number, ids in enumerate([[1, 2], [2, 3]])
+        ]
+        topic = CreatableTopic(name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=assignments)
+        assert cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5).topics[0].error_code == 0
+        cluster.wait_in_sync(TOPIC)
+        yield cluster
+        cluster.end()
+    finally:
+        for node in cluster.nodes.values():
+            node.kill()
+
+
+def controllers(cluster: Cluster) -> str:
+    return ",".join(node.arguments[1] for node in cluster.nodes.values() if isinstance(node, ServedBroker))
+
+
+def rows(said: str) -> list[list[str]]:
+    return [line.split() for line in said.splitlines() if line.strip()]
+
+
+def test_the_quorum_is_described(cluster: Cluster) -> None:
+    of_controllers = ("MetadataQuorumCommand", "--bootstrap-controller", controllers(cluster))
+    said = rows(tool(*of_controllers, "describe", "--replication"))
+    leader = str(cluster.controller())
+    assert {row[0]: row[-1] for row in said[1:]} == {
+        each: "Leader" if each == leader else "Follower" for each in ("1", "2", "3")
+    }
+    assert {row[3] for row in said[1:]} == {"0"}, "nobody lags"
+
+
+def test_a_broker_that_is_unregistered_alive_comes_back(cluster: Cluster) -> None:
+    """Into the ISR of idle partitions, too."""
+    said = tool("ClusterTool", "unregister", "--bootstrap-server", cluster.bootstrap, "--id", "3")
+    assert "Broker 3 is no longer registered." in said
+    cluster.wait_until(lambda: cluster.brokers() == [1, 2, 3], "it has registered anew", 15)
+    cluster.wait_in_sync(TOPIC, seconds=15)
+
+
+def test_hanging_transactions_are_looked_for_on_followers_too(cluster: Cluster) -> None:
+    said = tool("TransactionsCommand", "--bootstrap-server", cluster.bootstrap, "find-hanging", "--broker-id", "2")
+    assert len(rows(said)) == 1, "a head without lines"
+
+
+def test_partitions_are_moved(cluster: Cluster, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    moves = [
+        {"topic": TOPIC, "partition": 0, "replicas": [3, 1]},
+        {"topic": TOPIC, "partition": 1, "replicas": [3]},
+    ]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+    command = ("reassign.ReassignPartitionsCommand", "--bootstrap-server", cluster.bootstrap)
+    with_plan = (*command, "--reassignment-json-file", str(plan))
+    assert "Successfully started partition reassignments" in tool(*with_plan, "--execute")
+    cluster.wait_until(
+        lambda: [part.replica_nodes for part in cluster.partitions(TOPIC)] == [[3, 1], [3]], "they moved"
+    )
+    said = tool(*with_plan, "--verify")
+    for number in (0, 1):
+        assert f"Reassignment of partition {TOPIC}-{number} is completed." in said
