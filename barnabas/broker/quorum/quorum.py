@@ -567,8 +567,8 @@ class Quorum:
             self._machine.resign(self.node.clock.monotonic_ms())
             for outgoing in self._machine.take_outgoing():
                 self._transmit(outgoing)
-        except (OSError, BarnabasError):
-            log.exception("leadership could not be given up")
+        except (OSError, BarnabasError) as trouble:
+            log.error("leadership could not be given up: %s", trouble)
         self.kill()
         if isinstance(error, OSError):
             self.node.on_metadata_disk_failed(error)

@@ -382,4 +382,7 @@ class RaftLog:
             total += self._log.size_bytes
 
     def _said_at_ms(self, snapshot: SnapshotId) -> int:
-        return snapshot_timestamp_ms(self.disk.read(self._path(snapshot)))
+        try:
+            return snapshot_timestamp_ms(self.disk.read(self._path(snapshot)))
+        except RemoteProtocolError:  # damaged: the sooner it goes the better
+            return 0
