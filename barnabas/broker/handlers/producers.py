@@ -44,7 +44,7 @@ def _partition(node: Node, topic: str, number: int) -> DescribeProducersPartitio
         validate_topic_name(topic)
         if node.image.topic(topic) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        replica = node.replicas.get(topic, number)
+        replica = node.replicas.obtain(topic, number)
         if replica is None:
             raise BrokerError(node.replicas.absence(topic, number))
         if replica.failed:
