@@ -25,6 +25,7 @@ __all__ = [
     "at_least",
     "between",
     "one_of",
+    "some_of",
 ]
 
 INT32_MAX = 2**31 - 1
@@ -96,6 +97,16 @@ def one_of(*choices: str) -> Check:
     def check(value: ConfigValue) -> str | None:
         members = value if isinstance(value, tuple) else (value,)
         return None if all(member in choices for member in members) else f"String must be one of: {', '.join(choices)}"
+
+    return check
+
+
+def some_of(*choices: str) -> Check:
+    """As `one_of` for a list, which must not be empty."""
+    known = one_of(*choices)
+
+    def check(value: ConfigValue) -> str | None:
+        return known(value) if value else "Value must not be empty"
 
     return check
 

@@ -24,6 +24,7 @@ from barnabas.broker.config_key import (
     at_least,
     between,
     one_of,
+    some_of,
 )
 
 __all__ = ["SERVER_KEYS"]
@@ -362,7 +363,7 @@ _FETCH_AND_GROUPS = [
         "group.consumer.assignors",
         ("uniform", "range"),
         "Server-side assignors that members may ask for; the first is the default.",
-        one_of("uniform", "range"),
+        some_of("uniform", "range"),
     ),
     _int("group.consumer.heartbeat.interval.ms", 5_000, "How often members of consumer groups send.", at_least(1)),
     _int("group.consumer.max.assignment.interval.ms", 15_000, "Most a group may set of its own.", at_least(0)),

@@ -390,3 +390,9 @@ def test_the_metadata_log_lies_in_one_of_the_directories() -> None:
         BrokerError, match=r"Invalid value /d for configuration metadata\.log\.dir: name one of log\.dirs"
     ):
         BrokerConfig(settings | {"metadata.log.dir": "/d"}).log_dirs  # noqa: B018  # reading it is the check
+
+
+def test_a_group_needs_an_assignor() -> None:
+    with pytest.raises(BrokerError, match=r"group\.consumer\.assignors"):
+        BrokerConfig({"group.consumer.assignors": ""})
+    assert BrokerConfig({"group.consumer.assignors": "range"}).get_list("group.consumer.assignors") == ("range",)
