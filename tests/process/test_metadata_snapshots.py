@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.protocol.messages.admin import DeleteTopicsRequest
+from barnabas.protocol.messages.admin import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 from tests.oracle.wire import Wire
 from tests.process.cluster import Cluster, barnabas_nodes
 from tests.process.served import ServedBroker
@@ -46,8 +51,14 @@ def test_a_node_that_was_away_is_given_a_snapshot(cluster: Cluster) -> None:
     cluster.kill(AWAY)
     before = snapshots(away)
     assert cluster.ask(DeleteTopicsRequest(topic_names=["deleted"]), 5).responses[0].error_code == 0
+    on_the_others = [
+        CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
+    ]  # the third may not be fenced yet
     for number in range(TOPICS):
-        cluster.create_topic(f"topic-{number}", 1, replication_factor=2)
+        topic = CreatableTopic(
+            name=f"topic-{number}", num_partitions=-1, replication_factor=-1, assignments=on_the_others
+        )
+        assert cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5).topics[0].error_code == 0
     with Wire(cluster.nodes[cluster.leader("kept", 0)].address) as wire:
         assert wire.produce(9, "kept", 0, [b"while it was away"]).error_code == 0
     there = snapshots(away)
