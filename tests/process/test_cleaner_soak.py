@@ -223,7 +223,9 @@ def test_logs_of_coordinators_through_half_a_million_transactions(
                 asked = OffsetFetchRequest(
                     group_id=f"group-{number}", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
                 )
-                committed = wire.call(asked, 7).topics[0].partitions[0].committed_offset
+                while (answer := wire.call(asked, 7)).error_code in NOT_READY:  # it was killed a moment ago, and loads
+                    time.sleep(0.05)
+                committed = answer.topics[0].partitions[0].committed_offset
                 assert committed >= offset
         assert broker.stop() == 0
     finally:
