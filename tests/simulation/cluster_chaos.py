@@ -7,6 +7,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
+from barnabas.broker.metadata.image import MetadataImage
 from barnabas.protocol.messages.admin import ElectLeadersRequest, FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -360,12 +361,20 @@ class ClusterChaos:
             newest = max(images, key=lambda image: image.offset)
             if (
                 all(self.world.machine(name).process is not None for name in self.brokers)
+                and all(self._is_registered(broker, newest) for broker in self.brokers.values())
                 and all(not broker.fenced for broker in newest.brokers.values())
                 and all(len(p.isr) == len(p.replicas) for _, _, p in newest.partitions())
             ):
                 return True
             await asyncio.sleep(0.5)
         return False
+
+    @staticmethod
+    def _is_registered(broker: Broker, image: MetadataImage) -> bool:
+        """Whether an image tells of the present life of a broker: one from before all were killed says that all is well."""
+        node = broker.node
+        known = image.brokers.get(node.node_id) if node is not None else None
+        return node is not None and known is not None and known.incarnation_id == node.lifecycle.incarnation_id
 
     def _restart_later(self, name: str) -> None:
         """Soon or later, while other things happen."""
