@@ -58,10 +58,13 @@ class Cleaner:
     async def _clean_all(self) -> None:
         """Cleans what is due, then arms the next look."""
         delay_ms = self._node.config.get_int("log.cleaner.backoff.ms")
+        stuck: dict[Replica, None] = {}  # tried in vain: left alone until the next look
         while True:
             due = self._due()
             chosen = None
             for replica, cleanable in due:
+                if replica in stuck:
+                    continue
                 if replica.log.recovery_point >= cleanable.first_uncleanable_offset:
                     chosen = replica, cleanable
                     break
@@ -69,7 +72,11 @@ class Cleaner:
                 delay_ms = min(delay_ms, SYNC_LOOK_MS)
             if chosen is None:
                 break
+            replica = chosen[0]
+            cleaned_to = replica.log.cleaned_to
             await self._clean(*chosen)
+            if replica.log.cleaned_to <= cleaned_to:
+                stuck[replica] = None
         self._look_in(delay_ms)
 
     def _due(self) -> list[tuple[Replica, Cleanable]]:
