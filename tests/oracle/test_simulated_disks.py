@@ -22,6 +22,10 @@ pytestmark = pytest.mark.oracle
 FILE = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
 # The tool's own start value: it says so of each segment that begins above 0.
 FIRST_OFFSET = re.compile(r"Non-consecutive offsets in \S+?0*(\d+)\.log\n +-1 is followed by \1\n")
+# And of logs that have been cleaned: there are gaps in them.
+GAPS = re.compile(
+    r"Non-consecutive offsets in \S+/__(?:transaction_state|consumer_offsets)-\d+/\d+\.log\n(?: +-?\d+ is followed by \d+\n)+"
+)
 SILENCE_S = 10.0  # without a message the reader gives up
 
 
@@ -76,7 +80,7 @@ def test_kafka_s_tool_finds_nothing_wrong(seed: int, tmp_path: Path) -> None:
     names = ",".join(map(str, files))
     said = kafka_up("tool", TOOL, "--deep-iteration", "--files", names, log=tmp_path / "log")
     assert said.count("Dumping ") == len(files) > 2 * len(partitions)
-    said = FIRST_OFFSET.sub("", said)
+    said = GAPS.sub("", FIRST_OFFSET.sub("", said))
     assert not [line for line in said.splitlines() if COMPLAINT.search(line)]
 
 
