@@ -30,6 +30,7 @@ from barnabas.limits import FRAME_BYTES_SMALL_MAX, INFLIGHT_REQUESTS_MAX
 from barnabas.ports import Buffer, Network
 from barnabas.protocol.connection import FrameReader
 from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion
+from barnabas.runtime.framed_socket import FramedSocket
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
@@ -156,7 +157,7 @@ class Peer:
             f"{purpose}-{peers.node.node_id}", request_timeout_ms=NEGOTIATE_TIMEOUT_MS, deliver=self._deliver
         )
         self._queue: deque[_Queued] = deque()  # what waits for the connection to be made
-        self._socket: _Socket | None = None
+        self._socket: FramedSocket | None = None
         self._unwritten: list[Buffer] = []
         self._timer: Timer | None = None
         self.lost_ms = -MISSING_MS  # when the other side last ended a connection, monotonic
@@ -212,7 +213,7 @@ class Peer:
             self._queue.append(_Queued(request, done, deadline_ms, version_max))
             if state is ExchangeState.DISCONNECTED:
                 self._exchange.on_connecting()
-                socket = self._socket = _Socket(self, self._peers.frame_bytes_max)
+                socket = self._socket = FramedSocket(self, FrameReader(size_bytes_max=self._peers.frame_bytes_max))
                 self._node.scope.start(self._connect(socket), name=f"connect {self!r}")
             self._arm(deadline_ms)
 
@@ -285,7 +286,7 @@ class Peer:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _connect(self, socket: _Socket) -> None:
+    async def _connect(self, socket: FramedSocket) -> None:
         if self._socket is not socket:
             return  # given up before this task's first step
         try:
@@ -297,7 +298,7 @@ class Peer:
             kind = PeerErrorKind.REFUSED if isinstance(error, ConnectionRefusedError) else PeerErrorKind.UNREACHABLE
             self._not_connected(socket, kind, str(error) or type(error).__name__)
 
-    def _not_connected(self, socket: _Socket, kind: PeerErrorKind, reason: str) -> None:
+    def _not_connected(self, socket: FramedSocket, kind: PeerErrorKind, reason: str) -> None:
         if self._socket is socket:
             self._fail(kind, f"cannot connect to {self!r}: {reason}")
 
@@ -407,46 +408,11 @@ class Peer:
             callback(outcome)
         except InvariantViolated as error:
             self._node.fatal(error)
-        except Exception:
+        except Exception:  # whatever bug of its: the connection's other requests go on
             log.exception("what waited for %r failed", self)
 
     def _now_ms(self) -> int:
         return self._node.clock.monotonic_ms()
-
-
-class _Socket(asyncio.BufferedProtocol):
-    """One TCP connection of a Peer. Once detached nothing of it reaches the Peer any more."""
-
-    def __init__(self, owner: Peer, frame_bytes_max: int) -> None:
-        self.owner: Peer | None = owner
-        self.transport: asyncio.Transport | None = None
-        self.reader = FrameReader(size_bytes_max=frame_bytes_max)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]  # a stream transport
-        if self.owner is not None:
-            self.owner.on_socket_open()
-        else:
-            self.detach()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self.reader.get_buffer(sizehint)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self.owner is not None:
-            self.owner.on_socket_bytes(self.reader, nbytes)
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.owner is not None:
-            self.owner.on_socket_lost()
-
-    def detach(self) -> None:
-        self.owner = None
-        if self.transport is not None:
-            self.transport.abort()
 
 
 async def probe(network: Network, host: str, port: int, timeout_ms: int) -> ProbeResult:

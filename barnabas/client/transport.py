@@ -17,6 +17,7 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer, Clock, Network, Rng
 from barnabas.protocol.connection import FrameReader
 from barnabas.protocol.exchange import VERSION_MAX, Done, Exchange, ExchangeState, NoCommonVersion, NotReady
+from barnabas.runtime.framed_socket import FramedSocket
 from barnabas.runtime.scope import Scope
 
 __all__ = ["Connection"]
@@ -24,41 +25,6 @@ __all__ = ["Connection"]
 _STEADY_MS = 1_000  # a connection that lasted so long was a good one: its loss is a new trouble
 _STALLED_MS = 300  # an attempt that takes longer does not hold up others
 _UNWRITTEN_BYTES_MAX = 1024 * 1024  # above it a socket is not `writable`: batches rather grow than queue up there
-
-
-class _Socket(asyncio.BufferedProtocol):
-    """One TCP connection of a Connection. Once detached nothing of it reaches the Connection any more."""
-
-    def __init__(self, owner: Connection) -> None:
-        self.owner: Connection | None = owner
-        self.transport: asyncio.Transport | None = None
-        self.reader = FrameReader()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]  # a stream transport
-        if self.owner is not None:
-            self.owner.on_socket_open()
-        else:
-            self.detach()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self.reader.get_buffer(sizehint)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self.owner is not None:
-            self.owner.on_socket_bytes(self.reader, nbytes)
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.owner is not None:
-            self.owner.on_socket_lost()
-
-    def detach(self) -> None:
-        self.owner = None
-        if self.transport is not None:
-            self.transport.abort()
 
 
 class Connection:
@@ -103,7 +69,7 @@ class Connection:
         self._began_ms = 0  # the attempt that is under way
         self._ready_ms = 0
         self._retry_at_ms = 0
-        self._socket: _Socket | None = None
+        self._socket: FramedSocket | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -140,7 +106,7 @@ class Connection:
         if self.core.state is ExchangeState.DISCONNECTED and self.backoff == 0 and not self._scope.stopping:
             self.core.on_connecting()
             self._began_ms = self._clock.monotonic_ms()
-            socket = self._socket = _Socket(self)
+            socket = self._socket = FramedSocket(self, FrameReader())
             self._scope.start(self._connect(socket), name=f"connect {self.host}:{self.port}")
 
     def send(
@@ -241,7 +207,7 @@ class Connection:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _connect(self, socket: _Socket) -> None:
+    async def _connect(self, socket: FramedSocket) -> None:
         if socket.owner is None:
             return  # closed or given up before this task's first step
         try:

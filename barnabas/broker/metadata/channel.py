@@ -22,13 +22,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from barnabas.broker.metadata.decision import deliver
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from barnabas.broker.peers import PeerError
 from barnabas.broker.waiting import Timer
-from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -247,14 +248,8 @@ class ControllerChannel:
         self._requests.pop(entry, None)
         if entry.timer is not None:
             entry.timer.cancel()
-        if done is None:
-            return
-        try:
-            done(answer)
-        except InvariantViolated:
-            raise
-        except Exception:
-            log.exception("an answer of the controller could not be delivered")
+        if done is not None:
+            deliver(done, answer)
 
     # --- who leads ------------------------------------------------------------------------------------------------
 

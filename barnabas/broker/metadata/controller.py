@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision, deliver
 from barnabas.broker.metadata.elections import UNCLEAN_KEY
 from barnabas.broker.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.isr import elect_unclean_leaders
@@ -112,7 +112,7 @@ class QuorumController:
             formatted = [decode_record(value) for value in read_bootstrap(node.disk)]
             self._append(ImageBuilder(self.image), bootstrap_records(node.config, formatted))
         self.liveness.begin()
-        self.submit(elect_unclean_leaders, _ignore)
+        self.submit(elect_unclean_leaders)
 
     def on_not_leading(self) -> None:
         """Another node leads, or none: whoever waits must ask there."""
@@ -127,7 +127,7 @@ class QuorumController:
         self._waiting.clear()
         self._queue.clear()
         for done in waiting:
-            _deliver(done, _not_controller(self.node.node_id))
+            deliver(done, _not_controller(self.node.node_id))
 
     def close(self) -> None:
         """The node ends: nothing is decided or answered any more."""
@@ -162,10 +162,12 @@ class QuorumController:
             self.submit(lambda view: decide(view, request), done)
 
     def submit(
-        self, decide: Callable[[ClusterView], MetadataDecision[A]], done: Callable[[A | BrokerError], None]
+        self,
+        decide: Callable[[ClusterView], MetadataDecision[A]],
+        done: Callable[[A | BrokerError], None] = lambda answer: None,
     ) -> None:
         """Queues a decision. `done` gets its answer once its records are committed and published; a BrokerError that
-        `decide` raises goes to `done`, too."""
+        `decide` raises goes to `done`, too. Without `done` nobody waits for it."""
         if not self.active:
             done(_not_controller(self.node.node_id))
             return
@@ -196,7 +198,7 @@ class QuorumController:
                 answer = error
             except InvariantViolated:
                 raise
-            except Exception:
+            except Exception:  # a bug of one decision must not take the others' answers along
                 log.exception("a decision of the controller failed")
                 answer = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
             answers.append((done, answer))
@@ -220,7 +222,7 @@ class QuorumController:
             self.image = image  # the same content: let the copy go
         self._answer(image)
         if any(self._concerns_unclean_elections(image, kind, name) for kind, name in delta.configs):
-            self.submit(elect_unclean_leaders, _ignore)
+            self.submit(elect_unclean_leaders)
 
     @staticmethod
     def _concerns_unclean_elections(image: MetadataImage, kind: int, name: str) -> bool:
@@ -229,21 +231,8 @@ class QuorumController:
     def _answer(self, image: MetadataImage) -> None:
         while self._waiting and self._waiting[0].next_offset <= image.offset + 1:
             for done, answer in self._waiting.popleft().answers:
-                _deliver(done, answer)
+                deliver(done, answer)
 
 
 def _not_controller(node_id: int) -> BrokerError:
     return BrokerError(ErrorCode.NOT_CONTROLLER, f"node {node_id} is not the active controller")
-
-
-def _deliver(done: Done, answer: Any) -> None:
-    try:
-        done(answer)
-    except InvariantViolated:
-        raise
-    except Exception:
-        log.exception("an answer of the controller could not be delivered")
-
-
-def _ignore(_answer: Any) -> None:
-    pass

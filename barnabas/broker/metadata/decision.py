@@ -6,15 +6,19 @@ they are committed and in the image.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import MetadataRecord
+from barnabas.errors import InvariantViolated
 
-__all__ = ["ClusterView", "MetadataDecision"]
+__all__ = ["ClusterView", "MetadataDecision", "deliver"]
+
+log = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
@@ -41,3 +45,17 @@ class MetadataDecision(Generic[A]):
 
     answer: A
     records: Sequence[MetadataRecord] = ()
+
+
+def deliver(done: Callable[[Any], None], answer: Any) -> None:
+    """Gives out an answer. What its taker fails with is the taker's, and logged: the others that wait are answered all the same.
+
+    Raises:
+        InvariantViolated: the node cannot go on.
+    """
+    try:
+        done(answer)
+    except InvariantViolated:
+        raise
+    except Exception:  # any bug of the taker's: the log has the trace
+        log.exception("an answer of the controller could not be delivered")

@@ -232,7 +232,7 @@ class Liveness:
         def decide(view: ClusterView) -> MetadataDecision[None]:
             return MetadataDecision(None, fence_broker(view, broker_id, broker_epoch))
 
-        self.controller.submit(decide, _ignore)
+        self.controller.submit(decide)
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class Liveness:
                 self._arm_balance(BALANCE_AGAIN_MS if more is True else self._balance_interval_ms())
 
         self._balance_timer = None
-        self.controller.submit(elect_unclean_leaders, _ignore)
+        self.controller.submit(elect_unclean_leaders)
         balances = self.node.config.get_bool("auto.leader.rebalance.enable")
         self.controller.submit(balance_leaders if balances else _no_balance, done)
 
@@ -286,7 +286,3 @@ class Liveness:
 
 def _no_balance(_view: ClusterView) -> MetadataDecision[bool]:
     return MetadataDecision(False)
-
-
-def _ignore(_answer: Any) -> None:
-    pass
