@@ -10,19 +10,14 @@ import asyncio
 
 import pytest
 
-from barnabas.client import Consumer, KafkaError, Producer, TopicPartition
-from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
-from barnabas.testing.simulation.world import Ports, World
+from barnabas.testing.simulation.world import World
 from tests.simulation.cluster import Watch, bootstrap
 from tests.simulation.test_cluster import make_brokers
-from tests.simulation.workload import TARGET, read_all
+from tests.simulation.three_transactions import NEVER, ThreeTransactions
 
 pytestmark = pytest.mark.simulation
 
-GROUP = "crash-group"
-READ_FROM = TopicPartition("output", 2)
 TIMEOUT_MS = 20_000
-NEVER = 1 << 30
 STRIDE = 4  # the suite takes every fourth point, a soak all of them
 
 
@@ -32,16 +27,16 @@ class ClusterCrash:
     def __init__(self, world: World, at: int, *, commit: bool, version: int, after: bool) -> None:
         self.world = world
         self.at = at
-        self.commit = commit
-        self.version = version
         self.after = after
+        self.story = ThreeTransactions(
+            bootstrap(), commit=commit, version=version, timeout_ms=TIMEOUT_MS, arm=self.arm, before_s=0.5, after_s=0.5
+        )
         self.brokers = make_brokers()
         self.watch = Watch(world, self.brokers)
         self.watch.on_disk_change = self.on_disk_change
         self.writes: list[str] = []
         self.armed = False
         self.victim = ""
-        self.second = Outcome.UNKNOWN if commit else Outcome.ABORTED
 
     def on_disk_change(self, name: str, what: str) -> None:
         """Counts writes of log files, and kills at the one it is set to."""
@@ -59,46 +54,13 @@ class ClusterCrash:
             else:
                 machine.kill()
 
-    async def client(self, ports: Ports) -> None:
-        async with Producer(
-            bootstrap_servers=bootstrap(),
-            transactional_id="crash",
-            transaction_version=self.version,
-            transaction_timeout_ms=TIMEOUT_MS,
-            clock=ports.clock,
-            rng=ports.rng,
-            network=ports.network,
-        ) as producer:
-            async with producer.transaction():
-                await self.write(producer, b"first", 1)
-            await asyncio.sleep(0.5)
-            self.armed = True
-            await producer.begin_transaction()
-            try:
-                await self.write(producer, b"second", 2)
-                if self.commit:
-                    await producer.commit_transaction()
-                    self.second = Outcome.COMMITTED
-            except KafkaError:
-                self.second = Outcome.ABORTED  # its commit was never asked for, or refused
-                await producer.abort_transaction()
-            else:
-                if not self.commit:
-                    await producer.abort_transaction()
-            await asyncio.sleep(0.5)  # markers and completion follow the answer
-            self.armed = False
-            async with producer.transaction():
-                await producer.send("output", b"third-0", partition=0)
-
-    async def write(self, producer: Producer, name: bytes, offset: int) -> None:
-        for partition in (0, 1):
-            await (await producer.send("output", b"%s-%d" % (name, partition), partition=partition))
-        await producer.send_offsets({READ_FROM: offset}, GROUP)
+    def arm(self, armed: bool) -> None:
+        self.armed = armed
 
     async def run(self) -> None:
         for name, broker in self.brokers.items():
             self.world.machine(name).start(broker)
-        done = self.world.machine("worker").start(self.client)
+        done = self.world.machine("worker").start(self.story.client)
         restarted = False
         while not done.done():
             await asyncio.sleep(0.05)
@@ -108,32 +70,7 @@ class ClusterCrash:
                 self.world.machine(self.victim).start(self.brokers[self.victim])
         await done
         await asyncio.sleep(2 * TIMEOUT_MS / 1000)
-        await self.world.machine("judge").start(self.judge)
-
-    async def judge(self, ports: Ports) -> None:
-        found = await read_all(ports, TARGET, "read_committed", bootstrap())
-        delivered = [value for values in found.values() for value in values]
-        check_atomic(
-            [
-                TransactionHistory(Outcome.COMMITTED, [b"first-0", b"first-1"]),
-                TransactionHistory(self.second, [b"second-0", b"second-1"]),
-                TransactionHistory(Outcome.COMMITTED, [b"third-0"]),
-            ],
-            delivered,
-        )
-        clients = {
-            "bootstrap_servers": bootstrap(),
-            "clock": ports.clock,
-            "rng": ports.rng,
-            "network": ports.network,
-        }
-        async with Consumer(group_id=GROUP, isolation_level="read_committed", **clients) as consumer:  # type: ignore[arg-type]  # of mixed values
-            # The offset is part of the transaction: it went with its records.
-            assert await consumer.committed(READ_FROM) == (2 if b"second-0" in delivered else 1)
-            stable = await consumer.end_offsets(TARGET)
-        async with Consumer(**clients) as consumer:  # type: ignore[arg-type]  # as above
-            for tp, high_watermark in (await consumer.end_offsets(TARGET)).items():
-                check_stable(stable[tp], high_watermark)
+        await self.world.machine("judge").start(self.story.judge)
 
 
 def run_crash(at: int, *, commit: bool, version: int, after: bool = False, seed: int = 7) -> ClusterCrash:

@@ -14,18 +14,14 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import Consumer, KafkaError, Producer, TopicPartition
 from barnabas.ports import Buffer, File
-from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
 from barnabas.testing.simulation.world import Ports, World
-from tests.simulation.workload import BOOTSTRAP, TARGET, Broker, read_all
+from tests.simulation.three_transactions import NEVER, ThreeTransactions
+from tests.simulation.workload import BOOTSTRAP, Broker
 
 pytestmark = pytest.mark.simulation
 
-GROUP = "crash-group"
-READ_FROM = TopicPartition("output", 2)  # any partition that exists
 TIMEOUT_MS = 5_000
-NEVER = 1 << 30
 
 
 class Tripwire:
@@ -97,54 +93,25 @@ class Crash:
         self, world: World, at: int, *, commit: bool, version: int, power: bool, after: bool, client_dies: bool
     ) -> None:
         self.world = world
-        self.commit = commit
-        self.version = version
+        self.story = ThreeTransactions(
+            BOOTSTRAP, commit=commit, version=version, timeout_ms=TIMEOUT_MS, arm=self.arm, after_s=1
+        )
         self.client_dies = client_dies
         self.machine = world.machine("broker")
         self.wire = Tripwire(at, after=after, pull=self.machine.lose_power if power else self.machine.kill)
         self.broker = Broker(**({"log.flush.interval.messages": "1"} if power else {}))
-        self.second = Outcome.UNKNOWN if commit else Outcome.ABORTED
         self.done = False
         self.second_is_seen = False
 
     async def serve(self, ports: Ports) -> None:
         await self.broker(replace(ports, disk=WiredDisk(self.wire, ports.disk)))  # type: ignore[arg-type]
 
-    async def client(self, ports: Ports) -> None:
-        async with Producer(
-            bootstrap_servers=BOOTSTRAP,
-            transactional_id="crash",
-            transaction_version=self.version,
-            transaction_timeout_ms=TIMEOUT_MS,
-            clock=ports.clock,
-            rng=ports.rng,
-            network=ports.network,
-        ) as producer:
-            async with producer.transaction():
-                await self.write(producer, b"first", 1)
-            self.wire.armed = True
-            await producer.begin_transaction()
-            try:
-                await self.write(producer, b"second", 2)
-                if self.commit:
-                    await producer.commit_transaction()
-                    self.second = Outcome.COMMITTED
-            except KafkaError:
-                self.second = Outcome.ABORTED  # its commit was never asked for, or refused
-                await producer.abort_transaction()
-            else:
-                if not self.commit:
-                    await producer.abort_transaction()
-            await asyncio.sleep(1)  # markers and completion follow the answer
-            self.wire.armed = False
-            async with producer.transaction():
-                await producer.send("output", b"third-0", partition=0)
-        self.done = True
+    def arm(self, armed: bool) -> None:
+        self.wire.armed = armed
 
-    async def write(self, producer: Producer, name: bytes, offset: int) -> None:
-        for partition in (0, 1):
-            await (await producer.send("output", b"%s-%d" % (name, partition), partition=partition))
-        await producer.send_offsets({READ_FROM: offset}, GROUP)
+    async def client(self, ports: Ports) -> None:
+        await self.story.client(ports)
+        self.done = True
 
     async def run(self) -> None:
         self.machine.start(self.serve)
@@ -166,34 +133,7 @@ class Crash:
         await self.world.machine("judge").start(self.judge)
 
     async def judge(self, ports: Ports) -> None:
-        found = await read_all(ports, TARGET, "read_committed")
-        delivered = [value for values in found.values() for value in values]
-        third = [] if self.client_dies and self.wire.pulled else [b"third-0"]
-        check_atomic(
-            [
-                TransactionHistory(Outcome.COMMITTED, [b"first-0", b"first-1"]),
-                TransactionHistory(self.second, [b"second-0", b"second-1"]),
-                TransactionHistory(Outcome.COMMITTED, third),
-            ],
-            delivered,
-        )
-        async with Consumer(
-            bootstrap_servers=BOOTSTRAP,
-            group_id=GROUP,
-            isolation_level="read_committed",
-            clock=ports.clock,
-            rng=ports.rng,
-            network=ports.network,
-        ) as consumer:
-            self.second_is_seen = b"second-0" in delivered
-            # The offset is part of the transaction: it went with its records.
-            assert await consumer.committed(READ_FROM) == (2 if self.second_is_seen else 1)
-            stable = await consumer.end_offsets(TARGET)
-        async with Consumer(
-            bootstrap_servers=BOOTSTRAP, clock=ports.clock, rng=ports.rng, network=ports.network
-        ) as consumer:
-            for tp, high_watermark in (await consumer.end_offsets(TARGET)).items():
-                check_stable(stable[tp], high_watermark)
+        self.second_is_seen = await self.story.judge(ports, third=not (self.client_dies and self.wire.pulled))
 
 
 def run_crash(at: int, seed: int = 7, **how: Any) -> Crash:
