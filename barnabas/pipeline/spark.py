@@ -1,0 +1,70 @@
+"""The data source `barnabas` of Spark: where Spark asks for readers and writers.
+
+Registered by `barnabas.pipeline.session()`, or on any session by `spark.dataSource.register(BarnabasDataSource)`; used as
+`spark.read.format("barnabas")`, `.readStream`, `.write`, `.writeStream`. Spark pickles the source into planning workers,
+so it holds its options only; all else is in `source`, `stream` and `sink`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from barnabas.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+
+__all__ = ["BarnabasDataSource"]
+
+
+def _sink() -> Any:
+    try:
+        return importlib.import_module("barnabas.pipeline.sink")
+    except ModuleNotFoundError as error:
+        raise PipelineError(
+            "format", "barnabas", "read by it, write by format 'kafka'", "cannot be written in this version"
+        ) from error
+
+
+class BarnabasDataSource(DataSource):
+    """Topics of Barnabas, and of any Kafka from 3.9 on, for Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "barnabas"
+
+    def schema(self) -> StructType:
+        """The columns of Spark's Kafka connector, or those that the option `columns` names."""
+        from barnabas.pipeline.source import schema_of
+
+        return schema_of(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from barnabas.pipeline.source import batch_reader
+
+        return batch_reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from barnabas.pipeline.stream import stream_reader
+
+        return stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise PipelineError("mode", "overwrite", "write with mode 'append'", "cannot be had: a log only grows")
+        writer: DataSourceWriter = _sink().batch_writer(self.options, schema)
+        return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """`overwrite` (output mode complete) appends the whole result again, as Spark's Kafka connector does."""
+        writer: DataSourceStreamWriter = _sink().stream_writer(self.options, schema)
+        return writer
