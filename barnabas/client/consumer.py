@@ -507,7 +507,7 @@ class Consumer:
         """
         if self.group_id is None:
             raise IllegalState("this consumer has no group_id, so it commits nothing")
-        if self._group is not None and self._member is not None:
+        if self._group is not None and self._member is not None and not self._assigned_by_hand:
             return self._member.metadata
         return ConsumerGroupMetadata(self.group_id)
 

@@ -3,8 +3,8 @@
 Driven by: the consumer's polls (a rebalance takes place inside them only), heartbeat times, answers.
 Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; the assignment; whether to join again.
 
-Invariants: states change after VALID_PREVIOUS; generation and member id are those of the assignment in force, so a commit
-that follows a lost membership is refused by the coordinator, never accepted under a generation that it does not belong to.
+Invariants: states change after VALID_PREVIOUS; `metadata` is that of the last assignment, so a commit that follows a lost
+membership is refused by the coordinator, never accepted under a generation that it does not belong to, nor under none.
 Follows KIP-62 (max.poll.interval), KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED), KIP-559, KIP-814 (the leader of
 a static group that comes back keeps the assignment).
 """
@@ -113,6 +113,9 @@ class GroupMember:
         self.rejoin_wanted = True  # the next poll has to join
         self.lost = False  # membership ended without this member's doing: its partitions may be another's already
         self.assignment: list[TopicPartition] = []
+        # Who commits: for OffsetCommit and for a producer's `send_offsets`. Of the last assignment, also when it is lost or given
+        # up: what was read under it may still be in hand, and to name no member would be to commit unfenced.
+        self.metadata = ConsumerGroupMetadata(group_id, -1, "", group_instance_id)
         self.group_topics: tuple[str, ...] = ()  # where this member leads: every topic that some member wants
         self._protocol = ""
         self._members: list[MemberSubscription] = []
@@ -121,11 +124,6 @@ class GroupMember:
         self._next_heartbeat_ms = 0
         self._heard_ms = 0
         self._polled_ms = 0
-
-    @property
-    def metadata(self) -> ConsumerGroupMetadata:
-        """Who commits: for OffsetCommit and for a producer's `send_offsets`."""
-        return ConsumerGroupMetadata(self.group_id, self.generation_id, self.member_id, self.group_instance_id)
 
     @property
     def leads(self) -> bool:
@@ -227,6 +225,9 @@ class GroupMember:
         self._heard_ms = now_ms
         if code is ErrorCode.NONE:
             self.assignment = self._assignment(response.assignment)
+            self.metadata = ConsumerGroupMetadata(
+                self.group_id, self.generation_id, self.member_id, self.group_instance_id
+            )
             self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
             self._transition(MemberState.STABLE)
             return Next.GO_ON

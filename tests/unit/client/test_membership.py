@@ -207,7 +207,7 @@ def test_a_heartbeat_may_tell_that_the_membership_is_lost(code: ErrorCode) -> No
     member = joined(make())
     member.on_heartbeat(HeartbeatResponse(error_code=code), 1, 0)
     assert (member.state, member.lost, member.rejoin_wanted) == (MemberState.UNJOINED, True, True)
-    assert member.metadata.generation_id == -1
+    assert (member.metadata.generation_id, member.metadata.member_id) == (1, "me"), "commits are refused, not unfenced"
     assert member.heartbeat_at() is None
 
 
@@ -238,9 +238,11 @@ def test_who_does_not_poll_is_overdue() -> None:
 
 
 def test_leaving() -> None:
-    request = joined(make()).leave_request("bye")
+    member = joined(make())
+    request = member.leave_request("bye")
     assert request is not None
     assert (request.member_id, request.members[0].member_id, request.members[0].reason) == ("me", "me", "bye")
+    assert member.metadata.member_id == "me", "what is still in hand cannot be committed any more"
     assert make().leave_request("never joined") is None
     assert joined(make(group_instance_id="one")).leave_request("static members keep their place") is None
 
