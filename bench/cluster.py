@@ -169,7 +169,7 @@ def kill(cluster: Cluster, whom: str) -> dict[str, float]:
     }[whom]()
     led = [part.partition_index for part in cluster.partitions(topic) if part.leader_id == victim]
     pulses = [Pulse(beat) for beat in beats]
-    time.sleep(2)
+    time.sleep(2)  # both pulses beat evenly before the kill
     killed_at = time.monotonic()
     cluster.kill(victim)
 
@@ -186,7 +186,7 @@ def kill(cluster: Cluster, whom: str) -> dict[str, float]:
     figures = {"new_leader_s": time.monotonic() - killed_at} if led else {}
     while any(pulse.times[-1] < killed_at + 1 for pulse in pulses) and time.monotonic() < killed_at + 60:
         time.sleep(0.1)
-    time.sleep(3)
+    time.sleep(3)  # gaps that the return to normal brings count too
     gaps = [pulse.end(killed_at) for pulse in pulses]
     figures |= {"gap_s": max(gaps), "gap_produce_s": gaps[0], "gap_transaction_s": gaps[1]}
     cluster.start_node(victim)
@@ -282,7 +282,7 @@ def main() -> None:
                         end(clusters.pop("barnabas"))
                     (folder := Path(scratch) / f"barnabas-{number}").mkdir()
                     clusters["barnabas"] = start_barnabas(folder, samples)
-            time.sleep(3)
+            time.sleep(3)  # idle: what starting took is given back
             for name, cluster in clusters.items():
                 add(samples, name, "start", {"rss_idle_mb": rss_mb(cluster)})
             measure(args, clusters, samples)

@@ -112,13 +112,8 @@ class Survivor:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     settings = ("offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4")
-    cluster = Cluster(barnabas_nodes(tmp_path, *settings, "group.initial.rebalance.delay.ms=0")).start()
-    try:
+    with Cluster(barnabas_nodes(tmp_path, *settings, "group.initial.rebalance.delay.ms=0")) as cluster:
         yield cluster
-        cluster.end()
-    finally:
-        for node in cluster.nodes.values():
-            node.kill()
 
 
 @pytest.fixture
@@ -187,7 +182,7 @@ def test_clients_go_on_through_a_rolling_restart_and_a_short_freeze(
         settle(cluster, survivors)
     frozen = cluster.leader("librdkafka-plain", 0)
     cluster.pause(frozen)
-    time.sleep(2)
+    time.sleep(2)  # less than a session: the leader stays the leader, its clients wait
     cluster.resume(frozen)
     progress(survivors)
     judge(cluster, survivors)

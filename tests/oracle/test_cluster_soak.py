@@ -52,8 +52,7 @@ def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
 
     yield start
     for kafka in started:
-        for node in kafka.nodes.values():
-            node.kill()
+        kafka.kill_all()
 
 
 def test_a_zombie_leader_accepts_nothing(cluster: Cluster) -> None:

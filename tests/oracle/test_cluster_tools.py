@@ -25,9 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes, and a topic of two partitions, on 1 and 2, and on 2 and 3."""
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("no tools of Kafka: java or mvn is not installed")
-    cluster = Cluster(barnabas_nodes(tmp_path_factory.mktemp("cluster")))
-    try:
-        cluster.start()
+    with Cluster(barnabas_nodes(tmp_path_factory.mktemp("cluster"))) as cluster:
         assignments = [
             CreatableReplicaAssignment(partition_index=number, broker_ids=ids)
             for number, ids in enumerate([[1, 2], [2, 3]])
@@ -36,10 +34,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         assert cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5).topics[0].error_code == 0
         cluster.wait_in_sync(TOPIC)
         yield cluster
-        cluster.end()
-    finally:
-        for node in cluster.nodes.values():
-            node.kill()
 
 
 def controllers(cluster: Cluster) -> str:

@@ -69,6 +69,7 @@ pytestmark = pytest.mark.oracle
 FOUR, THREE = "consumers-4", "consumers-3"
 A, B, C = "A" * 22, "B" * 22, "C" * 22
 GROUP_RESOURCE = 32
+TOPICS_SEEN_SECONDS = 0.5  # until both coordinators know of a topic that has just changed, Kafka's expressions included
 RETRY = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 MADE_BY_BROKER = re.compile(r"^(c\d-)?([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[\w-]{22})$")
 WHY = re.compile(r"(is not a valid regular expression: ).*")
@@ -397,7 +398,7 @@ def interval(script: Script) -> None:
     script.beat(group, A, 2)
     if time.monotonic() - began > 1.5:
         pytest.skip("the machine is too slow for this one")
-    time.sleep(2.5)
+    time.sleep(2.5)  # the interval and some more
     script.describe(group)
     script.beat(group, B, 2)
     script.describe(group)
@@ -440,15 +441,15 @@ def topics_change(script: Script) -> None:
     script.join(group, A, ["consumers-grows", "consumers-comes"])
     grown = CreatePartitionsTopic(name="consumers-grows", count=3, assignments=None)
     script.wire.call(CreatePartitionsRequest(topics=[grown], timeout_ms=5000), 2)
-    time.sleep(0.5)
+    time.sleep(TOPICS_SEEN_SECONDS)
     script.beat(group, A, 2)
     script.topic("consumers-comes", 1)
-    time.sleep(0.5)
+    time.sleep(TOPICS_SEEN_SECONDS)
     script.beat(group, A, 3)
     script.describe(group)
     gone = DeleteTopicState(name="consumers-comes")
     script.wire.call(DeleteTopicsRequest(topics=[gone], timeout_ms=5000), 6)
-    time.sleep(0.5)
+    time.sleep(TOPICS_SEEN_SECONDS)
     script.beat(group, A, 4)
     script.beat(group, A, 4, owned={"consumers-grows": [0, 1, 2]})
     script.describe(group)
@@ -460,7 +461,7 @@ def expressions(script: Script) -> None:
     script.prepare(group)
     script.configure(group, "consumer.assignment.interval.ms", "0")
     script.join(group, A, [THREE], regex="consumers-[4-9]")
-    time.sleep(0.5)
+    time.sleep(TOPICS_SEEN_SECONDS)
     script.beat(group, A, 2)
     script.describe(group)
     script.join(group, B, None, regex="consumers-[4-9]")
@@ -613,7 +614,7 @@ def leave_behind(script: Script) -> None:
     script.prepare(group)
     script.configure(group, "consumer.assignment.interval.ms", "0")
     script.join(group, A, [THREE], regex="consumers-[4-9]", instance="i1")
-    time.sleep(0.5)
+    time.sleep(TOPICS_SEEN_SECONDS)
     script.beat(group, A, 2, instance="i1")
     script.join(group, B, [FOUR])
     script.beat(group, A, 3, instance="i1")

@@ -106,8 +106,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         cluster.wait_until(lambda: KAFKA in cluster.brokers(), "Kafka is unfenced", 120)
         yield cluster
     finally:
-        for node in cluster.nodes.values():
-            node.kill()
+        cluster.kill_all()
 
 
 def test_a_kafka_is_one_of_our_brokers(cluster: Cluster) -> None:

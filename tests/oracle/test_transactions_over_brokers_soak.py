@@ -36,5 +36,4 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         over_brokers.prepare(kafka)
         yield kafka
     finally:
-        for node in kafka.nodes.values():
-            node.kill()
+        kafka.kill_all()

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from barnabas.protocol.messages import quorum
 from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -209,7 +209,28 @@ class Cluster:
 
     # -- life
 
-    def start(self) -> Cluster:
+    def __enter__(self) -> Self:
+        """Starts the nodes; whatever becomes of that, none is left running."""
+        try:
+            self.start()
+        except BaseException:
+            self.kill_all()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends them (`end`: none may have crashed inside), by force where that fails."""
+        try:
+            self.end()
+        finally:
+            self.kill_all()
+
+    def kill_all(self) -> None:
+        """SIGKILL to whatever still runs."""
+        for node in self.nodes.values():
+            node.kill()
+
+    def start(self) -> Self:
         """Starts every node that does not run, all at once; returns when each is ready and listed."""
         launched = [node for node in self.nodes.values() if not node.alive]
         for node in launched:

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,20 +45,10 @@ StartCluster = Callable[..., Cluster]
 @pytest.fixture
 def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
     """Starts three nodes: `start_cluster("key=value", …)`."""
-    started: list[Cluster] = []
-
-    def start(*settings: str, **how: Any) -> Cluster:
-        cluster = Cluster(barnabas_nodes(tmp_path, *STATE_TOPICS, *settings, **how))
-        started.append(cluster)
-        return cluster.start()
-
-    yield start
-    for cluster in started:
-        try:
-            cluster.end()
-        finally:
-            for node in cluster.nodes.values():
-                node.kill()
+    with ExitStack() as started:
+        yield lambda *settings, **how: started.enter_context(
+            Cluster(barnabas_nodes(tmp_path, *STATE_TOPICS, *settings, **how))
+        )
 
 
 @pytest.fixture
@@ -129,7 +119,7 @@ def test_the_copy_through_a_kill_of_every_broker(cluster: Cluster, tmp_path: Pat
             run.feed(share)
             killed_at = time.monotonic()
             cluster.kill(node_id)
-            time.sleep(1)
+            time.sleep(1)  # the others take over before it is back
             cluster.start_node(node_id)
             cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
             run.wait_until_copied()
@@ -292,7 +282,7 @@ def test_the_copy_through_a_frozen_leader(cluster: Cluster, tmp_path: Path) -> N
         run.feed(10_000)
         frozen = cluster.leader(TARGET, 0)
         cluster.pause(frozen)
-        time.sleep(SESSION_SECONDS + 3)
+        time.sleep(SESSION_SECONDS + 3)  # it is declared dead, and does not know when it goes on
         cluster.resume(frozen)
         run.feed(10_000)
         cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
@@ -303,21 +293,16 @@ def test_the_copy_through_a_frozen_leader(cluster: Cluster, tmp_path: Path) -> N
 
 
 def test_nodes_start_one_by_one_and_transactions_work_without_configuration(tmp_path: Path) -> None:
-    cluster = Cluster(barnabas_nodes(tmp_path))
-    try:
-        for node in cluster.nodes.values():
-            node.launch()
-            time.sleep(0.5)
-        cluster.start()
+    nodes = barnabas_nodes(tmp_path)
+    for node in nodes:
+        node.launch()
+        time.sleep(0.5)  # the first two find each other, and serve, before the third is there
+    with Cluster(nodes) as cluster:
         cluster.create_topic(SOURCE, 2)
         cluster.wait_until(lambda: cluster.coordinator("copier") > 0, "there is a transaction coordinator")
         parts = cluster.partitions("__transaction_state")
         assert len(parts) == 50
         assert all(len(part.replica_nodes) == 3 for part in parts)
-        cluster.end()
-    finally:
-        for node in cluster.nodes.values():
-            node.kill()
 
 
 def test_a_replica_that_lags_is_not_in_sync_and_comes_back(start_cluster: StartCluster) -> None:

@@ -34,12 +34,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     second = nodes[1]
     second.stderr_path = tmp_path / "node-2.stderr"
     second.data = Path(f"{tmp_path}/node-2,{tmp_path}/node-2-more")
-    cluster = Cluster(nodes)
-    try:
-        yield cluster.start()
-    finally:
-        for node in nodes:
-            node.kill()
+    with Cluster(nodes) as cluster:
+        yield cluster
 
 
 def limit(node: ServedBroker, size_bytes: int) -> None:
@@ -131,7 +127,6 @@ def test_a_node_whose_disk_is_full_ends_and_the_others_go_on(cluster: Cluster) -
     assert found[-1] == b"goes on"
     cluster.start_node(controller)  # as if there were room again
     cluster.wait_in_sync(TOPIC)
-    cluster.end()
 
 
 def test_a_controller_that_cannot_write_its_log_ends(cluster: Cluster) -> None:
@@ -152,7 +147,6 @@ def test_a_controller_that_cannot_write_its_log_ends(cluster: Cluster) -> None:
     assert cluster.controller() not in (-1, controller)
     cluster.start_node(controller)
     cluster.wait_in_sync(*(f"topic-{number}" for number in range(30)))
-    cluster.end()
 
 
 def test_of_several_directories_one_fails(cluster: Cluster) -> None:
@@ -181,4 +175,3 @@ def test_of_several_directories_one_fails(cluster: Cluster) -> None:
     cluster.stop(2)
     cluster.start_node(2)
     cluster.wait_in_sync(TOPIC)
-    cluster.end()

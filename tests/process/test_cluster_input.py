@@ -24,18 +24,12 @@ FOREIGN_CLUSTER = "AAAAAAAAQACAAAAAAAAAAA"
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes of a module; the third is stopped, and its directory is what it was."""
-    cluster = Cluster(barnabas_nodes(tmp_path_factory.mktemp("cluster")))
-    try:
-        cluster.start()
+    with Cluster(barnabas_nodes(tmp_path_factory.mktemp("cluster"))) as cluster:
         cluster.create_topic("kept", 1)
         cluster.stop(3)
         yield cluster
         cluster.start_node(3)
         cluster.wait_in_sync("kept")
-        cluster.end()
-    finally:
-        for node in cluster.nodes.values():
-            node.kill()
 
 
 @pytest.fixture

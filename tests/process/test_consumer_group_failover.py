@@ -25,15 +25,9 @@ LOST = ("STALE_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID", "_WAIT_COORD", "NOT_COORDINAT
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    found = Cluster(barnabas_nodes(tmp_path, *SETTINGS))
-    try:
-        found.start()
-        found.create_topic(TOPIC, PARTITIONS)
-        yield found
-        found.end()
-    finally:
-        for node in found.nodes.values():
-            node.kill()
+    with Cluster(barnabas_nodes(tmp_path, *SETTINGS)) as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS)
+        yield cluster
 
 
 class Member:

@@ -56,15 +56,9 @@ class MinedCluster(Cluster):
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MinedCluster]:
     """Three mined nodes that miss each other after three seconds."""
-    made = MinedCluster(tmp_path, monkeypatch)
-    try:
-        made.start()
-        prepare(made)
-        yield made
-        made.end()
-    finally:
-        for node in made.nodes.values():
-            node.kill()
+    with MinedCluster(tmp_path, monkeypatch) as cluster:
+        prepare(cluster)
+        yield cluster
 
 
 def cross(cluster: MinedCluster, points: list[tuple[int, str]]) -> None:

@@ -31,12 +31,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         "metadata.log.max.record.bytes.between.snapshots=1000",
         "metadata.max.retention.bytes=2000",
     )
-    cluster = Cluster(nodes)
-    try:
-        yield cluster.start()
-    finally:
-        for node in nodes:
-            node.kill()
+    with Cluster(nodes) as cluster:
+        yield cluster
 
 
 def snapshots(node: ServedBroker) -> list[str]:
@@ -79,4 +75,3 @@ def test_a_node_that_was_away_is_given_a_snapshot(cluster: Cluster) -> None:
         cluster.create_topic(f"without-{node_id}", 1, replication_factor=2)
         cluster.start_node(node_id)
         cluster.wait_in_sync("after")
-    cluster.end()

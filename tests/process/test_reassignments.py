@@ -31,12 +31,8 @@ TOPIC = "moves"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(barnabas_nodes(tmp_path, "log.segment.delete.delay.ms=100"))
-    try:
-        yield cluster.start()
-    finally:
-        for node in cluster.nodes.values():
-            node.kill()
+    with Cluster(barnabas_nodes(tmp_path, "log.segment.delete.delay.ms=100")) as cluster:
+        yield cluster
 
 
 class Writer(threading.Thread):
@@ -140,4 +136,3 @@ def test_a_partition_moves_under_load(cluster: Cluster) -> None:
     found = read(cluster)
     assert found == sorted(found)  # a number that was sent again stands beside itself
     assert list(dict.fromkeys(found))[: writer.acknowledged] == list(range(writer.acknowledged))
-    cluster.end()

@@ -62,15 +62,9 @@ SETTINGS = ("offsets.topic.num.partitions=6", "transaction.state.log.num.partiti
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three nodes that miss each other after three seconds."""
-    made = Cluster(barnabas_nodes(tmp_path, *SETTINGS))
-    try:
-        made.start()
-        prepare(made)
-        yield made
-        made.end()
-    finally:
-        for node in made.nodes.values():
-            node.kill()
+    with Cluster(barnabas_nodes(tmp_path, *SETTINGS)) as cluster:
+        prepare(cluster)
+        yield cluster
 
 
 def prepare(cluster: Cluster) -> None:

@@ -28,13 +28,8 @@ ID = "sink"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(barnabas_nodes(tmp_path, "transaction.state.log.num.partitions=4"))
-    try:
-        yield cluster.start()
-        cluster.end()
-    finally:
-        for node in cluster.nodes.values():
-            node.kill()
+    with Cluster(barnabas_nodes(tmp_path, "transaction.state.log.num.partitions=4")) as cluster:
+        yield cluster
 
 
 class Worker:

@@ -37,13 +37,8 @@ SETTINGS = ("broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500"
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three nodes that miss each other after three seconds."""
-    made = Cluster(barnabas_nodes(tmp_path, *SETTINGS))
-    try:
-        yield made.start()
-        made.end()
-    finally:
-        for node in made.nodes.values():
-            node.kill()
+    with Cluster(barnabas_nodes(tmp_path, *SETTINGS)) as cluster:
+        yield cluster
 
 
 def produce(cluster: Cluster, values: list[bytes]) -> None:
