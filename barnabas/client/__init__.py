@@ -18,12 +18,14 @@ from barnabas.client.types import (
     RecordMetadata,
     TopicPartition,
 )
+from barnabas.protocol.records import EncodedRecords
 
 __all__ = [
     "Admin",
     "Consumer",
     "ConsumerGroupMetadata",
     "CopyProgress",
+    "EncodedRecords",
     "KafkaError",
     "NewMessage",
     "NewTopic",

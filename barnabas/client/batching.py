@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from barnabas.client.types import TopicPartition
-from barnabas.protocol.records import NewRecord
+from barnabas.protocol.records import EncodedRecords, NewRecord
 
 __all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD_MAX", "Accumulator", "Batch", "PartitionQueue", "record_size_max"]
 
@@ -45,7 +45,8 @@ class Batch:
 
     `base_sequence` is −1 until the batch is first sent by an idempotent producer. `on_wire` is true from a send to its
     answer. `maybe_written` is true once a send's outcome is unknown. `tried` is the node that it was last sent to, −1 before
-    that. Times are monotonic milliseconds.
+    that. Times are monotonic milliseconds. `packed` takes the place of `records` where the caller has encoded them, and one
+    handle stands for all.
     """
 
     __slots__ = (
@@ -60,22 +61,28 @@ class Batch:
         "maybe_written",
         "not_before_ms",
         "on_wire",
+        "packed",
         "producer_epoch",
         "producer_id",
         "records",
         "serial",
         "size_bytes",
+        "size_bytes_max",
         "tp",
         "transactional",
         "tried",
     )
 
-    def __init__(self, tp: TopicPartition, serial: int, created_ms: int, deadline_ms: int) -> None:
+    def __init__(
+        self, tp: TopicPartition, serial: int, created_ms: int, deadline_ms: int, size_bytes_max: int = 0
+    ) -> None:
         self.tp = tp
         self.serial = serial  # of its creation; halves of a split batch share it
         self.records: list[NewRecord] = []
         self.handles: list[object] = []
+        self.packed: EncodedRecords | None = None
         self.size_bytes = BATCH_OVERHEAD
+        self.size_bytes_max = size_bytes_max  # it is full, and leaves without linger, once `size_bytes` is that
         self.created_ms = created_ms
         self.deadline_ms = deadline_ms
         self.not_before_ms = 0
@@ -92,6 +99,10 @@ class Batch:
             False  # refused as out of order although an earlier send may have written it: a later one will tell
         )
         self.encoded: bytearray | None = None
+
+    @property
+    def record_count(self) -> int:
+        return len(self.records) if self.packed is None else self.packed.record_count
 
 
 class PartitionQueue:
@@ -167,24 +178,33 @@ class Accumulator:
         waiting = queue.queue
         if waiting:
             batch = waiting[-1]
-            if batch.size_bytes + size_bytes <= self.batch_size:
+            if batch.size_bytes + size_bytes <= batch.size_bytes_max:
                 batch.records.append(record)
                 batch.handles.append(handle)
                 batch.size_bytes += size_bytes
                 self.bytes_held += size_bytes
                 return False
             self.full_batches += 1
-        self._serial += 1
-        batch = Batch(queue.tp, self._serial, now_ms, now_ms + self.delivery_timeout_ms)
-        batch.transactional = self.transactional
+        batch = self._begin(queue, size_bytes, handle, now_ms, self.batch_size)
         batch.records.append(record)
+        return True
+
+    def append_packed(self, queue: PartitionQueue, packed: EncodedRecords, handle: object, now_ms: int) -> None:
+        """Places a whole batch behind those that wait; it leaves as it is."""
+        self.full_batches += 1
+        self._begin(queue, len(packed.data), handle, now_ms, 0).packed = packed
+
+    def _begin(self, queue: PartitionQueue, size_bytes: int, handle: object, now_ms: int, size_bytes_max: int) -> Batch:
+        self._serial += 1
+        batch = Batch(queue.tp, self._serial, now_ms, now_ms + self.delivery_timeout_ms, size_bytes_max)
+        batch.transactional = self.transactional
         batch.handles.append(handle)
         batch.size_bytes += size_bytes
         self.bytes_held += batch.size_bytes
         self.incomplete[batch.serial] = 1
-        waiting.append(batch)
+        queue.queue.append(batch)
         self.waiting[queue] = None
-        return True
+        return batch
 
     def ready_at(self, queue: PartitionQueue, *, flushing: bool) -> int | None:
         """When the queue's first batch without a sequence may leave; None where there is none."""
@@ -192,7 +212,7 @@ class Accumulator:
         if not waiting:
             return None
         first = waiting[0]
-        if flushing or len(waiting) > 1 or first.size_bytes >= self.batch_size:
+        if flushing or len(waiting) > 1 or first.size_bytes >= first.size_bytes_max:
             return first.not_before_ms
         return max(first.created_ms + self.linger_ms, first.not_before_ms)
 
@@ -206,7 +226,7 @@ class Accumulator:
             del self.incomplete[batch.serial]
 
     def split(self, batch: Batch) -> tuple[Batch, Batch]:
-        """Two halves of a batch the broker found too large (≥ 2 records). Sequences follow on, so their order stays proven."""
+        """Two halves of a batch the broker found too large (≥ 2 records, none packed). Sequences follow on, so their order stays proven."""
         middle = len(batch.records) // 2
         halves = []
         for part in (slice(None, middle), slice(middle, None)):

@@ -210,13 +210,19 @@ class Delivery:
             topic, partition = batch.tp
             handles: list[Any] = batch.handles
             if error is not None:
-                log.warning("%d records for %s-%d failed: %s", len(handles), topic, partition, error)
+                log.warning("%d records for %s-%d failed: %s", batch.record_count, topic, partition, error)
                 for future in handles:
                     if not future.done():
                         future.set_exception(error)
                         future.exception()  # whoever never looks at the future has the log line above
                 continue
             kind = 0 if append_time < 0 else 1
+            if batch.packed is not None:
+                timestamp = append_time if kind else batch.packed.max_timestamp
+                for future in handles:
+                    if not future.done():
+                        future.set_result(RecordMetadata(topic, partition, base_offset, timestamp, kind))
+                continue
             offset = base_offset
             for future, record in zip(handles, batch.records, strict=True):
                 if not future.done():

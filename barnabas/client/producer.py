@@ -20,17 +20,15 @@ from barnabas.client.batching import BATCH_OVERHEAD, Accumulator, PartitionQueue
 from barnabas.client.cluster import Cluster
 from barnabas.client.delivery import Delivery
 from barnabas.client.errors import (
-    BufferExhausted,
     ClientClosed,
     IllegalState,
     KafkaError,
     RecordTooLarge,
     SerializationFailed,
     TransactionFailed,
-    error_for,
 )
 from barnabas.client.outgoing_record import as_bytes, checked_headers, codec_of
-from barnabas.client.partitioning import StickyPartitioner, partition_for_key
+from barnabas.client.routing import Routing
 from barnabas.client.sender import Sender, SenderConfig
 from barnabas.client.transaction import Transaction
 from barnabas.client.transaction_state import TransactionState
@@ -43,9 +41,9 @@ from barnabas.client.types import (
     RecordMetadata,
     TopicPartition,
 )
-from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng
-from barnabas.protocol.records import NewRecord
+from barnabas.protocol.record_codec import RECORD_BYTES_MIN
+from barnabas.protocol.records import EncodedRecords, NewRecord
 
 __all__ = ["Producer"]
 
@@ -144,10 +142,7 @@ class Producer:
         self._idempotent = idempotent
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._max_batch_size = max_batch_size
         self._max_request_size = max_request_size
-        self._max_block_ms = max_block_ms
-        self._buffer_memory = buffer_memory
         self._forced_version = transaction_version
         self._cluster = Cluster(
             bootstrap_servers,
@@ -190,8 +185,14 @@ class Producer:
             self._cluster.rng,
         )
         self._delivery = Delivery(self._cluster, self._accumulator, self._sender, self._txn)
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._sticky: dict[str, StickyPartitioner] = {}
+        self._routing = Routing(
+            self._cluster,
+            self._accumulator,
+            self._delivery,
+            batch_size=max_batch_size,
+            max_block_ms=max_block_ms,
+            buffer_memory=buffer_memory,
+        )
         self._started = False
         self._unseen_commit = False  # a commit whose caller was cancelled has ended since, or will
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -296,8 +297,9 @@ class Producer:
         if accumulator.full_batches:
             accumulator.full_batches = 0
             await asyncio.sleep(0)  # let batches leave and answers come in while the caller goes on sending
-        if topic not in self._sticky or accumulator.bytes_held > self._buffer_memory:
-            await self._make_way(topic)
+        route = self._routing.routes.get(topic)
+        if route is None or accumulator.bytes_held > self._routing.buffer_memory:
+            route = await self._routing.open(topic)
         size = 31
         if key is not None:
             if type(key) is not bytes:
@@ -316,18 +318,8 @@ class Producer:
             raise RecordTooLarge(
                 f"a record of {size} bytes exceeds max_request_size={self._max_request_size}", topic=topic
             )
-        if partition is None:
-            partition = self._choose_partition(topic, key, size)
-        tp = TopicPartition(topic, partition)
-        queue = self._queues.get(tp)
-        if queue is None:
-            queue = self._new_queue(tp)
-        txn = self._txn
-        if txn.transactional_id is not None:
-            txn.check_sendable()
-            txn.cover(tp)
-        elif txn.state is TransactionState.FATAL_ERROR:
-            txn.check_usable()
+        queue = route.choose(key, size) if partition is None else route.queue(partition)
+        self._cover(queue)
         clock = self._clock
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()  # type: ignore[union-attr]  # set by start()
         record = NewRecord(key, value, clock.now_ms() if timestamp_ms is None else timestamp_ms, headers or ())
@@ -347,6 +339,42 @@ class Producer:
         """`send`, and waits until the record is acknowledged. Cancelled while waiting, the record may still be written."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
+    async def send_batch(self, topic: str, partition: int, records: EncodedRecords) -> asyncio.Future[RecordMetadata]:
+        """Queues records that the caller has encoded as one batch, which leaves as it is; else as `send`.
+
+        The future tells the offset of the first record; the others follow it. The batch is compressed by `compression_type`.
+
+        Args:
+            records: not looked into (what is no record there is refused by the broker, or by readers), nor copied: the
+                buffer has to stay as it is until the future is done.
+
+        Raises:
+            RecordTooLarge: the batch is above `max_request_size`; it is not split, here or when a topic's limit is below that.
+            SerializationFailed: a count that cannot be that of these bytes.
+            KafkaError: as of `send`.
+        """
+        self._check_open()
+        accumulator = self._accumulator
+        if accumulator.full_batches:
+            accumulator.full_batches = 0
+            await asyncio.sleep(0)
+        route = self._routing.routes.get(topic)
+        if route is None or accumulator.bytes_held > self._routing.buffer_memory:
+            route = await self._routing.open(topic)
+        size = len(records.data)
+        if not 1 <= records.record_count <= size // RECORD_BYTES_MIN:
+            raise SerializationFailed(f"{records.record_count} records cannot be in {size} bytes", topic=topic)
+        if size + BATCH_OVERHEAD > self._max_request_size:
+            raise RecordTooLarge(
+                f"a batch of {size} bytes exceeds max_request_size={self._max_request_size}", topic=topic
+            )
+        queue = route.queue(partition)
+        self._cover(queue)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        accumulator.append_packed(queue, records, future, self._clock.monotonic_ms())
+        self._delivery.wake()
+        return future
+
     async def flush(self) -> None:
         """Waits until every record sent before this call has its outcome. Failures are on the records' futures."""
         self._check_open()
@@ -362,8 +390,8 @@ class Producer:
     async def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic, created where the broker creates topics by itself."""
         self._check_open()
-        if topic not in self._sticky:
-            await self._make_way(topic)
+        if topic not in self._routing.routes:
+            await self._routing.open(topic)
         info = self._cluster.metadata.topics.get(topic)
         return {p.partition for p in info.partitions} if info is not None else set()
 
@@ -524,6 +552,15 @@ class Producer:
         if not self._started:
             raise ClientClosed("the producer is not started: await start(), or use it in 'async with'")
 
+    def _cover(self, queue: PartitionQueue) -> None:
+        """Makes the partition part of the open transaction, where there are transactions."""
+        txn = self._txn
+        if txn.transactional_id is not None:
+            txn.check_sendable()
+            txn.cover(queue.tp)
+        elif txn.state is TransactionState.FATAL_ERROR:
+            txn.check_usable()
+
     def _check_transactional(self) -> None:
         self._check_open()
         if self.transactional_id is None:
@@ -536,55 +573,6 @@ class Producer:
             return serializer(data)
         except Exception as error:
             raise SerializationFailed(f"the {what} serializer raised {error!r}", topic=topic) from error
-
-    async def _make_way(self, topic: str) -> None:
-        """Waits for the topic's metadata and for room in the buffer."""
-        deadline = self._clock.monotonic_ms() + self._max_block_ms
-        metadata = self._cluster.metadata
-        self._cluster.add_topics([topic])
-        while not metadata.partition_count(topic):
-            info = metadata.topics.get(topic)
-            if info is not None and not info.error.retriable and info.error is not ErrorCode.NONE:
-                raise error_for(info.error, topic=topic)
-            if self._clock.monotonic_ms() >= deadline:
-                cause = error_for(info.error, topic=topic) if info is not None else self._cluster.error
-                raise BufferExhausted(f"no metadata within max_block_ms: {cause}", topic=topic) from cause
-            await self._cluster.changed(deadline)
-            self._check_open()
-        self._sticky.setdefault(topic, StickyPartitioner(self._max_batch_size, self._cluster.rng))
-        while self._accumulator.bytes_held > self._buffer_memory:
-            self._delivery.wake()
-            if not await self._delivery.progress(deadline):
-                raise BufferExhausted(f"buffer_memory={self._buffer_memory} stayed full for max_block_ms", topic=topic)
-            self._check_open()
-
-    def _choose_partition(self, topic: str, key: bytes | None, size_bytes: int) -> int:
-        info = self._cluster.metadata.topics.get(topic)
-        if info is None or not info.partitions:
-            raise BufferExhausted("the topic is gone", topic=topic)
-        if key is not None:
-            return partition_for_key(key, len(info.partitions))
-        sticky = self._sticky[topic]
-        if sticky.due or sticky.chosen_from is not info.available:
-            available: Sequence[int] = info.available or range(len(info.partitions))
-            queues = self._accumulator.queues
-            sticky.choose(
-                available, [len(q.queue) if (q := queues.get(TopicPartition(topic, p))) else 0 for p in available]
-            )
-        sticky.on_appended(size_bytes)
-        return sticky.current
-
-    def _new_queue(self, tp: TopicPartition) -> PartitionQueue:
-        count = self._cluster.metadata.partition_count(tp.topic)
-        if not 0 <= tp.partition < count:
-            raise error_for(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"the topic has partitions 0 to {count - 1}",
-                topic=tp.topic,
-                partition=tp.partition,
-            )
-        queue = self._queues[tp] = self._accumulator.queue(tp)
-        return queue
 
     def _end_by_present_version(self) -> None:
         """A transaction that was kept was begun by another producer; what the cluster has finalized holds for its end."""

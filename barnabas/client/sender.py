@@ -361,7 +361,7 @@ class Sender:
         batch.producer_epoch = queue.epoch
         batch.base_sequence = queue.next_sequence
         batch.encoded = None
-        queue.next_sequence = (queue.next_sequence + len(batch.records)) & SEQUENCE_MAX
+        queue.next_sequence = (queue.next_sequence + batch.record_count) & SEQUENCE_MAX
 
     def _renumber(self, queue: PartitionQueue) -> None:
         """Begins the new epoch with what is left of the window: the broker refused it all under the old one."""
@@ -391,7 +391,7 @@ class Sender:
                 data = topics[topic] = TopicProduceData(name=topic, topic_id=topic_id)
             if batch.encoded is None:
                 batch.encoded = build_batch(
-                    batch.records,
+                    batch.packed or batch.records,
                     compression=config.compression,
                     producer_id=batch.producer_id,
                     producer_epoch=batch.producer_epoch,
@@ -427,7 +427,8 @@ class Sender:
             if result.current_leader.leader_id >= 0:
                 hint = result.current_leader
                 self.leader_hints.append((batch.tp, hint.leader_id, hint.leader_epoch))
-        if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE) and len(batch.records) > 1:
+        too_large = code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+        if too_large and batch.packed is None and len(batch.records) > 1:
             place = queue.window.index(batch)
             queue.window[place : place + 1] = self.accumulator.split(batch)
             return

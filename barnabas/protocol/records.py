@@ -46,6 +46,7 @@ __all__ = [
     "NO_TIMESTAMP",
     "BatchHeader",
     "ControlRecord",
+    "EncodedRecords",
     "NewRecord",
     "Record",
     "build_batch",
@@ -53,6 +54,7 @@ __all__ = [
     "build_end_txn_marker",
     "crc_ok",
     "decode_records",
+    "encode_records",
     "frame_batch",
     "iter_batches",
     "read_control",
@@ -160,6 +162,15 @@ class BatchHeader(NamedTuple):
         return self.attributes & ATTRIBUTE_DELETE_HORIZON != 0
 
 
+class EncodedRecords(NamedTuple):
+    """Records as they lie in a batch, one after the other, not compressed; their offset deltas run from 0 to `count` − 1."""
+
+    data: Buffer
+    record_count: int  # ≥ 1
+    base_timestamp: int  # ms; what the timestamp deltas count from
+    max_timestamp: int
+
+
 class ControlRecord(NamedTuple):
     """The key of a control record, with the coordinator epoch where it ends a transaction (else -1)."""
 
@@ -257,8 +268,21 @@ def decode_records(
     )
 
 
+def encode_records(records: Sequence[NewRecord]) -> EncodedRecords:
+    """The records as a batch holds them.
+
+    Raises:
+        LocalProtocolError: no records.
+    """
+    if not records:
+        raise LocalProtocolError("a batch needs at least one record")
+    base_timestamp = records[0].timestamp
+    data, max_timestamp = record_codec.encode(records, base_timestamp)
+    return EncodedRecords(data, len(records), base_timestamp, max_timestamp)
+
+
 def build_batch(
-    records: Sequence[NewRecord],
+    records: Sequence[NewRecord] | EncodedRecords,
     *,
     base_offset: int = 0,
     leader_epoch: int = -1,
@@ -275,10 +299,8 @@ def build_batch(
     Raises:
         LocalProtocolError: no records, or a codec that does not exist.
     """
-    if not records:
-        raise LocalProtocolError("a batch needs at least one record")
-    base_timestamp = records[0].timestamp
-    body, max_timestamp = record_codec.encode(records, base_timestamp)
+    encoded = records if isinstance(records, EncodedRecords) else encode_records(records)
+    data, count, base_timestamp, max_timestamp = encoded
     attributes = compression
     if transactional:
         attributes |= ATTRIBUTE_TRANSACTIONAL
@@ -287,20 +309,20 @@ def build_batch(
     if log_append_time_ms is not None:
         attributes |= ATTRIBUTE_LOG_APPEND_TIME
         max_timestamp = log_append_time_ms
-    payload = compress(compression, body) if compression else body
+    payload = compress(compression, data) if compression else data
     batch = bytearray(HEADER_SIZE)
     batch += payload
     _FROM_ATTRIBUTES.pack_into(
         batch,
         _CRC_START,
         attributes,
-        len(records) - 1,
+        count - 1,
         base_timestamp,
         max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
-        len(records),
+        count,
     )
     _finish(batch, base_offset, leader_epoch)
     return batch

@@ -15,7 +15,16 @@ import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from barnabas.client import Admin, Consumer, KafkaError, OffsetAndMetadata, Producer, Record, TopicPartition
+from barnabas.client import (
+    Admin,
+    Consumer,
+    KafkaError,
+    OffsetAndMetadata,
+    Producer,
+    Record,
+    RecordMetadata,
+    TopicPartition,
+)
 from barnabas.client.errors import (
     AuthorizationFailed,
     BrokerUnreachable,
@@ -36,6 +45,7 @@ from barnabas.client.partitioning import partition_for_key
 from barnabas.client.transaction_state import TransactionState
 from barnabas.client.types import ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
+from barnabas.protocol.records import NewRecord, encode_records
 from tests.clients.bundled import make_topic, poll_until
 from tests.process.served import ServedBroker
 
@@ -170,6 +180,61 @@ async def test_a_batch_too_large_for_the_topic_is_split(bootstrap: str, admin: A
         await producer.flush()
         assert [f.result().offset for f in futures] == list(range(300))
     assert [int(v[:3]) for v in values(await read_all(bootstrap, topic))] == list(range(300))
+
+
+@pytest.mark.parametrize("codec", [None, "lz4"])
+async def test_a_batch_that_the_caller_has_encoded(bootstrap: str, admin: Admin, name: str, codec: str | None) -> None:
+    topic = await make_topic(admin, name, 2)
+    packed = encode_records([NewRecord(b"k", b"packed %d" % i, 1_700_000_000_000 + i) for i in range(1_000)])
+    async with Producer(bootstrap_servers=bootstrap, linger_ms=5, compression_type=codec) as producer:
+        futures = []
+        for _ in range(20):
+            await producer.send(topic, b"single", partition=1)
+            futures.append(await producer.send_batch(topic, 1, packed))
+        await producer.flush()
+        assert [f.result() for f in futures] == [
+            RecordMetadata(topic, 1, 1 + 1_001 * i, 1_700_000_000_999, 0) for i in range(20)
+        ]
+        with pytest.raises(KafkaError, match="partitions 0 to 1"):
+            await producer.send_batch(topic, 2, packed)
+        with pytest.raises(SerializationFailed, match="cannot be in"):
+            await producer.send_batch(topic, 0, packed._replace(record_count=0))
+        with pytest.raises(RecordTooLarge):
+            await producer.send_batch(topic, 0, packed._replace(data=bytes(1_100_000)))
+    records = await read_all(bootstrap, topic)
+    assert [r.offset for r in records] == list(range(20 * 1_001))
+    assert values(records) == [b"single", *(b"packed %d" % i for i in range(1_000))] * 20
+    assert [r.timestamp for r in records[1:1_001]] == [1_700_000_000_000 + i for i in range(1_000)]
+
+
+async def test_an_encoded_batch_belongs_to_its_transaction(bootstrap: str, admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name)
+    packed = encode_records([NewRecord(None, b"%d" % i, 1) for i in range(100)])
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
+        with pytest.raises(IllegalState):
+            await producer.send_batch(topic, 0, packed)
+        async with producer.transaction():
+            await producer.send_batch(topic, 0, packed)
+        await producer.begin_transaction()
+        await (await producer.send_batch(topic, 0, packed))
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send_batch(topic, 0, packed)
+    records = await read_all(bootstrap, topic, isolation_level="read_committed")
+    assert values(records) == [b"%d" % i for i in range(100)] * 2
+
+
+async def test_an_encoded_batch_above_the_topics_limit_is_refused_whole(
+    bootstrap: str, admin: Admin, name: str
+) -> None:
+    topic = await make_topic(admin, name, max_message_bytes="2000")
+    packed = encode_records([NewRecord(None, bytes(100), 1) for i in range(100)])
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        refused = await producer.send_batch(topic, 0, packed)
+        after = await producer.send(topic, b"after")
+        with pytest.raises(RecordTooLarge):
+            await refused
+        assert (await after).offset == 0  # the refused batch left no gap in the sequence
 
 
 async def test_deserializers_and_serializers(bootstrap: str, admin: Admin, name: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
 
 import pytest
 
@@ -26,7 +27,7 @@ from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from barnabas.protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse
-from barnabas.protocol.records import NewRecord, build_batch, crc_ok, decode_records, read_header
+from barnabas.protocol.records import NewRecord, build_batch, crc_ok, decode_records, encode_records, read_header
 from barnabas.protocol.schema import decode, encode
 from tests.unit.client.seeded import SeededRng
 
@@ -98,11 +99,19 @@ class World:
         self.wire: deque[Dispatch] = deque()
         self.acked: dict[object, int] = {}
         self.failed: dict[object, KafkaError] = {}
+        self.packed: dict[object, Sequence[object]] = {}  # the handle of a batch encoded by the caller → its records
 
     def append(self, value: bytes, partition: int = 0) -> None:
         record = NewRecord(None, value, self.now)
         queue = self.accumulator.queue(TopicPartition("t", partition))
         self.accumulator.append(queue, record, record_size_max(None, value, ()), (partition, value), self.now)
+
+    def append_packed(self, values: list[bytes], partition: int = 0) -> None:
+        packed = encode_records([NewRecord(None, value, self.now) for value in values])
+        handle = (partition, values[0])
+        self.packed[handle] = [(partition, value) for value in values]
+        queue = self.accumulator.queue(TopicPartition("t", partition))
+        self.accumulator.append_packed(queue, packed, handle, self.now)
 
     def pump(self) -> None:
         self.sender.expire(self.now)
@@ -111,7 +120,11 @@ class World:
 
     def collect(self) -> None:
         for batch, base_offset, _, error in self.sender.outcomes:
-            for i, handle in enumerate(batch.handles):
+            handles: Sequence[object] = batch.handles
+            if batch.packed is not None:
+                (whole,) = batch.handles
+                handles = self.packed[whole]
+            for i, handle in enumerate(handles):
                 assert handle not in self.acked, "a record has two outcomes"
                 assert handle not in self.failed, "a record has two outcomes"
                 if error is None:
@@ -173,7 +186,11 @@ def test_through_any_faults_each_record_once_and_in_order(seed: int) -> None:
     sent = 0
     for _ in range(400):
         action = rng.random()
-        if action < 0.5:
+        if action < 0.1:
+            count = rng.randint(1, 5)
+            world.append_packed([b"%06d" % i for i in range(sent, sent + count)], rng.randrange(3))
+            sent += count
+        elif action < 0.5:
             for _ in range(rng.randint(1, 12)):
                 world.append(b"%06d" % sent, rng.randrange(3))
                 sent += 1

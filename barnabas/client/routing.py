@@ -1,0 +1,138 @@
+"""Where a producer's records go: the topics it has written to, the partition of each record, the queue of each partition.
+
+Driven by: `send` for every record; metadata, which is asked for where a topic is new.
+Emits: the queue that a record is to be placed in.
+
+Invariants: a topic has a route once its metadata have been seen, and keeps it; the queue of a partition is made once, and is the
+accumulator's. Nothing here waits but `open`.
+Follows KIP-480, KIP-794 (by `partitioning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas.client.batching import Accumulator, PartitionQueue
+from barnabas.client.cluster import Cluster
+from barnabas.client.delivery import Delivery
+from barnabas.client.errors import BufferExhausted, ClientClosed, error_for
+from barnabas.client.metadata import ClusterMetadata
+from barnabas.client.partitioning import StickyPartitioner, partition_for_key
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode
+
+__all__ = ["Routing", "TopicRoute"]
+
+
+class TopicRoute:
+    """The partitions of one topic."""
+
+    __slots__ = ("_accumulator", "_metadata", "_queues", "_sticky", "topic")
+
+    def __init__(
+        self, topic: str, metadata: ClusterMetadata, accumulator: Accumulator, sticky: StickyPartitioner
+    ) -> None:
+        self.topic = topic
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._sticky = sticky
+        self._queues: dict[int, PartitionQueue] = {}
+
+    def queue(self, partition: int) -> PartitionQueue:
+        """The queue of a partition.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, there is no such partition.
+        """
+        found = self._queues.get(partition)
+        if found is not None:
+            return found
+        count = self._metadata.partition_count(self.topic)
+        if not 0 <= partition < count:
+            raise error_for(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"the topic has partitions 0 to {count - 1}",
+                topic=self.topic,
+                partition=partition,
+            )
+        queue = self._queues[partition] = self._accumulator.queue(TopicPartition(self.topic, partition))
+        return queue
+
+    def choose(self, key: bytes | None, size_bytes: int) -> PartitionQueue:
+        """The queue of a record that may go to any partition: by its key, or where the sticky choice stands."""
+        info = self._metadata.topics.get(self.topic)
+        if info is None or not info.partitions:
+            raise BufferExhausted("the topic is gone", topic=self.topic)
+        if key is not None:
+            return self.queue(partition_for_key(key, len(info.partitions)))
+        sticky = self._sticky
+        if sticky.due or sticky.chosen_from is not info.available:
+            available: Sequence[int] = info.available or range(len(info.partitions))
+            queues = self._queues
+            sticky.choose(available, [len(q.queue) if (q := queues.get(p)) else 0 for p in available])
+        sticky.on_appended(size_bytes)
+        return self.queue(sticky.current)
+
+
+class Routing:
+    """The topics of one producer.
+
+    Args:
+        batch_size: bytes that a partition takes of records without a key before another is drawn.
+        max_block_ms: how long `open` waits.
+        buffer_memory: bytes of records that may wait, over all partitions.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        delivery: Delivery,
+        *,
+        batch_size: int,
+        max_block_ms: int,
+        buffer_memory: int,
+    ) -> None:
+        self.routes: dict[str, TopicRoute] = {}
+        self.buffer_memory = buffer_memory
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._delivery = delivery
+        self._batch_size = batch_size
+        self._max_block_ms = max_block_ms
+
+    async def open(self, topic: str) -> TopicRoute:
+        """The route of a topic, once its metadata are known and the buffer has room.
+
+        Raises:
+            BufferExhausted: that was not so within `max_block_ms`.
+            KafkaError: the cluster refuses to tell of the topic.
+            ClientClosed: the producer was closed meanwhile.
+        """
+        clock = self._cluster.clock
+        deadline = clock.monotonic_ms() + self._max_block_ms
+        metadata = self._cluster.metadata
+        self._cluster.add_topics([topic])
+        while not metadata.partition_count(topic):
+            info = metadata.topics.get(topic)
+            if info is not None and not info.error.retriable and info.error is not ErrorCode.NONE:
+                raise error_for(info.error, topic=topic)
+            if clock.monotonic_ms() >= deadline:
+                cause = error_for(info.error, topic=topic) if info is not None else self._cluster.error
+                raise BufferExhausted(f"no metadata within max_block_ms: {cause}", topic=topic) from cause
+            await self._cluster.changed(deadline)
+            self._check_open()
+        route = self.routes.get(topic)
+        if route is None:
+            sticky = StickyPartitioner(self._batch_size, self._cluster.rng)
+            route = self.routes[topic] = TopicRoute(topic, metadata, self._accumulator, sticky)
+        while self._accumulator.bytes_held > self.buffer_memory:
+            self._delivery.wake()
+            if not await self._delivery.progress(deadline):
+                raise BufferExhausted(f"buffer_memory={self.buffer_memory} stayed full for max_block_ms", topic=topic)
+            self._check_open()
+        return route
+
+    def _check_open(self) -> None:
+        if self._delivery.closed:
+            raise ClientClosed("the producer is closed")
