@@ -7,9 +7,6 @@ connector (`kafka_connector`) where Maven does not give it.
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,8 +37,10 @@ class Connector:
 def connector(tmp_path_factory: pytest.TempPathFactory) -> Connector:
     """The jars that `spark` is started with."""
     pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
+    from barnabas.pipeline.java import java_home
+
     try:
-        return Connector(jars=connector_jars(tmp_path_factory.mktemp("connector"), shutil.which("java") or "java"))
+        return Connector(jars=connector_jars(tmp_path_factory.mktemp("connector"), java_home() / "bin" / "java"))
     except NoConnector as error:
         return Connector(missing=str(error))
 
@@ -49,24 +48,17 @@ def connector(tmp_path_factory: pytest.TempPathFactory) -> Connector:
 @pytest.fixture(scope="session")
 def spark(connector: Connector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that all tests of this folder share: leave its configuration as it is, or set it back."""
-    from pyspark.sql import SparkSession
+    from barnabas.pipeline import session
 
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.master("local[2]").appName("barnabas-tests")
-    for key, value in {
-        "spark.jars": ",".join(map(str, connector.jars)),
-        "spark.driver.extraClassPath": ":".join(map(str, connector.jars)),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.sql.session.timeZone": "UTC",
-    }.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    running = session(
+        "barnabas-tests",
+        jars=connector.jars,
+        spark__sql__shuffle__partitions=2,
+        spark__sql__session__timeZone="UTC",
+        spark__sql__warehouse__dir=tmp_path_factory.mktemp("warehouse"),
+    )
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="session")
@@ -89,8 +81,5 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three brokers for the test alone, to be killed and started again."""
     settings = ("default.replication.factor=3", "min.insync.replicas=2", *SETTINGS)
-    nodes = Cluster(barnabas_nodes(tmp_path / "cluster", *settings))
-    try:
-        yield nodes.start()
-    finally:
-        nodes.end()
+    with Cluster(barnabas_nodes(tmp_path / "cluster", *settings)) as nodes:
+        yield nodes
