@@ -60,12 +60,12 @@ class FetchConfig:
 
 
 class InFlightFetch(NamedTuple):
-    """A Fetch request to send. `ages` tells which answers still count."""
+    """A Fetch request to send. `asked` tells which answers still count: each partition's state, and its age when it was asked."""
 
     node_id: int
     request: FetchRequest
     version_max: int
-    ages: dict[TopicPartition, int]
+    asked: dict[TopicPartition, tuple[PartitionState, int]]
 
 
 class Fetcher:
@@ -418,22 +418,22 @@ class Fetcher:
         request.isolation_level = 1 if config.read_committed else 0
         request.rack_id = config.rack_id
         self._busy[node_id] = now_ms
-        ages = {}
+        asked = {}
         for tp in partitions:
             state = self.partitions[tp]
             state.fetching = True
             state.hurried = False
             state.asked = node_id
-            ages[tp] = state.age
-        return InFlightFetch(node_id, request, version_max, ages)
+            asked[tp] = (state, state.age)
+        return InFlightFetch(node_id, request, version_max, asked)
 
     def _current(self, fetch: InFlightFetch) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """The partitions of a fetch that are still where they were when it was sent; others are only set free."""
-        for tp, age in fetch.ages.items():
-            state = self.partitions.get(tp)
-            if state is None:
-                continue
-            if state.age == age:
+        """The partitions of a fetch that are still where they were when it was sent; others are only set free.
+
+        One that was given up and came back is another one: its position may be an earlier offset than this fetch asked for.
+        """
+        for tp, (state, age) in fetch.asked.items():
+            if self.partitions.get(tp) is state and state.age == age:
                 yield tp, state
             else:
                 state.fetching = False

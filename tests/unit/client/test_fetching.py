@@ -219,6 +219,22 @@ def test_a_seek_drops_what_is_on_its_way_and_what_is_there() -> None:
     assert offsets(world.fetch().request) == {0: 50}
 
 
+def test_a_partition_that_was_given_up_and_comes_back_takes_no_answer_of_before() -> None:
+    """Two rebalances in a row: the same partition, again at the first position of its life, but an earlier one."""
+    world = World({T0: None})
+    world.fetcher.seek(T0, 5)
+    before = world.fetch()
+    world.fetcher.assign({})
+    world.fetcher.assign({T0: None})
+    world.fetcher.seek(T0, 4)
+    world.answer(before, {0: batch(5, b"five")})
+    assert world.values() == []
+    now = world.fetch()
+    assert offsets(now.request) == {0: 4}
+    world.answer(now, {0: batch(4, b"four", b"five")})
+    assert world.values() == [b"four", b"five"]
+
+
 def test_a_partition_that_moved_does_not_wait_behind_a_fetch_that_waits() -> None:
     world = World({T0: 0, T1: 0})
     fetch = world.fetch()
