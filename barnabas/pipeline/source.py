@@ -1,10 +1,14 @@
-"""Reading topics in batches: Spark's DataSourceReader over the plan of `planning` and the decoder of `columns`."""
+"""Reading topics in batches: Spark's DataSourceReader over `planning` (which offsets), `reading` (their records).
+
+Spark makes the reader in a planning worker on the driver, asks it for partitions there, and sends it to the tasks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,12 +20,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from barnabas.pipeline.discovery import ask, plan_batch
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.options import SourceOptions, columns_of
+from barnabas.pipeline.planning import OffsetRange, Pushdown, split
+from barnabas.pipeline.reading import read_range
 
-__all__ = ["batch_reader", "schema_of"]
+__all__ = ["RangePartition", "batch_reader", "check_schema", "schema_of"]
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-_COLUMNS = {
+_TYPES = {
     "key": BinaryType(),
     "value": BinaryType(),
     "topic": StringType(),
@@ -34,11 +42,70 @@ _COLUMNS = {
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
-    """The columns of Spark's Kafka connector."""
-    names = list(_COLUMNS) if options.get("includeHeaders", "false").lower() == "true" else list(_COLUMNS)[:-1]
-    return StructType([StructField(name, _COLUMNS[name]) for name in names])
+    """The columns that the options ask for, with the types of Spark's Kafka connector."""
+    return StructType([StructField(name, _TYPES[name]) for name in columns_of(options)])
+
+
+def check_schema(options: Mapping[str, str], schema: StructType) -> None:
+    """Raises PipelineError where a schema was given by the user that is not the source's own."""
+    own = schema_of(options)
+    if schema != own:
+        raise PipelineError(
+            "schema",
+            schema.simpleString(),
+            "leave schema() out, choose by the option 'columns', and convert by select()",
+            f"is not that of the rows ({own.simpleString()})",
+        )
+
+
+class RangePartition(InputPartition):
+    """A range of offsets, for one task."""
+
+    def __init__(self, wanted: OffsetRange | None) -> None:
+        super().__init__(wanted)
+
+
+class _PushFilters:
+    """`pushFilters` of the batch reader.
+
+    Spark refuses a reader that overrides this method while spark.sql.python.filterPushdown.enabled is off, as it is by
+    default, and finds that out by the method's `__func__`. Filters are a matter of speed only: with this in its place the
+    source works on every session, and is faster on one that pushes down.
+    """
+
+    __func__ = DataSourceReader.pushFilters
+
+    def __init__(self, push: Callable[[list[Filter]], list[Filter]]) -> None:
+        self._push = push
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._push(filters)
+
+
+class BatchReader(DataSourceReader):
+    """One read of topics, from and to where the options say."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._pushed = Pushdown()
+        self.pushFilters: Any = _PushFilters(self._pushed.push)
+
+    def partitions(self) -> list[InputPartition]:
+        ranges = ask(self._options, lambda discovery: plan_batch(discovery, self._pushed))
+        options = self._options
+        cut = split(ranges, options.min_partitions, options.max_records_per_partition)
+        return [RangePartition(each) for each in cut] or [RangePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        wanted = partition.value
+        return iter(()) if wanted is None else read_range(self._options, wanted)
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """A reader over the records that the options name."""
-    raise PipelineError("format", "barnabas", "read by format 'kafka'", "cannot be read in this version")
+    """A reader over the records that the options name.
+
+    Raises:
+        PipelineError: an option that cannot be.
+    """
+    check_schema(options, schema)
+    return BatchReader(SourceOptions.parse(options, streaming=False))

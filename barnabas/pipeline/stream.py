@@ -1,17 +1,154 @@
-"""Reading topics as a stream: Spark's DataSourceStreamReader over the plan of `planning`."""
+"""Reading topics as a stream: Spark's DataSourceStreamReader over `planning`.
+
+Spark keeps one of these in a worker of its own on the driver for as long as a query lives. Offsets in its checkpoint have
+the form of Spark's Kafka connector. Nothing is committed to the cluster: the checkpoint is the position.
+
+A partition that appears while the query runs is read from its first record on. Offsets that the log no longer holds, or
+topics that are gone, stop the query before its tasks start, or are passed over where `failOnDataLoss` is off.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
+from barnabas.client.types import TopicPartition
+from barnabas.pipeline.discovery import Discovery, ask
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.options import SourceOptions
+from barnabas.pipeline.planning import OffsetRange, Offsets, from_json, limited, split, to_json
+from barnabas.pipeline.reading import read_range
+from barnabas.pipeline.source import RangePartition, check_schema
 
-__all__ = ["stream_reader"]
+__all__ = ["StreamReader", "stream_reader"]
+
+_log = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream over one subscription."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._target: Offsets | None = None  # under Trigger.AvailableNow: nothing after it is read
+        self._latest: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        async def first_offsets(discovery: Discovery) -> Offsets:
+            partitions = await discovery.partitions()
+            firsts = await discovery.firsts(partitions)
+            return await discovery.starts(partitions, firsts, await discovery.lasts(partitions))
+
+        return to_json(ask(self._options, first_offsets))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = ask(self._options, self._last_offsets)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._latest is None else to_json(self._latest)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begun = from_json(start)
+
+        async def end_of_batch(discovery: Discovery) -> Offsets:
+            ends = self._target
+            if ends is None:
+                ends = self._latest = await self._last_offsets(discovery)
+            else:
+                self._latest = ends
+            new = [tp for tp in ends if tp not in begun]
+            known = begun | (await discovery.firsts(new) if new else {})
+            ends = self._going_on(known, ends)
+            rows = getattr(limit, "max_rows", None)
+            return ends if rows is None else limited(known, ends, rows)
+
+        end = to_json(ask(self._options, end_of_batch))
+        return start if end == start else end
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begun, ends = from_json(start), from_json(end)
+
+        async def check(discovery: Discovery) -> Offsets:
+            there = dict.fromkeys(await discovery.partitions())
+            firsts = await discovery.firsts([tp for tp in ends if tp in there])
+            return self._starts(begun, ends, firsts)
+
+        if all(begun.get(tp) == offset for tp, offset in ends.items()):
+            return []
+        starts = ask(self._options, check)
+        options = self._options
+        ranges = [OffsetRange(*tp, starts[tp], ends[tp]) for tp in sorted(starts)]
+        return [
+            RangePartition(each) for each in split(ranges, options.min_partitions, options.max_records_per_partition)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_range(self._options, partition.value)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _last_offsets(self, discovery: Discovery) -> Offsets:
+        return await discovery.lasts(await discovery.partitions())
+
+    def _going_on(self, known: Offsets, ends: Offsets) -> Offsets:
+        """The ends for partitions that were read up to `known`; an end never lies before what was read."""
+        found = {tp: max(known.get(tp, 0), end) for tp, end in ends.items()}
+        for tp, offset in known.items():
+            if tp not in ends:
+                self._lost(tp, f"is gone, with everything from offset {offset} on")
+            elif ends[tp] < offset:
+                self._lost(tp, f"ends at offset {ends[tp]}, and was read up to {offset} already")
+                found[tp] = ends[tp]
+        return found
+
+    def _starts(self, begun: Offsets, ends: Offsets, firsts: Offsets) -> Offsets:
+        """Where each partition of a batch begins: where the last batch ended, else at the first record there was."""
+        starts = {}
+        for tp, end in ends.items():
+            first = firsts.get(tp)
+            if first is None:
+                self._lost(tp, f"is gone, with offsets {begun.get(tp, 0)} to {end - 1}")
+                continue
+            start = begun.get(tp, 0)  # a new partition begins at 0: what is missing of it is lost
+            if start < first and start < end:
+                self._lost(tp, f"has lost offsets {start} to {min(first, end) - 1}")
+            starts[tp] = max(start, first)
+        for tp, start in begun.items():
+            if tp not in ends:
+                self._lost(tp, f"is gone, with everything from offset {start} on")
+        return {tp: start for tp, start in starts.items() if start < ends[tp]}
+
+    def _lost(self, tp: TopicPartition, what: str) -> None:
+        problem = f"partition {tp.partition} of {tp.topic!r} {what}"
+        if self._options.fail_on_data_loss:
+            raise PipelineError(
+                "failOnDataLoss",
+                "true",
+                "keep records longer than reading takes (retention.ms), or set it to 'false' to go on without them",
+                f"stops the query: {problem}",
+            )
+        _log.warning("%s", problem)
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """A stream over the topics that the options name."""
-    raise PipelineError("format", "barnabas", "read by format 'kafka'", "cannot be read as a stream in this version")
+    """A stream over the topics that the options name.
+
+    Raises:
+        PipelineError: an option that cannot be.
+    """
+    check_schema(options, schema)
+    return StreamReader(SourceOptions.parse(options, streaming=True))

@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 
 from barnabas.errors import RemoteProtocolError
 
-__all__ = ["RECORD_BYTES_MIN", "NewRecord", "Record", "decode", "encode", "encode_kept", "encode_varint", "spans"]
+__all__ = [
+    "RECORD_BYTES_MIN",
+    "NewRecord",
+    "Record",
+    "decode",
+    "encode",
+    "encode_kept",
+    "encode_varint",
+    "record_starts",
+    "spans",
+]
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count: one byte each
 _HEADER_BYTES_MIN = 2  # key length, value length
@@ -277,6 +287,24 @@ def spans(data: bytes, count: int) -> list[tuple[int, int]]:
         position += length
         found.append((start, position))
     return found
+
+
+def record_starts(data: bytes, position: int, end: int, count: int) -> tuple[list[int], int]:
+    """Where each of `count` records that follow each other from `position` on begins, and the place behind the last one.
+
+    Raises:
+        RemoteProtocolError: one of them reaches beyond `end`, or is too short to be a record.
+    """
+    starts = []
+    for _ in range(count):
+        starts.append(position)
+        if position >= end:
+            raise RemoteProtocolError("a batch ends before its last record")
+        length, position = _varint(data, position)
+        position += length
+        if length < RECORD_BYTES_MIN - 1 or position > end:
+            raise RemoteProtocolError(f"record of {length} bytes where {end - position + length} are left")
+    return starts, position
 
 
 def encode_kept(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:

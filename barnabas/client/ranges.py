@@ -1,0 +1,299 @@
+"""Reading a range of offsets of one partition as record batches that are not decoded: what bulk readers build upon.
+
+`deliverable` is pure: from bytes of a log, or of a Fetch answer, it picks the batches whose records are to be delivered,
+checksums verified, records decompressed, control batches and (read_committed) aborted ones left out. `RangeReader` is the
+shell that fetches: the next request is on its way before an answer is judged, so that a broker works while its reader does.
+
+Invariants: chunks come in offset order; every data record of the range is in exactly one of them, with records of other
+offsets beside it where a batch lies across an end of the range. Follows KIP-98, KIP-516 (topic ids), KIP-951 (new leaders).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from barnabas.client.cluster import Cluster, Purpose
+from barnabas.client.deadline import Deadline
+from barnabas.client.errors import BrokerUnreachable, KafkaError, OffsetOutOfRange, error_for
+from barnabas.client.metadata import NO_ID
+from barnabas.client.read_committed import AbortedFilter
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode, RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol.compression import decompress
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from barnabas.protocol.records import (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    COMPRESSION_MASK,
+    CONTROL_ABORT,
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    crc_ok,
+    decode_records,
+    iter_batches,
+    read_control,
+)
+
+__all__ = ["Chunk", "PlacedBatch", "RangeReader", "deliverable"]
+
+_VERSION_BY_NAME_MAX = 12
+_VERSION_MAX = 18
+
+
+class PlacedBatch(NamedTuple):
+    """One batch of a chunk: its records, encoded and not compressed, are `data[start:end]`."""
+
+    header: BatchHeader
+    start: int
+    end: int
+
+
+class Chunk(NamedTuple):
+    """Batches to be delivered, in offset order, over one piece of bytes."""
+
+    data: bytes
+    batches: list[PlacedBatch]
+    next_offset: int  # after everything that was looked at, delivered or not
+
+
+def deliverable(
+    buffer: Buffer, next_offset: int, aborted: AbortedFilter | None = None, *, check_crcs: bool = True
+) -> Chunk:
+    """The batches in `buffer` whose records are delivered; one that is cut off at its end is left out.
+
+    Args:
+        next_offset: what to go on with where the buffer holds no whole batch.
+        aborted: under read_committed, the filter over what the buffer holds.
+
+    Raises:
+        RemoteProtocolError: a batch is malformed, of another format, or its checksum does not hold.
+    """
+    found: list[tuple[int, BatchHeader]] = []
+    packed = False
+    for position, header in iter_batches(buffer):
+        if header.magic != MAGIC:
+            raise RemoteProtocolError(f"batch of magic {header.magic}, only {MAGIC} is read")
+        if check_crcs and not crc_ok(buffer, position, header):
+            raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} does not hold")
+        next_offset = max(next_offset, header.next_offset)
+        attributes = header.attributes
+        if attributes & ATTRIBUTE_CONTROL:
+            if aborted is not None and header.producer_id >= 0:
+                marker = decode_records(buffer, position, header)
+                abort = bool(marker) and read_control(marker[0]).type == CONTROL_ABORT
+                aborted.on_marker(header.producer_id, header.last_offset, abort=abort)
+            continue
+        transactional = attributes & ATTRIBUTE_TRANSACTIONAL != 0
+        if aborted is not None and not aborted.delivers(
+            header.producer_id, header.last_offset, transactional=transactional
+        ):
+            continue
+        if header.record_count > 0:
+            found.append((position, header))
+            packed = packed or attributes & COMPRESSION_MASK != 0
+    if not packed:
+        return Chunk(
+            bytes(buffer) if found else b"",
+            [PlacedBatch(header, at + HEADER_SIZE, at + header.size_bytes) for at, header in found],
+            next_offset,
+        )
+    parts: list[bytes] = []
+    batches: list[PlacedBatch] = []
+    start = 0
+    with memoryview(buffer) as view:
+        for at, header in found:
+            records = decompress(header.compression, view[at + HEADER_SIZE : at + header.size_bytes])
+            parts.append(records)
+            batches.append(PlacedBatch(header, start, start + len(records)))
+            start += len(records)
+    return Chunk(b"".join(parts), batches, next_offset)
+
+
+class RangeReader:
+    """Fetches the offsets from `start` to before `end` of one partition.
+
+    Args:
+        cluster: started; its connections are used, and its metadata.
+        read_committed: records of open and aborted transactions are not delivered.
+        fetch_bytes: of one answer, ≥ 1; a larger batch still comes whole.
+        max_wait_ms: how long a broker may hold an answer back while it has nothing.
+        stall_timeout_ms: how long nothing may come before the reader gives up.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        tp: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        read_committed: bool = True,
+        check_crcs: bool = True,
+        fetch_bytes: int = 1024 * 1024,
+        max_wait_ms: int = 500,
+        stall_timeout_ms: int = 120_000,
+    ) -> None:
+        self.position = start  # the next offset to deliver
+        self._cluster = cluster
+        self._tp = tp
+        self._end = end
+        self._read_committed = read_committed
+        self._check_crcs = check_crcs
+        self._fetch_bytes = fetch_bytes
+        self._max_wait_ms = max_wait_ms
+        self._stall_timeout_ms = stall_timeout_ms
+        self._answer: asyncio.Future[Any] | None = None  # of the request that is on its way, for `position`
+        cluster.add_topics([tp.topic])
+
+    async def next(self) -> Chunk | None:
+        """The next chunk that has something to deliver; None at the end of the range.
+
+        Raises:
+            OffsetOutOfRange: the log no longer holds `position`, or never came to hold it.
+            KafkaError: the partition cannot be read, or nothing has come for `stall_timeout_ms`.
+        """
+        deadline = Deadline(self._cluster, self._stall_timeout_ms)
+        while self.position < self._end:
+            try:
+                data = await self._fetched()
+            except KafkaError as error:
+                if isinstance(error, OffsetOutOfRange):
+                    raise
+                self._cluster.want_update()
+                await deadline.pause(error)
+                continue
+            records = data.records
+            moved_to = self.position
+            if records is not None and len(records) >= HEADER_SIZE:
+                moved_to = self._peek(records)
+            if moved_to == self.position:
+                stable = data.last_stable_offset if self._read_committed else data.high_watermark
+                await deadline.pause(
+                    error_for(
+                        ErrorCode.OFFSET_NOT_AVAILABLE,
+                        f"offset {self.position} was to be read, and the log can be read up to offset {stable} only",
+                        topic=self._tp.topic,
+                        partition=self._tp.partition,
+                    )
+                )
+                continue
+            position, self.position = self.position, moved_to
+            if moved_to < self._end:
+                self._send()
+                await asyncio.sleep(0)  # the request leaves before the answer is worked on
+            aborted = None
+            if self._read_committed:
+                aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
+            chunk = self._judged(records or b"", position, aborted)
+            if chunk.batches:
+                return chunk
+            deadline = Deadline(self._cluster, self._stall_timeout_ms)
+        return None
+
+    def _judged(self, records: Buffer, position: int, aborted: AbortedFilter | None) -> Chunk:
+        try:
+            return deliverable(records, position, aborted, check_crcs=self._check_crcs)
+        except RemoteProtocolError as error:
+            raise self._corrupt(position, error) from error
+
+    def _peek(self, records: Buffer) -> int:
+        """The offset after the whole batches of an answer."""
+        try:
+            return max((header.next_offset for _, header in iter_batches(records)), default=self.position)
+        except RemoteProtocolError as error:
+            raise self._corrupt(self.position, error) from error
+
+    def _corrupt(self, position: int, error: RemoteProtocolError) -> KafkaError:
+        return KafkaError(
+            f"the batch after offset {position} cannot be read: {error}",
+            code=ErrorCode.CORRUPT_MESSAGE,
+            topic=self._tp.topic,
+            partition=self._tp.partition,
+        )
+
+    async def _fetched(self) -> PartitionData:
+        """The answer for `position`, of the request that is on its way or of a new one."""
+        if self._answer is None:
+            self._send()
+        answer = self._answer
+        if answer is None:  # no connection yet, or no leader
+            leader = self._cluster.metadata.leaders.get(self._tp)
+            if leader is None:
+                await self._cluster.fresh_metadata()
+                leader = self._cluster.metadata.leaders.get(self._tp)
+            if leader is None:
+                raise self._no_leader()
+            await self._cluster.ready_connection(leader, Purpose.FETCH)
+            self._send()
+            answer = self._answer
+            if answer is None:
+                raise BrokerUnreachable("the leader was lost just now", broker=leader)
+        self._answer = None
+        outcome = await answer
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return self._partition_of(outcome)
+
+    def _no_leader(self) -> KafkaError:
+        info = self._cluster.metadata.topics.get(self._tp.topic)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if info is not None and info.error is ErrorCode.NONE and self._tp.partition < len(info.partitions):
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return error_for(code, topic=self._tp.topic, partition=self._tp.partition)
+
+    def _partition_of(self, response: FetchResponse) -> PartitionData:
+        if response.error_code:
+            raise error_for(response.error_code, topic=self._tp.topic, partition=self._tp.partition)
+        self._cluster.metadata.hint_endpoints(response.node_endpoints)
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.error_code:
+                    leader = data.current_leader
+                    self._cluster.metadata.hint(self._tp, leader.leader_id, leader.leader_epoch)
+                    raise error_for(data.error_code, topic=self._tp.topic, partition=self._tp.partition)
+                return data
+        raise BrokerUnreachable("a Fetch answer without the partition that was asked for")
+
+    def _send(self) -> None:
+        """Sends the request for `position` where the leader's connection is ready."""
+        metadata = self._cluster.metadata
+        leader = metadata.leaders.get(self._tp)
+        connection = None if leader is None else self._cluster.connection(leader, Purpose.FETCH)
+        if connection is None:
+            return
+        topic_id = metadata.topic_id(self._tp.topic)
+        partition = FetchPartition(
+            partition=self._tp.partition,
+            current_leader_epoch=metadata.leader_epochs.get(self._tp, -1),
+            fetch_offset=self.position,
+            partition_max_bytes=self._fetch_bytes,
+        )
+        request = FetchRequest(
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=1,
+            max_bytes=self._fetch_bytes,
+            isolation_level=1 if self._read_committed else 0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=self._tp.topic, topic_id=topic_id, partitions=[partition])],
+        )
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Any) -> None:
+            if not answer.done():
+                answer.set_result(outcome)
+
+        version_max = _VERSION_BY_NAME_MAX if topic_id == NO_ID else _VERSION_MAX
+        try:
+            connection.send(
+                request,
+                done,
+                timeout_ms=self._cluster.request_timeout_ms + self._max_wait_ms,
+                version_max=version_max,
+            )
+        except KafkaError as error:
+            done(error)
+        self._answer = answer

@@ -1,0 +1,239 @@
+"""What the cluster knows of the topics that are read: partitions, first and last offsets, offsets by time.
+
+The shell under `planning`, on the driver. Every refusal names the option that asked for what is not there. Ends are last
+stable offsets under read_committed (KIP-98), high watermarks otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut
+from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.options import Bound, ClientOptions, SourceOptions, Subscription
+from barnabas.pipeline.planning import OffsetRange, Offsets, Pushdown
+from barnabas.runtime import loop
+
+__all__ = ["Discovery", "ask", "connected", "plan_batch"]
+
+T = TypeVar("T")
+
+
+def cluster_of(client: ClientOptions) -> Cluster:
+    """A client of the cluster that the options name, not started."""
+    return Cluster(
+        client.bootstrap_servers,
+        client_id=client.client_id,
+        request_timeout_ms=client.request_timeout_ms,
+        retry_backoff_ms=client.retry_backoff_ms,
+        metadata_max_age_ms=client.metadata_max_age_ms,
+    )
+
+
+async def connected(client: ClientOptions) -> Cluster:
+    """A started client of the cluster that the options name.
+
+    Raises:
+        PipelineError: no broker answers there.
+    """
+    cluster = cluster_of(client)
+    try:
+        await cluster.start()
+    except BaseException as error:
+        await cluster.close()
+        if isinstance(error, (BrokerUnreachable, NotKafka, RequestTimedOut)):
+            raise unreachable(client, error) from error
+        raise
+    return cluster
+
+
+def unreachable(client: ClientOptions, error: KafkaError) -> PipelineError:
+    return PipelineError(
+        "kafka.bootstrap.servers",
+        client.bootstrap_servers,
+        "check the address, and that a broker runs and can be reached from here",
+        f"cannot be reached ({error.message})",
+    )
+
+
+def ask(options: SourceOptions, question: Callable[[Discovery], Coroutine[Any, Any, T]]) -> T:
+    """Connects, asks, disconnects: for Spark's synchronous calls on the driver."""
+
+    async def main() -> T:
+        cluster = await connected(options.client)
+        try:
+            return await question(Discovery(cluster, options))
+        except (BrokerUnreachable, RequestTimedOut) as error:
+            raise unreachable(options.client, error) from error
+        finally:
+            await cluster.close()
+
+    return loop.run(main())
+
+
+class Discovery:
+    """Asks one cluster about one subscription.
+
+    Args:
+        cluster: started.
+    """
+
+    def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
+        self._cluster = cluster
+        self.options = options
+
+    async def partitions(self) -> list[TopicPartition]:
+        """Every partition that the subscription names now, in order.
+
+        Raises:
+            PipelineError: a topic or partition that was named is not there.
+        """
+        subscription = self.options.subscription
+        if subscription.option == "subscribePattern":
+            self._cluster.all_topics = True
+        else:
+            self._cluster.add_topics(subscription.topics)
+        metadata = await self._cluster.fresh_metadata()
+        counts: dict[str, int] = {}
+        for name, info in metadata.topics.items():
+            wanted = subscription.matches(name) and not (subscription.pattern and info.is_internal)
+            if wanted and info.error is ErrorCode.NONE:
+                counts[name] = len(info.partitions)
+        self._check_there(subscription, counts)
+        if subscription.partitions:
+            return sorted(subscription.partitions)
+        return [TopicPartition(name, p) for name in sorted(counts) for p in range(counts[name])]
+
+    def _check_there(self, subscription: Subscription, counts: Mapping[str, int]) -> None:
+        missing = [name for name in subscription.topics if name not in counts]
+        if missing:
+            raise PipelineError(
+                subscription.option,
+                subscription.value,
+                "create the topic, or correct its name",
+                f"names a topic that does not exist: {', '.join(missing)}",
+            )
+        for tp in subscription.partitions:
+            if tp.partition >= counts[tp.topic]:
+                raise PipelineError(
+                    subscription.option,
+                    subscription.value,
+                    f"name partitions from 0 to {counts[tp.topic] - 1}",
+                    f"names partition {tp.partition} of {tp.topic!r}, which does not exist",
+                )
+
+    async def firsts(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The first offsets that the logs still hold."""
+        return await self._listed(dict.fromkeys(partitions, EARLIEST))
+
+    async def lasts(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The offsets after the last records that may be read."""
+        return await self._listed(dict.fromkeys(partitions, LATEST))
+
+    async def by_time(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
+        """The first offset at or after a timestamp (ms) in each partition; −1 where there is none."""
+        return await self._listed(timestamps)
+
+    async def starts(self, partitions: list[TopicPartition], firsts: Offsets, lasts: Offsets) -> Offsets:
+        """Where reading begins, by the options.
+
+        Raises:
+            PipelineError: offsets that the logs do not hold, times after their last records, partitions left out.
+        """
+        bound = self.options.start
+        wanted = self._wanted(bound, partitions)
+        if bound.by_time:
+            found = await self.by_time(wanted)
+            for tp, offset in found.items():
+                if offset < 0:
+                    if self.options.no_later_start == "error":
+                        raise PipelineError(
+                            bound.option,
+                            wanted[tp],
+                            "name an earlier time, or set 'startingOffsetsByTimestampStrategy' to 'latest'",
+                            f"is later than every record of partition {tp.partition} of {tp.topic!r}",
+                        )
+                    found[tp] = lasts[tp]
+            return found
+        return {tp: self._offset(bound, tp, at, firsts[tp], lasts[tp]) for tp, at in wanted.items()}
+
+    async def ends(self, partitions: list[TopicPartition], firsts: Offsets, lasts: Offsets) -> Offsets:
+        """Where a batch ends, by the options; a time after the last record means the end."""
+        bound = self.options.end
+        wanted = self._wanted(bound, partitions)
+        if bound.by_time:
+            found = await self.by_time(wanted)
+            return {tp: lasts[tp] if offset < 0 else offset for tp, offset in found.items()}
+        return {tp: self._offset(bound, tp, at, firsts[tp], lasts[tp]) for tp, at in wanted.items()}
+
+    def _wanted(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
+        if bound.everywhere is not None:
+            return dict.fromkeys(partitions, bound.everywhere)
+        for tp in (*partitions, *bound.at):
+            if tp not in bound.at or tp not in partitions:
+                problem = "leaves out" if tp not in bound.at else "names a partition that does not exist:"
+                raise PipelineError(
+                    bound.option,
+                    None,
+                    "name every partition that is read, and no other",
+                    f"{problem} partition {tp.partition} of {tp.topic!r}",
+                )
+        return {tp: bound.at[tp] for tp in partitions}
+
+    def _offset(self, bound: Bound, tp: TopicPartition, at: int, first: int, last: int) -> int:
+        if at == EARLIEST:
+            return first
+        if at == LATEST:
+            return last
+        if first <= at <= last:
+            return at
+        if not self.options.fail_on_data_loss:
+            return min(max(at, first), last)
+        raise PipelineError(
+            bound.option,
+            at,
+            "give offsets within that, 'earliest' or 'latest', or set 'failOnDataLoss' to 'false'",
+            f"is out of range: partition {tp.partition} of {tp.topic!r} holds offsets {first} to {last}",
+        )
+
+    async def _listed(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
+        if not timestamps:
+            return {}
+        found = await list_offsets(self._cluster, timestamps, read_committed=self.options.read_committed)
+        return {tp: found[tp].offset for tp in timestamps}
+
+
+async def plan_batch(discovery: Discovery, pushed: Pushdown) -> list[OffsetRange]:
+    """The ranges of a batch, narrowed by filters.
+
+    Raises:
+        PipelineError: the options ask for what is not there, or end before they begin.
+    """
+    partitions = await discovery.partitions()
+    firsts = await discovery.firsts(partitions)
+    lasts = await discovery.lasts(partitions)
+    starts = await discovery.starts(partitions, firsts, lasts)
+    ends = await discovery.ends(partitions, firsts, lasts)
+    for tp in partitions:
+        if starts[tp] > ends[tp]:
+            raise PipelineError(
+                discovery.options.end.option,
+                ends[tp],
+                "end at or after the beginning",
+                f"lies before the beginning of partition {tp.partition} of {tp.topic!r}, offset {starts[tp]}",
+            )
+    ranges = pushed.narrowed(OffsetRange(*tp, starts[tp], ends[tp]) for tp in partitions)
+    if pushed.timestamp_min_ms is not None and pushed.timestamp_min_ms >= 0:
+        times = await discovery.by_time({TopicPartition(r.topic, r.partition): pushed.timestamp_min_ms for r in ranges})
+        later = []
+        for r in ranges:
+            first = times[TopicPartition(r.topic, r.partition)]
+            if 0 <= first < r.end:
+                later.append(r._replace(start=max(r.start, first)))
+        ranges = later
+    return ranges

@@ -1,0 +1,115 @@
+"""Options of the source: what they mean, and what is refused with which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client.offsets import EARLIEST, LATEST
+from barnabas.client.types import TopicPartition
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.options import SourceOptions
+
+BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
+
+
+def parse(streaming: bool = False, **more: str) -> SourceOptions:
+    return SourceOptions.parse(
+        BASE | {name.replace("__", "."): value for name, value in more.items()}, streaming=streaming
+    )
+
+
+def test_defaults_of_a_batch() -> None:
+    found = parse()
+    assert found.subscription.topics == ("a",)
+    assert (found.start.everywhere, found.end.everywhere) == (EARLIEST, LATEST)
+    assert found.read_committed
+    assert found.fail_on_data_loss
+    assert found.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+def test_a_stream_begins_at_the_end() -> None:
+    assert parse(streaming=True).start.everywhere == LATEST
+    assert parse(streaming=True, startingOffsets="earliest").start.everywhere == EARLIEST
+
+
+def test_names_in_any_case() -> None:
+    found = SourceOptions.parse(
+        {"KAFKA.BOOTSTRAP.SERVERS": "h:1", "SubScribe": " a , b,a", "includeheaders": "TRUE", "minpartitions": "5"},
+        streaming=False,
+    )
+    assert found.subscription.topics == ("a", "b")
+    assert found.columns[-1] == "headers"
+    assert found.min_partitions == 5
+
+
+def test_offsets_and_times_by_partition() -> None:
+    found = parse(startingOffsets='{"a":{"0":23,"1":-2}}', endingOffsetsByTimestamp='{"a":{"0":1000,"1":2000}}')
+    assert found.start.at == {TopicPartition("a", 0): 23, TopicPartition("a", 1): EARLIEST}
+    assert found.end.by_time
+    assert found.end.at[TopicPartition("a", 1)] == 2000
+    assert parse(startingTimestamp="5").start.everywhere == 5
+
+
+def test_columns_in_their_order() -> None:
+    assert parse(columns="Value, offset").columns == ("value", "offset")
+
+
+def test_a_pattern_fits_whole_names() -> None:
+    del_subscribe = {"kafka.bootstrap.servers": "h", "subscribePattern": "a.*|b"}
+    found = SourceOptions.parse(del_subscribe, streaming=False).subscription
+    assert [name for name in ("a", "abc", "b", "bc", "xa") if found.matches(name)] == ["a", "abc", "b"]
+
+
+REFUSED = [
+    ({"kafka__bootstrap__servers": ""}, r"kafka\.bootstrap\.servers' is missing"),
+    ({"kafka__bootstrap__servers": "host:port"}, r"kafka\.bootstrap\.servers.*write host:port"),
+    ({"subscribePattern": "b"}, "subscribe and subscribePattern.*contradict.*exactly one"),
+    ({"subscribe": " , "}, "subscribe.*names no topic"),
+    ({"startingOffset": "earliest"}, "startingoffset.*is not known: write 'startingOffsets'"),
+    ({"startingOffsets": "latest"}, "startingOffsets' = 'latest' leaves a batch nothing"),
+    ({"startingOffsets": "first"}, "startingOffsets' = 'first' is no JSON"),
+    ({"startingOffsets": '{"a":{"0":"x"}}'}, "startingOffsets.*has 'x' for partition 0"),
+    ({"startingOffsets": '{"a":{"0":-1}}'}, r"startingOffsets.*has -1 \(latest\)"),
+    ({"startingOffsets": '{"a":{"0":-3}}'}, "startingOffsets.*has -3"),
+    ({"startingOffsets": '{"a":[0]}'}, "startingOffsets.*has another form"),
+    ({"startingOffsets": '{"b":{"0":1}}'}, "startingOffsets' = 'b-0' is not among what is read"),
+    ({"startingOffsets": "{}"}, "startingOffsets.*names no partition"),
+    ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "startingOffsets and startingTimestamp.*contradict"),
+    ({"startingTimestamp": "yesterday"}, "startingTimestamp' = 'yesterday' is out of range or no number"),
+    ({"endingOffsets": "earliest"}, "endingOffsets' = 'earliest' leaves"),
+    ({"endingOffsets": '{"a":{"0":-2}}'}, "endingOffsets.*-2 .earliest."),
+    ({"minPartitions": "0"}, "minPartitions' = '0'.*whole number from 1"),
+    ({"failOnDataLoss": "no"}, "failOnDataLoss' = 'no' is neither true nor false"),
+    ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger.*streams only.*maxRecordsPerPartition"),
+    ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger.*is not supported: trigger"),
+    ({"path": "a"}, "path.*by 'subscribe'"),
+    ({"kafka__auto__offset__reset": "latest"}, r"kafka\.auto\.offset\.reset.*'startingOffsets'"),
+    ({"kafka__value__deserializer": "x"}, r"value\.deserializer.*CAST"),
+    ({"kafka__sasl__jaas__config": "hunter2"}, r"kafka\.sasl\.jaas\.config' \(its value is not shown\)"),
+    ({"kafka__security__protocol": "SSL"}, r"security\.protocol' = 'SSL'.*PLAINTEXT"),
+    ({"kafka__isolation__level": "serializable"}, r"isolation\.level' = 'serializable' is not known"),
+    ({"startingOffsetsByTimestampStrategy": "x"}, "Strategy' = 'x'"),
+    ({"columns": "key,valu"}, "columns.*has no column 'valu'"),
+    ({"columns": "key,key"}, "columns.*twice"),
+    ({"columns": "key", "includeHeaders": "true"}, "columns.*has no headers"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED, ids=lambda each: str(each)[:40])
+def test_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(PipelineError, match=words) as raised:
+        parse(**options)
+    assert raised.value.remedy
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(PipelineError, match=r"endingOffsets.*a stream goes on"):
+        parse(streaming=True, endingOffsets="latest")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("{}", "names no partition"), ('{"a":{"0":1}}', "another form"), ('{"a":["x"]}', "has 'x'")]
+)
+def test_partitions_are_assigned_by_json(value: str, words: str) -> None:
+    with pytest.raises(PipelineError, match=f"assign.*{words}"):
+        SourceOptions.parse({"kafka.bootstrap.servers": "h", "assign": value}, streaming=False)
