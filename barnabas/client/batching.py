@@ -14,7 +14,7 @@ acknowledged, failed or renumbered under a new epoch; `bytes_held` counts every 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.records import EncodedRecords, NewRecord
@@ -173,8 +173,13 @@ class Accumulator:
             found = self.queues[tp] = PartitionQueue(tp)
         return found
 
-    def append(self, queue: PartitionQueue, record: NewRecord, size_bytes: int, handle: object, now_ms: int) -> bool:
-        """Places a record of at most `size_bytes`; true where it began a new batch (so the sender should look)."""
+    def append(
+        self, queue: PartitionQueue, record: NewRecord, size_bytes: int, handle: object, now_ms: Callable[[], int]
+    ) -> bool:
+        """Places a record of at most `size_bytes`; true where it began a new batch (so the sender should look).
+
+        `now_ms` tells the monotonic time; it is asked where a batch begins.
+        """
         waiting = queue.queue
         if waiting:
             batch = waiting[-1]
@@ -185,7 +190,7 @@ class Accumulator:
                 self.bytes_held += size_bytes
                 return False
             self.full_batches += 1
-        batch = self._begin(queue, size_bytes, handle, now_ms, self.batch_size)
+        batch = self._begin(queue, size_bytes, handle, now_ms(), self.batch_size)
         batch.records.append(record)
         return True
 

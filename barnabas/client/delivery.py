@@ -205,7 +205,7 @@ class Delivery:
             if self._txn.state in (TransactionState.READY, TransactionState.PREPARED, TransactionState.FATAL_ERROR):
                 self._release_waiters()
             return
-        new = RecordMetadata.__new__
+        new = tuple.__new__  # as in `send`
         for batch, base_offset, append_time, error in outcomes:
             topic, partition = batch.tp
             handles: list[Any] = batch.handles
@@ -224,11 +224,10 @@ class Delivery:
                         future.set_result(RecordMetadata(topic, partition, base_offset, timestamp, kind))
                 continue
             offset = base_offset
-            for future, record in zip(handles, batch.records, strict=True):
+            for future, (_, _, timestamp, _) in zip(handles, batch.records, strict=True):
                 if not future.done():
-                    future.set_result(
-                        new(RecordMetadata, topic, partition, offset, append_time if kind else record.timestamp, kind)
-                    )
+                    written = append_time if kind else timestamp
+                    future.set_result(new(RecordMetadata, (topic, partition, offset, written, kind)))
                 if base_offset >= 0:
                     offset += 1
         self._release_waiters()

@@ -50,14 +50,15 @@ class StickyPartitioner:
         rng: draws it.
     """
 
-    __slots__ = ("_batch_size", "_rng", "_taken_bytes", "chosen_from", "current")
+    __slots__ = ("_batch_size", "_rng", "current", "room_bytes")
 
     def __init__(self, batch_size: int, rng: Rng) -> None:
         self._batch_size = batch_size
         self._rng = rng
-        self._taken_bytes = 0
         self.current = -1  # −1 = none drawn yet
-        self.chosen_from: Sequence[int] = ()  # the partitions last chosen among; others mean choosing again
+        self.room_bytes = (
+            0  # what `current` still takes; the caller counts it down. Not positive: another is to be drawn
+        )
 
     def choose(self, available: Sequence[int], waiting: Sequence[int]) -> int:
         """The partition to use now.
@@ -66,21 +67,10 @@ class StickyPartitioner:
             available: partitions that have a leader, at least one.
             waiting: batches waiting for each of them, in the same order.
         """
-        self.chosen_from = available
-        if self.current >= 0 and self._taken_bytes < self._batch_size and self.current in available:
-            return self.current
-        self._taken_bytes = 0
-        self.current = self._draw(available, waiting)
+        if self.room_bytes <= 0 or self.current not in available:
+            self.room_bytes = self._batch_size
+            self.current = self._draw(available, waiting)
         return self.current
-
-    def on_appended(self, size_bytes: int) -> None:
-        """Counts what `current` took."""
-        self._taken_bytes += size_bytes
-
-    @property
-    def due(self) -> bool:
-        """Whether the next record should draw anew."""
-        return self.current < 0 or self._taken_bytes >= self._batch_size
 
     def _draw(self, available: Sequence[int], waiting: Sequence[int]) -> int:
         # KIP-794: the weight of a partition is (longest queue + 1 − its own queue), so an empty one is drawn most often.

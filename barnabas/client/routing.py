@@ -16,7 +16,7 @@ from barnabas.client.batching import Accumulator, PartitionQueue
 from barnabas.client.cluster import Cluster
 from barnabas.client.delivery import Delivery
 from barnabas.client.errors import BufferExhausted, ClientClosed, error_for
-from barnabas.client.metadata import ClusterMetadata
+from barnabas.client.metadata import ClusterMetadata, TopicInfo
 from barnabas.client.partitioning import StickyPartitioner, partition_for_key
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
@@ -27,7 +27,7 @@ __all__ = ["Routing", "TopicRoute"]
 class TopicRoute:
     """The partitions of one topic."""
 
-    __slots__ = ("_accumulator", "_metadata", "_queues", "_sticky", "topic")
+    __slots__ = ("_accumulator", "_chosen", "_chosen_by", "_metadata", "_queues", "_sticky", "topic")
 
     def __init__(
         self, topic: str, metadata: ClusterMetadata, accumulator: Accumulator, sticky: StickyPartitioner
@@ -37,6 +37,8 @@ class TopicRoute:
         self._accumulator = accumulator
         self._sticky = sticky
         self._queues: dict[int, PartitionQueue] = {}
+        self._chosen: PartitionQueue | None = None  # where records without a key go
+        self._chosen_by: TopicInfo | None = None  # what was known when it was chosen; other news mean choosing again
 
     def queue(self, partition: int) -> PartitionQueue:
         """The queue of a partition.
@@ -66,12 +68,14 @@ class TopicRoute:
         if key is not None:
             return self.queue(partition_for_key(key, len(info.partitions)))
         sticky = self._sticky
-        if sticky.due or sticky.chosen_from is not info.available:
+        if sticky.room_bytes <= 0 or info is not self._chosen_by:
             available: Sequence[int] = info.available or range(len(info.partitions))
             queues = self._queues
-            sticky.choose(available, [len(q.queue) if (q := queues.get(p)) else 0 for p in available])
-        sticky.on_appended(size_bytes)
-        return self.queue(sticky.current)
+            waiting = [len(q.queue) if (q := queues.get(p)) else 0 for p in available]
+            self._chosen = self.queue(sticky.choose(available, waiting))
+            self._chosen_by = info
+        sticky.room_bytes -= size_bytes
+        return self._chosen  # type: ignore[return-value]  # chosen with the first `info`
 
 
 class Routing:

@@ -1,4 +1,4 @@
-"""Records inside a batch: the loops that read and write them, alone in a module so that a compiler can take it.
+"""Records inside a batch: the loops that read and write them, alone in a module that mypyc compiles where it can (setup.py).
 
 Plain functions over bytes and offsets, no callbacks. A record: length varint, attributes int8 (none defined), timestamp
 delta varint, offset delta varint, key and value (varint length, -1 for null), headers (varint count of key and value).
@@ -38,7 +38,7 @@ class Record(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: Sequence[tuple[str, bytes | None]]
 
 
 class NewRecord(NamedTuple):
@@ -161,20 +161,20 @@ def _decode(
             position += raw >> 1
             value = data[start:position]
 
-        headers: list[tuple[str, bytes | None]] = []
+        headers: Sequence[tuple[str, bytes | None]] = ()
         if data[position]:
             headers, position = _decode_headers(data, position, end)
         else:
             position += 1
         if position != end:
             raise RemoteProtocolError(f"record ends at byte {position}, its length says {end}")
-        records.append(new(cls, (offset, timestamp, key, value, headers, *tail)))
+        records.append(new(cls, (offset, timestamp, key, value, headers) + tail))  # noqa: RUF005 (unpacked it is slower)
     if position != size:
         raise RemoteProtocolError(f"{size - position} bytes follow the {count} records that the batch claims")
     return records
 
 
-def _decode_headers(data: bytes, position: int, end: int) -> tuple[list[tuple[str, bytes | None]], int]:
+def _decode_headers(data: bytes, position: int, end: int) -> tuple[Sequence[tuple[str, bytes | None]], int]:
     """Headers from their count on. Keys are UTF-8; other bytes survive a round trip as surrogates."""
     count, position = _varint(data, position)
     if count < 0 or count * _HEADER_BYTES_MIN > end - position:
@@ -194,7 +194,7 @@ def _decode_headers(data: bytes, position: int, end: int) -> tuple[list[tuple[st
             value = data[position : position + length]
             position += length
         headers.append((key, value))
-    return headers, position
+    return tuple(headers), position
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

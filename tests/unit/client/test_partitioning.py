@@ -39,11 +39,11 @@ def test_a_partition_is_kept_for_a_batch() -> None:
     sticky = StickyPartitioner(1_000, SeededRng())
     first = sticky.choose(range(10), [0] * 10)
     for _ in range(9):
-        sticky.on_appended(100)
-        assert not sticky.due
+        sticky.room_bytes -= 100
+        assert sticky.room_bytes > 0
         assert sticky.choose(range(10), [0] * 10) == first
-    sticky.on_appended(100)
-    assert sticky.due
+    sticky.room_bytes -= 100
+    assert sticky.room_bytes <= 0
     drawn = {StickyPartitioner(1, SeededRng(seed)).choose(range(10), [0] * 10) for seed in range(200)}
     assert drawn == set(range(10))
 

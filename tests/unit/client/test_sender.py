@@ -104,7 +104,7 @@ class World:
     def append(self, value: bytes, partition: int = 0) -> None:
         record = NewRecord(None, value, self.now)
         queue = self.accumulator.queue(TopicPartition("t", partition))
-        self.accumulator.append(queue, record, record_size_max(None, value, ()), (partition, value), self.now)
+        self.accumulator.append(queue, record, record_size_max(None, value, ()), (partition, value), lambda: self.now)
 
     def append_packed(self, values: list[bytes], partition: int = 0) -> None:
         packed = encode_records([NewRecord(None, value, self.now) for value in values])
