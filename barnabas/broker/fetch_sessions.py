@@ -123,8 +123,18 @@ class WantedPartition:
                 replica.on_follower_idle(session.follower_id, session.used_ms)
         if session.parked is None:
             replica.watchers.pop(self, None)  # a peer that is gone must not be told of every append
-        elif session.follower_id < 0 or not replica.is_leader or replica.log.log_end_offset != self.fetch_offset:
+        elif (
+            session.follower_id < 0
+            or not replica.is_leader
+            or replica.log.log_end_offset != self.fetch_offset
+            or self.owes_high_watermark(replica)
+        ):
             session.parked.on_progress(replica)
+
+    def owes_high_watermark(self, replica: Replica) -> bool:
+        """Whether a follower that consumers read from does not know yet what it may show them."""
+        session = self.session
+        return session is not None and session.hurries and replica.high_watermark != self.told_high_watermark
 
     def has_news(self, error_code: int, high_watermark: int, log_start_offset: int, *, records: bool) -> bool:
         """Whether an incremental answer must carry the partition; takes note of what is told with it."""
@@ -144,17 +154,32 @@ class FetchSession:
 
     Attributes:
         follower_id: broker id of a follower, else CONSUMER.
+        hurries: a follower that is told of a moved high watermark at once, for consumers read from it (KIP-392).
         wanted: every partition of it.
         ready: those that are to be looked at, in this order.
         parked: its request that waits, if one does.
     """
 
-    __slots__ = ("by_id", "created_ms", "epoch", "follower_id", "parked", "ready", "session_id", "used_ms", "wanted")
+    __slots__ = (
+        "by_id",
+        "created_ms",
+        "epoch",
+        "follower_id",
+        "hurries",
+        "parked",
+        "ready",
+        "session_id",
+        "used_ms",
+        "wanted",
+    )
 
-    def __init__(self, session_id: int, by_id: bool, now_ms: int, follower_id: int = CONSUMER) -> None:
+    def __init__(
+        self, session_id: int, by_id: bool, now_ms: int, follower_id: int = CONSUMER, *, hurries: bool = False
+    ) -> None:
         self.session_id = session_id
         self.by_id = by_id
         self.follower_id = follower_id
+        self.hurries = hurries
         self.created_ms = now_ms
         self.used_ms = now_ms
         self.epoch = 1  # what the next request must carry
@@ -203,13 +228,23 @@ class FetchSessions:
     Args:
         slots: `max.incremental.fetch.session.cache.slots`.
         eviction_ms: `min.incremental.fetch.session.eviction.ms`.
+        reads_by_rack: whether consumers may be sent to followers.
     """
 
-    def __init__(self, rng: Rng, monotonic_ms: Callable[[], int], *, slots: int, eviction_ms: int = 120_000) -> None:
+    def __init__(
+        self,
+        rng: Rng,
+        monotonic_ms: Callable[[], int],
+        *,
+        slots: int,
+        eviction_ms: int = 120_000,
+        reads_by_rack: bool = False,
+    ) -> None:
         self._rng = rng
         self._monotonic_ms = monotonic_ms
         self._slots = slots
         self._eviction_ms = eviction_ms
+        self._reads_by_rack = reads_by_rack
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -259,7 +294,9 @@ class FetchSessions:
         session_id = self._rng.randrange(2**31 - 1) + 1
         while session_id in self._sessions:
             session_id = self._rng.randrange(2**31 - 1) + 1
-        session = self._sessions[session_id] = FetchSession(session_id, by_id, now_ms, follower_id)
+        session = self._sessions[session_id] = FetchSession(
+            session_id, by_id, now_ms, follower_id, hurries=self._reads_by_rack and follower_id >= 0
+        )
         session.add(wanted.items())
         return session
 

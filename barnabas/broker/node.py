@@ -40,6 +40,7 @@ from barnabas.broker.replica.replicas import Election, Replicas
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
 from barnabas.broker.server import Server
+from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.waiting import Timer, Timers
 from barnabas.errors import InvariantViolated
 from barnabas.ports import Clock, Disk, Network, Rng
@@ -106,8 +107,12 @@ class Node:
         self._logs_open = False
         self._timers = Timers(clock, self._loop_call_later, self.fatal)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.reads_by_rack = config.get_str("replica.selector.class") == RACK_AWARE_SELECTOR  # KIP-392
         self.fetch_sessions = FetchSessions(
-            rng, clock.monotonic_ms, slots=config.get_int("max.incremental.fetch.session.cache.slots")
+            rng,
+            clock.monotonic_ms,
+            slots=config.get_int("max.incremental.fetch.session.cache.slots"),
+            reads_by_rack=self.reads_by_rack,
         )
         self.listing = BrokerListing(self)
         self.peers = Peers(self)

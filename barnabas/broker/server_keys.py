@@ -27,10 +27,13 @@ from barnabas.broker.config_key import (
     some_of,
 )
 
-__all__ = ["SERVER_KEYS"]
+__all__ = ["RACK_AWARE_SELECTOR", "SERVER_KEYS"]
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+# Values of replica.selector.class: Kafka's two classes, by their names.
+LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SEGMENT_BYTES_MIN = 1024 * 1024
 
 
@@ -300,7 +303,12 @@ _REPLICATION = [
     _int("replica.fetch.wait.max.ms", 500, "Longest wait of a follower's fetch."),
     _long("replica.high.watermark.checkpoint.interval.ms", 5_000, "How often high watermarks are written."),
     _long("replica.lag.time.max.ms", 30_000, "A follower behind for longer leaves the in-sync replicas."),
-    _string("replica.selector.class", None, "No effect here: Java classes are not loaded."),
+    _string(
+        "replica.selector.class",
+        None,
+        "Who serves consumers that name their rack: the leader, or a replica in it. Kafka's two classes, by their names.",
+        one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+    ),
     _int("replica.socket.receive.buffer.bytes", 65_536, "SO_RCVBUF of replication connections."),
     _int("replica.socket.timeout.ms", 30_000, "How long a replication request may take."),
     _bool(

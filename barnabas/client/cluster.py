@@ -117,11 +117,10 @@ class Cluster:
         self.clock: Clock = clock or SystemClock()
         self.rng: Rng = rng or SystemRng()
         self.network: Network = network or AsyncioNetwork()
-        self.metadata = ClusterMetadata()
+        self.metadata = ClusterMetadata(metadata_max_age_ms)
         self.scope = Scope(client_id)
         self.listeners: list[Callable[[], None]] = []
         self.all_topics = False  # keep metadata of every topic, for subscriptions by pattern
-        self._metadata_max_age_ms = metadata_max_age_ms
         self._auto_create_topics = auto_create_topics
         self._topics: dict[str, None] = {}
         self._connections: dict[tuple[int, Purpose], Connection] = {}
@@ -458,7 +457,7 @@ class Cluster:
                 pass
 
     async def _until_refresh_is_due(self) -> None:
-        age_left = self._metadata_max_age_ms
+        age_left = self.metadata.max_age_ms
         if self.metadata.updated_ms >= 0:
             age_left += self.metadata.updated_ms - self.clock.monotonic_ms()
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 
 from barnabas.client.backoff import retry_pause_ms
+from barnabas.client.nearest import NearestReplica
 from barnabas.client.read_committed import AbortedFilter
 from barnabas.client.types import Record, TopicPartition
 from barnabas.ports import Buffer, Rng
@@ -57,6 +58,7 @@ class PartitionState:
         "index",
         "last_stable_offset",
         "log_start_offset",
+        "nearest",
         "not_before_ms",
         "paused",
         "position",
@@ -77,6 +79,7 @@ class PartitionState:
             True  # moved since the last fetch: it should not wait behind one that is waiting for news elsewhere
         )
         self.asked = -1  # the node that was last asked
+        self.nearest = NearestReplica()
         self.not_before_ms = 0
         self.failing_since_ms = -1  # −1 while that node answers well
         self.high_watermark = -1  # −1 until the first answer
@@ -114,8 +117,8 @@ class PartitionState:
             self.failing_since_ms = now_ms
         self.not_before_ms = now_ms + retry_pause_ms(now_ms - self.failing_since_ms, first_ms, rng)
 
-    def on_other_leader(self) -> None:
-        """Another node than the one that was asked leads now: no pause, and no waiting behind its other partitions."""
+    def on_other_node(self) -> None:
+        """Another node than the one that was asked is to be asked now: no pause, and no waiting behind its other partitions."""
         if self.not_before_ms != NEVER:
             self.not_before_ms = 0
             self.failing_since_ms = -1

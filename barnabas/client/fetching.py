@@ -3,6 +3,7 @@
 Driven by: assign, seek, pause, Fetch answers and failures, `take` for every poll.
 Emits: Fetch requests (one on its way a broker), partitions whose position has to be looked up, records, errors to raise.
 
+A partition is read from its leader, or from the replica in the same rack that the leader names (`nearest`, KIP-392).
 Batches stay as they came until they are taken: one batch is decoded at a time. The next bytes of a partition are fetched
 while those before are still being taken, up to `max_partition_fetch_bytes` ahead. Sessions are in `fetch_session`.
 
@@ -133,7 +134,7 @@ class Fetcher:
             ready: whether a request can be handed to a node's connection; may begin to connect.
         """
         self._wake_ms = None
-        leaders = self.metadata.leaders
+        metadata = self.metadata
         config = self.config
         wanted: dict[int, dict[TopicPartition, int]] = {}
         held_up: dict[int, None] = {}
@@ -142,12 +143,14 @@ class Fetcher:
         for tp, state in self.partitions.items():
             if state.paused or state.position is None or (state.fetching and not state.hurried):
                 continue
-            node_id = leaders.get(tp, -1)
+            node_id = metadata.leaders.get(tp, -1)
             if node_id < 0:
                 self.metadata_wanted = True
                 continue
+            if state.nearest.node_id >= 0:
+                node_id = state.nearest.choose(node_id, metadata.leader_epochs.get(tp, -1), metadata.brokers, now_ms)
             if node_id != state.asked:
-                state.on_other_leader()
+                state.on_other_node()
             if node_id in self._busy:
                 if state.hurried:
                     self._interrupt(node_id, now_ms)
@@ -180,6 +183,14 @@ class Fetcher:
         for tp, _ in self._current(fetch):
             self.partitions[tp].fetching = False
 
+    def on_unreachable(self, node_id: int, now_ms: int) -> bool:
+        """No connection can be made. Whether that was a replica nearer by, and so others are to be asked now."""
+        failed = [state for state in self.partitions.values() if state.nearest.node_id == node_id]
+        for state in failed:
+            state.nearest.give_up(now_ms)
+        self.metadata_wanted |= bool(failed)
+        return bool(failed)
+
     def on_failure(self, fetch: InFlightFetch, error: KafkaError, now_ms: int) -> None:
         """No answer came."""
         interrupted = fetch.node_id in self._interrupted
@@ -187,6 +198,7 @@ class Fetcher:
         if interrupted:
             return
         self.metadata_wanted = True
+        self.on_unreachable(fetch.node_id, now_ms)
         for tp, state in self._current(fetch):
             state.later(now_ms, self.config.retry_backoff_ms, self._rng)
             if not error.retriable:
@@ -211,7 +223,7 @@ class Fetcher:
                 if code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
                     state.later(now_ms, self.config.retry_backoff_ms, self._rng)
             self.metadata_wanted = True
-            if not code.retriable:
+            if not code.retriable and not self.on_unreachable(fetch.node_id, now_ms):
                 self.errors.append(error_for(code, "Fetch was refused", broker=fetch.node_id))
             return
         session.on_answer(response.session_id)
@@ -416,7 +428,8 @@ class Fetcher:
         request.min_bytes = config.fetch_min_bytes
         request.max_bytes = config.fetch_max_bytes
         request.isolation_level = 1 if config.read_committed else 0
-        request.rack_id = config.rack_id
+        if all(self.partitions[tp].nearest.wanted(now_ms) for tp in partitions):
+            request.rack_id = config.rack_id
         self._busy[node_id] = now_ms
         asked = {}
         for tp in partitions:
@@ -448,6 +461,13 @@ class Fetcher:
             records = data.records
             if records is not None and len(records) >= HEADER_SIZE:
                 self._keep(state, records, data)
+            if data.preferred_read_replica >= 0:
+                self._turn_to(state, data.preferred_read_replica, now_ms)
+            return
+        if state.nearest.node_id == node_id:  # whatever it is, the leader knows better
+            state.nearest.give_up(now_ms)
+            self.metadata_wanted = True
+            self.metadata.hint(state.tp, data.current_leader.leader_id, data.current_leader.leader_epoch)
             return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self.config.auto_offset_reset == "none":
@@ -472,6 +492,15 @@ class Fetcher:
             self.metadata.hint(state.tp, data.current_leader.leader_id, data.current_leader.leader_epoch)
         else:
             self.errors.append(error_for(code, broker=node_id, topic=state.tp.topic, partition=state.tp.partition))
+
+    def _turn_to(self, state: PartitionState, node_id: int, now_ms: int) -> None:
+        """The leader names a replica that is nearer by (KIP-392)."""
+        if node_id in self.metadata.brokers:
+            epoch = self.metadata.leader_epochs.get(state.tp, -1)
+            state.nearest.advise(node_id, epoch, now_ms + self.metadata.max_age_ms)
+        else:
+            state.nearest.give_up(now_ms)
+            self.metadata_wanted = True
 
     def _keep(self, state: PartitionState, records: Buffer, data: PartitionData) -> None:
         """Queues whole batches; the next fetch goes on behind the last of them."""

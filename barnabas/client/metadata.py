@@ -53,9 +53,14 @@ class TopicInfo(NamedTuple):
 
 
 class ClusterMetadata:
-    """The client's picture of the cluster."""
+    """The client's picture of the cluster.
 
-    def __init__(self) -> None:
+    Args:
+        max_age_ms: what is older is asked for anew.
+    """
+
+    def __init__(self, max_age_ms: int = 300_000) -> None:
+        self.max_age_ms = max_age_ms
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.brokers: dict[int, Broker] = {}

@@ -114,7 +114,13 @@ class Reader:
         self.wake()
 
     def _ready(self, node_id: int) -> bool:
-        return self._cluster.connection(node_id, Purpose.FETCH) is not None
+        if self._cluster.connection(node_id, Purpose.FETCH) is not None:
+            return True
+        if self._cluster.backoff(node_id, Purpose.FETCH) and self.fetcher.on_unreachable(
+            node_id, self._clock.monotonic_ms()
+        ):
+            self.wake()
+        return False
 
     def _send_fetch(self, fetch: InFlightFetch, now: int) -> None:
         connection = self._cluster.connection(fetch.node_id, Purpose.FETCH)

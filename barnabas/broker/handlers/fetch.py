@@ -7,10 +7,12 @@ once. Idle partitions of a session are neither looked at nor answered (KIP-227, 
 
 A follower (replica id ≥ 0) reads to the log's end. Its fetch offset is an acknowledgement, taken before the read, so that the
 answer carries the high watermark that follows from it. It waits for records; a high watermark that moved goes with the next answer,
-as in Kafka. Beyond Kafka: a request of a session that comes while the one before waits makes that one be answered at once.
+as in Kafka. Beyond Kafka: a request of a session that comes while the one before waits makes that one be answered at once, and
+where consumers read from followers, a moved high watermark does so too (in Kafka they wait for it up to `replica.fetch.wait.max.ms`).
 
 Version notes: v7 sessions; v9 the client's leader epoch is checked (KIP-320); v12 diverging epochs (KIP-595) and leader hints
-(KIP-951, endpoints since v16); v13 topics by id; v11 the rack is read and not used: only leaders serve.
+(KIP-951, endpoints since v16); v13 topics by id; v11 followers serve consumers, too, up to the high watermark that they know, and
+where `replica.selector.class` is Kafka's rack-aware one, the leader names a replica in the consumer's rack instead of records (KIP-392).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from barnabas.broker.fetch_sessions import (
 )
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.nearest import LEADER, nearest_replica
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["fetch", "refuse"]
 
 READ_COMMITTED: Final = 1
+FIRST_WITH_RACKS: Final = 11
 FIRST_BY_ID: Final = 13
 FIRST_WITH_REPLICA_STATE: Final = 15
 UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -58,13 +62,16 @@ class _Fetch:
 
     __slots__ = (
         "_due",
+        "_rack_id",
         "_release_bytes",
+        "_served",
         "_stable",
         "broker_epoch",
         "call",
         "committed",
         "deadline",
         "follower_id",
+        "from_leader",
         "full",
         "max_bytes",
         "min_bytes",
@@ -83,6 +90,8 @@ class _Fetch:
         self.session = session
         self.full = session is None or request.session_epoch <= INITIAL_EPOCH
         self.follower_id, self.broker_epoch = _replica(call)
+        self.from_leader = self.follower_id >= 0 or call.version < FIRST_WITH_RACKS
+        self._rack_id = "" if self.from_leader or not node.reads_by_rack else request.rack_id
         self.committed = request.isolation_level == READ_COMMITTED and self.follower_id < 0
         self.max_bytes = min(request.max_bytes, node.server.answer_bytes_max(node.fetch_max_bytes))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
@@ -92,6 +101,7 @@ class _Fetch:
         self._due = False
         self._release_bytes = 0  # size of the watched logs at which a new look is worth it
         self._stable: list[int] = []
+        self._served: list[tuple[int, int]] = []  # by whom, and in which epoch
 
     # -- reading
 
@@ -144,7 +154,12 @@ class _Fetch:
         wanted.drained = False
         try:
             replica = self._find(wanted)
-            replica.check_epoch(wanted.current_leader_epoch)
+            replica.check_epoch(wanted.current_leader_epoch, leads=self.from_leader)
+            if self._rack_id and replica.is_leader:
+                brokers = self.node.image.brokers
+                nearest = nearest_replica(replica, offset, self._rack_id, brokers, self.call.listener)
+                if nearest != LEADER:
+                    return self._elsewhere(replica, wanted, nearest)
             if wanted.last_fetched_epoch >= 0:
                 diverging = replica.divergence(wanted.last_fetched_epoch, offset)
                 if diverging is not None:
@@ -160,6 +175,8 @@ class _Fetch:
             else:
                 end = replica.last_stable_offset if self.committed else replica.high_watermark
             if offset == end:
+                if follows and wanted.owes_high_watermark(replica):
+                    self.urgent = True
                 return replica
             part = replica.read(
                 offset,
@@ -207,6 +224,14 @@ class _Fetch:
         self.urgent = True
         return data
 
+    def _elsewhere(self, replica: Replica, wanted: WantedPartition, nearest: int) -> PartitionData:
+        """KIP-392: no records, but who has them nearer by."""
+        data = self._data(replica, wanted)
+        data.preferred_read_replica = nearest
+        data.aborted_transactions = None
+        self.urgent = True
+        return data
+
     # -- answering
 
     def answer(self, parts: _Parts) -> FetchResponse:
@@ -223,7 +248,7 @@ class _Fetch:
                     news = wanted.has_news(
                         found.error_code, found.high_watermark, found.log_start_offset, records=bool(found.records)
                     )
-                    news = news or found.diverging_epoch.epoch >= 0
+                    news = news or found.diverging_epoch.epoch >= 0 or found.preferred_read_replica != LEADER
                 session.on_answered(wanted)
                 if not (news or self.full):
                     continue
@@ -255,6 +280,7 @@ class _Fetch:
         if self.min_bytes > 1:
             self._release_bytes = self._log_bytes() + self.min_bytes - readable_bytes
             self._stable = self._stable_offsets()
+            self._served = self._serving()
         self.pending = Pending(on_closed=self._stop)
         self.deadline = self.node.call_later(self.call.request.max_wait_ms, self._on_deadline)
         return self.pending
@@ -278,11 +304,14 @@ class _Fetch:
     def _stable_offsets(self) -> list[int]:
         return [replica.last_stable_offset for replica in self._replicas()] if self.committed else []
 
+    def _serving(self) -> list[tuple[int, int]]:
+        return [(replica.leader_id, replica.leader_epoch) for replica in self._replicas()]
+
     def _look(self) -> None:
         self._due = False
         if self.pending is None or self.pending.resolved:
             return
-        if self.min_bytes > 1 and all(replica.is_leader for replica in self._replicas()):
+        if self.min_bytes > 1 and self._serving() == self._served:
             stable = self._stable_offsets()
             if stable == self._stable and self._log_bytes() < self._release_bytes:
                 return

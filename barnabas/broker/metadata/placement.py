@@ -1,4 +1,5 @@
-"""Where replicas go: partitions in turn over the unfenced brokers, the replicas of one on different brokers.
+"""Where replicas go: partitions in turn over the unfenced brokers, the replicas of one on different brokers and, as far as
+they reach, in different racks.
 
 Pure functions. Follows Kafka's rules for what is refused; the order differs (Kafka's striped placer is random).
 """
@@ -46,9 +47,23 @@ def place_partitions(image: MetadataImage, count: int, replication_factor: int, 
     for number in range(count):
         at = start + number
         turned = [alive[(at + step) % len(alive)] for step in range(len(alive))]
-        replicas = (turned + fenced)[:replication_factor]
+        replicas = (_over_racks(image, turned, replication_factor) + fenced)[:replication_factor]
         partitions.append(_partition(image, replicas))
     return partitions
+
+
+def _over_racks(image: MetadataImage, brokers: Sequence[int], count: int) -> list[int]:
+    """The first `count` of `brokers`, passing over those whose rack has more than its share already; all where there are fewer."""
+    left = list(brokers)
+    chosen: list[int] = []
+    taken: dict[str | None, int] = {}
+    while left and len(chosen) < count:
+        best = min(left, key=lambda broker_id: taken.get(image.brokers[broker_id].rack, 0))
+        left.remove(best)
+        chosen.append(best)
+        rack = image.brokers[best].rack
+        taken[rack] = taken.get(rack, 0) + 1
+    return chosen
 
 
 def assigned_partition(image: MetadataImage, number: int, replicas: Sequence[int]) -> PartitionImage:

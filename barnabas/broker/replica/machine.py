@@ -10,7 +10,7 @@ replicas are in sync than `min.insync.replicas`, nothing is committed, whatever 
 
 Invariants: log_start ≤ last_stable_offset ≤ high_watermark ≤ log_end; the high watermark never goes back, unless a
 follower must cut its log below it (after an unclean election); callbacks of `when_committed` run in the order of their offsets.
-Follows KIP-101, KIP-279 and KIP-595 (leader epochs, divergence), KIP-98 (last stable offset), KIP-207 (a new leader's end).
+Follows KIP-101, KIP-279 and KIP-595 (leader epochs, divergence), KIP-98 (last stable offset), KIP-207 (a new leader's end), KIP-392 (followers are read).
 """
 
 from __future__ import annotations
@@ -180,6 +180,7 @@ class Replica:
     def follow(self, leader_id: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> bool:
         """Another node leads, or none (-1). Returns whether this node led until now."""
         resigned = self.is_leader
+        moved = leader_epoch != self.leader_epoch
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.in_sync.on_metadata(isr, partition_epoch)
@@ -188,6 +189,7 @@ class Replica:
             resignation = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._refuse_waiting(resignation)
             self.durability.release(resignation)
+        if resigned or moved:
             self._progressed()
         return resigned
 
@@ -205,8 +207,11 @@ class Replica:
             self.min_insync_replicas = min_insync_replicas
             self._advance()
 
-    def check_epoch(self, current_leader_epoch: int) -> None:
+    def check_epoch(self, current_leader_epoch: int, *, leads: bool = True) -> None:
         """Compares the epoch a client believes in (-1: none) with ours, and that this node leads (KIP-320).
+
+        Args:
+            leads: False where a follower will do (KIP-392).
 
         Raises:
             BrokerError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
@@ -217,7 +222,7 @@ class Replica:
             if current_leader_epoch < self.leader_epoch:
                 raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
             raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if self.leader_id != self.node_id:
+        if leads and self.leader_id != self.node_id:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # -- writing
@@ -410,14 +415,18 @@ class Replica:
                     # The leader's log start lies within a batch (DeleteRecords): an empty log takes the whole of it.
                     partition_log.truncate_fully_and_start_at(base_offset)
                 partition_log.append_as_follower(records, now_ms=self.clock.now_ms())
-            self.high_watermark = max(self.high_watermark, min(high_watermark, partition_log.log_end_offset))
+            shown = self.high_watermark
+            self.high_watermark = max(shown, min(high_watermark, partition_log.log_end_offset))
             partition_log.producers.on_high_watermark(self.high_watermark)
             if partition_log.log_start_offset < log_start_offset <= self.high_watermark:
                 partition_log.delete_records_before(log_start_offset)
+                shown = -1
         except OSError as error:
             raise self._broken(error) from error
         if records:
             self.durability.ask()
+        if self.high_watermark != shown:
+            self._progressed()  # consumers read here, too
         return True
 
     def on_diverged(self, leader_epoch: int, epoch: int, end_offset: int) -> bool:
@@ -451,6 +460,7 @@ class Replica:
                 raise self._broken(error) from error
             self.high_watermark = log_start_offset
             self.durability.on_cut()
+            self._progressed()
         return True
 
     def when_durable(self, next_offset: int, done: Callable[[BrokerError | None], None]) -> None:
@@ -475,6 +485,7 @@ class Replica:
         if self.log.cuts != cuts:
             self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
             self.durability.on_cut()
+            self._progressed()
 
     # -- reading
 

@@ -266,9 +266,10 @@ async def test_refusals_name_the_leader(peer: Peer, node: Node) -> None:
     await peer.create("t")
     replica = node.replicas.leader("t", 0)
     replica.follow(1000, replica.leader_epoch + 1, (1000,), 1)
-    response = await peer.call(request(wanted(0), topic_id=replica.topic_id), 16)
+    asked = wanted(0, current_leader_epoch=replica.leader_epoch - 1)
+    response = await peer.call(request(asked, topic_id=replica.topic_id), 16)
     (part,) = parts(response)
-    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert part.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert part.current_leader.leader_id == 1, "as the image has it"
     assert [endpoint.node_id for endpoint in response.node_endpoints] == [1]
 

@@ -1,0 +1,47 @@
+"""Which replica a consumer had better read from: the advice of a partition's leader (KIP-392).
+
+Pure functions. Driven by: consumers' fetches that name a rack, where `replica.selector.class` says that racks count. Emits: the id of
+a follower, or LEADER.
+
+A follower is advised only while it is in the ISR and holds the offset that is asked for: one that lags would be advised again
+and again, and its reader would fall behind for good. Of several in the rack the one that holds most is taken, then the one that
+was caught up last, then the highest id: the order of Kafka's RackAwareReplicaSelector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from barnabas.broker.metadata.image import BrokerImage
+    from barnabas.broker.replica.machine import Replica
+
+__all__ = ["LEADER", "nearest_replica"]
+
+LEADER: Final = -1
+
+
+def nearest_replica(
+    replica: Replica, fetch_offset: int, rack_id: str, brokers: Mapping[int, BrokerImage], listener: str
+) -> int:
+    """The follower of `replica`, which this node leads, that a consumer in a rack should read from; LEADER where none is better.
+
+    Args:
+        brokers: as the metadata has them.
+        listener: by which the consumer came: who cannot be reached by the same is not advised.
+    """
+    own = brokers.get(replica.node_id)
+    if own is None or own.rack == rack_id:
+        return LEADER
+    best, best_rank = LEADER, (-1, 0)
+    for broker_id, follower in sorted(replica.in_sync.followers.items()):
+        if broker_id not in replica.isr or not follower.log_start_offset <= fetch_offset <= follower.log_end_offset:
+            continue
+        broker = brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.rack != rack_id or broker.endpoint(listener) is None:
+            continue
+        rank = (follower.log_end_offset, follower.last_caught_up_ms)
+        if best == LEADER or rank >= best_rank:
+            best, best_rank = broker_id, rank
+    return best
