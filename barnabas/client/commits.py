@@ -1,75 +1,154 @@
-"""Automatic commits: what earlier polls returned is committed every interval, before a rebalance and at the end.
+"""A consumer's commits: those it is asked for, and the automatic ones, one after the other.
 
-Driven by: each poll (`tend`), the group before it gives partitions up, the consumer's close.
-Emits: commits of `safe_position`, which a partition reaches when the taker of its records comes back for more.
+Driven by: `commit` and `commit_soon`; each poll (`tend`); the group before it gives partitions up; the consumer's close.
+Emits: OffsetCommit requests. Automatic ones hold `safe_position`, which a partition reaches when the taker of its records
+comes back for more.
 
-A failure is logged, not raised: the next commit covers it. Follows Kafka's `enable.auto.commit`.
+Invariants: commits take effect in the order in which they were asked for, whatever is retried; none is on its way while
+partitions are given up; none is tried again in the name of a later membership than it was asked for in.
+A failed automatic commit is logged, not raised: the next one covers it. Follows Kafka's `enable.auto.commit`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
+from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import Cluster
-from barnabas.client.errors import KafkaError
+from barnabas.client.errors import CommitFailed, KafkaError
 from barnabas.client.fetching import Fetcher
-from barnabas.client.types import OffsetAndMetadata, TopicPartition
+from barnabas.client.group import Group
+from barnabas.client.offsets import commit_offsets
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["AutoCommit"]
+__all__ = ["Commits"]
 
 log = logging.getLogger("barnabas.client.consumer")
 
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
-class AutoCommit:
-    """The automatic commits of one consumer.
+
+class Commits:
+    """The commits of one consumer.
 
     Args:
-        interval_ms: between two; None switches them off.
-        commit: does one.
+        group: whose answers to refusals count; None where the consumer has none, or reads what was assigned by hand.
+        who: in whose name is committed.
+        interval_ms: between two automatic commits; None switches them off.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         fetcher: Fetcher,
+        *,
+        group: Callable[[], Group | None],
+        who: Callable[[], ConsumerGroupMetadata],
         interval_ms: int | None,
-        commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Awaitable[None]],
     ) -> None:
         self._cluster = cluster
         self._fetcher = fetcher
+        self._group = group
+        self._who = who
         self._interval_ms = interval_ms
-        self._commit = commit
         self._due_ms = cluster.clock.monotonic_ms() + (interval_ms or 0)
-        self._task: asyncio.Task[None] | None = None
+        self._automatic: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()  # first come, first served
+
+    # -- on request ----------------------------------------------------------------------------------------------------
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a commit without offsets commits: where every partition is now."""
+        return {
+            tp: OffsetAndMetadata(state.position, "", state.record_epoch)
+            for tp, state in self._fetcher.partitions.items()
+            if state.position is not None
+        }
+
+    async def commit(self, offsets: Offsets) -> None:
+        """One commit, after those before it.
+
+        Raises:
+            CommitFailed: the group has rebalanced meanwhile; the partitions may be another member's.
+        """
+        group = self._group()
+        tenure = group.tenure if group is not None else 0
+        async with self._turn:
+            await self._commit(offsets, group, tenure)
+
+    def commit_soon(self, offsets: Offsets) -> asyncio.Future[None]:
+        """`commit` in the background. A failure that nobody asks the future for is logged."""
+        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._cluster.scope.start(self._deliver(offsets, outcome), name="commit")
+        return outcome
+
+    # -- automatic -----------------------------------------------------------------------------------------------------
 
     def due(self, now_ms: int) -> bool:
-        """Whether a poll should begin one now."""
-        return self._interval_ms is not None and now_ms >= self._due_ms and self._task is None
+        """Whether a poll should begin an automatic commit now."""
+        return self._interval_ms is not None and now_ms >= self._due_ms and self._automatic is None
 
     def tend(self, now_ms: int) -> None:
         """A poll looks in: begins a commit in the background where one is due."""
         if self._interval_ms is not None and self.due(now_ms):
             self._due_ms = now_ms + self._interval_ms
-            self._task = self._cluster.scope.start(self._run(), name="auto commit")
+            self._automatic = self._cluster.scope.start(self._run(), name="auto commit")
 
-    async def now(self) -> None:
-        """Commits what is safe, unless automatic commits are off."""
-        if self._interval_ms is None:
-            return
-        chosen = {
-            tp: OffsetAndMetadata(state.safe_position, "", state.record_epoch)
-            for tp, state in self._fetcher.partitions.items()
-            if state.safe_position is not None
-        }
-        try:
-            await self._commit(chosen)
-        except KafkaError as error:
-            log.warning("automatic commit failed: %s", error)
+    async def settle(self) -> None:
+        """Waits for the commits on their way, then commits what is safe, unless automatic commits are off."""
+        group = self._group()
+        tenure = group.tenure if group is not None else 0
+        async with self._turn:
+            if self._interval_ms is None:
+                return
+            chosen = {
+                tp: OffsetAndMetadata(state.safe_position, "", state.record_epoch)
+                for tp, state in self._fetcher.partitions.items()
+                if state.safe_position is not None
+            }
+            try:
+                await self._commit(chosen, group, tenure)
+            except KafkaError as error:
+                log.warning("automatic commit failed: %s", error)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
-            await self.now()
+            await self.settle()
         finally:
-            self._task = None
+            self._automatic = None
+
+    async def _deliver(self, offsets: Offsets, outcome: asyncio.Future[None]) -> None:
+        try:
+            await self.commit(offsets)
+        except KafkaError as error:
+            if not outcome.done():
+                log.warning("commit failed: %s", error)
+                outcome.set_exception(error)
+                outcome.exception()  # it was logged: nobody has to ask
+        else:
+            if not outcome.done():
+                outcome.set_result(None)
+        finally:
+            outcome.cancel()  # where the client was closed first
+
+    async def _commit(self, offsets: Offsets, group: Group | None, tenure: int) -> None:
+        backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
+        clock = self._cluster.clock
+        deadline_ms = clock.monotonic_ms() + self._cluster.request_timeout_ms
+        while True:
+            who = self._who()
+            try:
+                await commit_offsets(self._cluster, who, offsets)
+            except CommitFailed as error:
+                again = (
+                    group is not None and error.code is not None and group.on_commit_refused(error.code, who, tenure)
+                )
+                if not again or clock.monotonic_ms() >= deadline_ms:
+                    raise
+            else:
+                return
+            await asyncio.sleep(backoff.pause_ms(clock.monotonic_ms()) / 1000)

@@ -1,4 +1,4 @@
-"""Consumer: the asyncio shell over fetcher, group membership and offsets.
+"""Consumer: the asyncio shell over fetcher, group membership and commits.
 
 Driven by: `getmany`, `getone`, `async for`; the cluster's changes; Fetch answers; timers.
 Emits: records, commits, rebalance callbacks.
@@ -6,6 +6,7 @@ Emits: records, commits, rebalance callbacks.
 `reader` sends what the fetcher wants; polls only take what is there and wait for changes, so a cancelled poll has taken
 nothing. Automatic commits cover what earlier polls returned, never what the present one does: a record
 counts as processed when its taker comes back for the next. Separate connections for fetches and for the coordinator.
+Positions are in `positions`, commits in `commits`, the membership in `group`.
 Follows KIP-98 (read_committed), KIP-227 (sessions), KIP-447, KIP-62; Kafka's client where they leave a choice.
 """
 
@@ -18,28 +19,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from barnabas.client.classic_group import ClassicGroup
 from barnabas.client.cluster import Cluster
-from barnabas.client.commits import AutoCommit
-from barnabas.client.errors import (
-    ClientClosed,
-    CommitFailed,
-    IllegalState,
-    RequestTimedOut,
-)
+from barnabas.client.commits import Commits
+from barnabas.client.consumer_group import ConsumerGroup
+from barnabas.client.errors import ClientClosed, IllegalState
 from barnabas.client.fetch_state import PartitionState, Reset
 from barnabas.client.fetching import FetchConfig, Fetcher
-from barnabas.client.group import Group, RebalanceListener
+from barnabas.client.group import Group, GroupHooks, RebalanceListener, matching_topics
 from barnabas.client.membership import GroupMember
-from barnabas.client.offsets import EARLIEST, LATEST, commit_offsets, committed_offsets, list_offsets
+from barnabas.client.offsets import committed_offsets
+from barnabas.client.positions import Positions
 from barnabas.client.reader import Reader
-from barnabas.client.types import (
-    ConsumerGroupMetadata,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    Record,
-    TopicPartition,
-)
-from barnabas.errors import ErrorCode
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
 from barnabas.ports import Clock, Network, Rng
 
 __all__ = ["Consumer"]
@@ -49,7 +41,7 @@ log = logging.getLogger("barnabas.client.consumer")
 Deserializer = Callable[[Any], Any]
 
 
-class Consumer:
+class Consumer(Positions):
     """Reads records of topics, as a member of a group or by explicit assignment.
 
     Use as `async with Consumer("orders", group_id="billing") as consumer: async for record in consumer: …`, or with
@@ -60,6 +52,8 @@ class Consumer:
         bootstrap_servers, client_id, request_timeout_ms, retry_backoff_ms, metadata_max_age_ms: as in Producer.
         group_id: the group whose offsets are committed and whose members share partitions.
         group_instance_id: makes the member a static one (KIP-345).
+        group_protocol: "classic", or "consumer" where the coordinator assigns (KIP-848): rebalances without a barrier.
+        group_remote_assignor: with "consumer", the coordinator's assignor to ask for ("uniform", "range"); None: the broker's choice.
         key_deserializer, value_deserializer: callables applied to bytes.
         fetch_min_bytes, fetch_max_wait_ms: a broker answers when it has so many bytes, or after so long.
         fetch_max_bytes: of an answer, and of what is kept fetched ahead.
@@ -69,8 +63,10 @@ class Consumer:
         enable_auto_commit: commit every `auto_commit_interval_ms`, at rebalances and at the end (with a group_id).
         isolation_level: "read_uncommitted" or "read_committed".
         check_crcs: verify the checksum of every batch.
-        partition_assignment_strategy: names of assignors, most wanted first: "range", "roundrobin".
-        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms: of the membership.
+        partition_assignment_strategy: with "classic", names of assignors, most wanted first: "range", "roundrobin", "sticky",
+            "cooperative-sticky".
+        session_timeout_ms, heartbeat_interval_ms: of a "classic" membership; with "consumer" the broker says.
+        max_poll_interval_ms: who does not poll for so long leaves the group until the next poll.
         listener: told of partitions coming and going.
         clock, rng, network: the ports; the real ones by default.
 
@@ -85,6 +81,8 @@ class Consumer:
         client_id: str = "barnabas-consumer",
         group_id: str | None = None,
         group_instance_id: str | None = None,
+        group_protocol: str = "classic",
+        group_remote_assignor: str | None = None,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         fetch_min_bytes: int = 1,
@@ -114,7 +112,13 @@ class Consumer:
             raise IllegalState(f"isolation_level={isolation_level!r} is none of 'read_uncommitted', 'read_committed'")
         if auto_offset_reset not in (Reset.EARLIEST, Reset.LATEST, "none"):
             raise IllegalState(f"auto_offset_reset={auto_offset_reset!r} is none of 'latest', 'earliest', 'none'")
-        self._cluster = Cluster(
+        if group_protocol not in ("classic", "consumer"):
+            raise IllegalState(f"group_protocol={group_protocol!r} is none of 'classic', 'consumer'")
+        if group_remote_assignor is not None and group_protocol != "consumer":
+            raise IllegalState(
+                "group_remote_assignor goes with group_protocol='consumer'; with 'classic' it is partition_assignment_strategy"
+            )
+        cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
@@ -124,9 +128,8 @@ class Consumer:
             rng=rng,
             network=network,
         )
-        self._clock = self._cluster.clock
-        self._cluster.listeners.append(self._on_cluster_change)
-        self._fetcher = Fetcher(
+        cluster.listeners.append(self._on_cluster_change)
+        fetcher = Fetcher(
             FetchConfig(
                 fetch_min_bytes=fetch_min_bytes,
                 fetch_max_bytes=fetch_max_bytes,
@@ -138,36 +141,49 @@ class Consumer:
                 retry_backoff_ms=retry_backoff_ms,
                 rack_id=client_rack,
             ),
-            self._cluster.metadata,
-            self._cluster.rng,
+            cluster.metadata,
+            cluster.rng,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
         )
-        self._reader = Reader(self._cluster, self._fetcher, lambda: self.group_metadata() if self.group_id else None)
+        super().__init__(cluster, fetcher, Reader(cluster, fetcher, self._reading_member))
         self.group_id = group_id
         self._max_poll_records = max_poll_records
-        self._auto_commit = AutoCommit(
-            self._cluster,
-            self._fetcher,
-            auto_commit_interval_ms if enable_auto_commit and group_id is not None else None,
-            self._commit,
+        self._commits = Commits(
+            cluster,
+            fetcher,
+            group=lambda: None if self._assigned_by_hand else self._group,
+            who=self.group_metadata,
+            interval_ms=auto_commit_interval_ms if enable_auto_commit and group_id is not None else None,
         )
-        self._listener = listener or RebalanceListener()
-        self._member: GroupMember | None = None
         self._group: Group | None = None
         if group_id is not None:
-            self._member = GroupMember(
-                group_id,
-                group_instance_id=group_instance_id,
-                strategies=partition_assignment_strategy,
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=max_poll_interval_ms,
-                heartbeat_interval_ms=heartbeat_interval_ms,
-            )
+            hooks = GroupHooks(self._apply_assignment, self._commits.settle, self._reader.notify)
+            if group_protocol == "consumer":
+                self._group = ConsumerGroup(
+                    cluster,
+                    group_id,
+                    hooks,
+                    group_instance_id=group_instance_id,
+                    rack_id=client_rack or None,
+                    server_assignor=group_remote_assignor,
+                    max_poll_interval_ms=max_poll_interval_ms,
+                )
+            else:
+                member = GroupMember(
+                    group_id,
+                    group_instance_id=group_instance_id,
+                    rack_id=client_rack or None,
+                    strategies=partition_assignment_strategy,
+                    session_timeout_ms=session_timeout_ms,
+                    rebalance_timeout_ms=max_poll_interval_ms,
+                    heartbeat_interval_ms=heartbeat_interval_ms,
+                )
+                self._group = ClassicGroup(cluster, member, hooks)
+            self._group.listener = listener or self._group.listener
         self._topics: tuple[str, ...] = ()
         self._pattern: re.Pattern[str] | None = None
         self._assigned_by_hand = False
-        self._started = False
         self._returned: list[PartitionState] = []  # whose records the last poll returned
         self._current: PartitionState | None = None  # the partition that `async for` is in
         if topics:
@@ -201,7 +217,7 @@ class Consumer:
         try:
             if self._started and not self._cluster.closed:
                 self._settle_returned()
-                await self._auto_commit.now()
+                await self._commits.settle()
                 if self._group is not None:
                     await self._group.leave("the consumer is being closed")
         finally:
@@ -227,37 +243,29 @@ class Consumer:
         pattern: str | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Reads these topics, or those whose name matches a regular expression; replaces an earlier subscription.
+        """Reads these topics, or those whose whole name matches a regular expression; replaces an earlier subscription.
+
+        With `group_protocol="consumer"` the coordinator resolves the expression, in the syntax of RE2.
 
         Raises:
-            IllegalState: neither or both are given, or partitions were assigned by hand.
+            IllegalState: neither or both are given, the expression is none, or partitions were assigned by hand.
         """
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         if bool(names) == (pattern is not None):
             raise IllegalState("subscribe needs topics or a pattern, one of them")
         if self._assigned_by_hand:
             raise IllegalState("partitions were assigned by hand; unsubscribe() first")
-        if listener is not None:
-            self._listener = listener
+        try:
+            self._pattern = re.compile(pattern) if pattern is not None else None
+        except re.error as error:
+            raise IllegalState(f"pattern {pattern!r} is no regular expression: {error}") from error
         self._topics = names
-        self._pattern = re.compile(pattern) if pattern is not None else None
         self._cluster.all_topics = pattern is not None
         if names:
             self._cluster.set_topics(names)
-        if self._member is not None:
-            if self._group is None:
-                self._group = Group(
-                    self._cluster,
-                    self._member,
-                    listener=self._listener,
-                    apply=self._apply_assignment,
-                    before_revoke=self._auto_commit.now,
-                    on_change=self._reader.notify,
-                )
-            self._group.listener = self._listener
-            self._group.come_back()
-            if names:
-                self._member.subscribe(names)
+        if self._group is not None:
+            self._group.listener = listener or self._group.listener
+            self._group.subscribe(names, self._pattern)
         if self._started:
             self._cluster.want_update()
             self._on_cluster_change()
@@ -268,7 +276,7 @@ class Consumer:
         Raises:
             IllegalState: topics are subscribed to.
         """
-        if self._topics or self._pattern is not None:
+        if self._subscribed:
             raise IllegalState("topics are subscribed to; unsubscribe() first")
         wanted = [TopicPartition(*tp) for tp in partitions]
         self._assigned_by_hand = bool(wanted)
@@ -278,25 +286,22 @@ class Consumer:
 
     def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group."""
+        subscribed = self._subscribed
         self._topics = ()
         self._pattern = None
         self._assigned_by_hand = False
         self._cluster.all_topics = False
-        if self._member is not None and self._group is not None:
-            self._member.topics = ()
-            if self._started:
-                self._group.leave_soon("the consumer has unsubscribed")
+        if self._group is not None and self._started and subscribed:
+            self._group.leave_soon("the consumer has unsubscribed")
         self._current = None
         self._returned = []
         self._fetcher.assign({})
 
-    def assignment(self) -> set[TopicPartition]:
-        """The partitions read at the moment."""
-        return set(self._fetcher.partitions)
-
     def subscription(self) -> set[str]:
-        """The topics subscribed to."""
-        return set(self._member.topics if self._pattern is not None and self._member is not None else self._topics)
+        """The topics subscribed to; of a pattern those that are read."""
+        if self._pattern is None:
+            return set(self._topics)
+        return self._group.topics() if self._group is not None else {tp.topic for tp in self._fetcher.partitions}
 
     async def partitions_for_topic(self, topic: str) -> set[int]:
         """The partitions of a topic; empty where there is none of that name."""
@@ -327,7 +332,7 @@ class Consumer:
         first = True
         while True:
             self._tend()
-            if self._group is None or not self._group.rebalancing:
+            if self._group is None or not self._group.blocked:
                 records = self._fetcher.take(limit, partitions)
                 if records:
                     self._returned = [self._fetcher.partitions[tp] for tp in records]
@@ -344,7 +349,7 @@ class Consumer:
         """The next record; waits for it. Cancelled, it has taken nothing."""
         while True:
             self._tend()
-            if self._group is None or not self._group.rebalancing:
+            if self._group is None or not self._group.blocked:
                 if partitions:
                     taken = self._fetcher.take(1, partitions)
                     for tp, records in taken.items():
@@ -372,11 +377,11 @@ class Consumer:
             ready = state.ready
             # Inside a decoded batch, and not at its last record: nothing to do but to hand it out. The group is looked
             # after for every record all the same, for this is where a rebalance may begin.
-            if 0 < index < len(ready) - 1 and (self._group is None or not self._group.member.rejoin_wanted):
+            if 0 < index < len(ready) - 1 and (self._group is None or not self._group.due):
                 now = self._clock.monotonic_ms()
-                if not self._auto_commit.due(now):
+                if not self._commits.due(now):
                     if self._group is not None:
-                        self._group.member.on_poll(now)
+                        self._group.on_poll(now)
                     record = ready[index]
                     state.index = index + 1
                     state.safe_position = record.offset
@@ -386,87 +391,6 @@ class Consumer:
             return await self.getone()
         except ClientClosed:
             raise StopAsyncIteration from None
-
-    # -- positions -----------------------------------------------------------------------------------------------------
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """The next record of the partition is the first at or after `offset` (≥ 0)."""
-        if offset < 0:
-            raise IllegalState(f"offset {offset} is negative; seek_to_beginning and seek_to_end find theirs")
-        self._state(partition)
-        self._fetcher.seek(TopicPartition(*partition), offset)
-        self._reader.wake()
-
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """To the first offset of the log; all assigned partitions where none is named."""
-        self._seek_by(Reset.EARLIEST, partitions)
-
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Behind the last record (under read_committed: the last stable one)."""
-        self._seek_by(Reset.LATEST, partitions)
-
-    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
-        """To the group's committed offsets."""
-        self._seek_by(Reset.COMMITTED, partitions)
-
-    async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
-        """The offset of the next record to be returned; looked up where it is not known yet.
-
-        Raises:
-            NoOffsetForPartition, RequestTimedOut: it cannot be found (in time).
-        """
-        deadline = self._clock.monotonic_ms() + (self._cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
-        while True:
-            state = self._state(partition)
-            if state.position is not None:
-                return state.position
-            if self._fetcher.errors:
-                raise self._fetcher.errors.pop(0)
-            self._reader.wake()
-            if not await self._reader.changed(deadline):
-                raise RequestTimedOut("no position in time", topic=state.tp.topic, partition=state.tp.partition)
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Polls return nothing of these partitions; positions and the membership stay."""
-        for tp in partitions:
-            self._state(tp).paused = True
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Ends a pause."""
-        for tp in partitions:
-            state = self._state(tp)
-            state.paused = False
-            state.hurried = True
-        self._reader.wake()
-
-    def paused(self) -> set[TopicPartition]:
-        return {tp for tp, state in self._fetcher.partitions.items() if state.paused}
-
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark in the last answer: the offset after the last committed record. None before the first."""
-        found = self._state(partition).high_watermark
-        return found if found >= 0 else None
-
-    def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The last stable offset in the last answer: what read_committed may read is below it."""
-        found = self._state(partition).last_stable_offset
-        return found if found >= 0 else None
-
-    async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after a timestamp (ms since the Unix epoch); None where there is none."""
-        self._check_open()
-        found = await list_offsets(self._cluster, timestamps, read_committed=self._fetcher.config.read_committed)
-        return {tp: found[tp] if found[tp].offset >= 0 else None for tp in timestamps}
-
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition's log."""
-        return await self._bounds(partitions, EARLIEST)
-
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record; under read_committed the last stable offset."""
-        return await self._bounds(partitions, LATEST)
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
@@ -480,17 +404,18 @@ class Consumer:
             IllegalState: there is no group_id.
         """
         self._check_open()
-        if offsets is None:
-            chosen = {
-                tp: OffsetAndMetadata(state.position, "", state.record_epoch)
-                for tp, state in self._fetcher.partitions.items()
-                if state.position is not None
-            }
-        else:
-            chosen = {
-                TopicPartition(*tp): OffsetAndMetadata(o) if isinstance(o, int) else o for tp, o in offsets.items()
-            }
-        await self._commit(chosen)
+        await self._commits.commit(self._chosen(offsets))
+
+    def commit_soon(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
+    ) -> asyncio.Future[None]:
+        """`commit` without waiting: by default the positions of now. Commits take effect in order, this one before later ones.
+
+        Returns:
+            A future to wait for, or to leave alone: a failure is logged then. Raises as `commit`.
+        """
+        self._check_open()
+        return self._commits.commit_soon(self._chosen(offsets))
 
     async def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed offset of a partition; None where there is none."""
@@ -507,46 +432,39 @@ class Consumer:
         """
         if self.group_id is None:
             raise IllegalState("this consumer has no group_id, so it commits nothing")
-        if self._group is not None and self._member is not None and not self._assigned_by_hand:
-            return self._member.metadata
+        if self._group is not None and not self._assigned_by_hand:
+            return self._group.metadata
         return ConsumerGroupMetadata(self.group_id)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        if self._reader.closed:
-            raise ClientClosed("the consumer is closed")
-        if not self._started:
-            raise ClientClosed("the consumer is not started: await start(), or use it in 'async with'")
+    @property
+    def _subscribed(self) -> bool:
+        return bool(self._topics) or self._pattern is not None
 
-    def _state(self, partition: TopicPartition) -> PartitionState:
-        state = self._fetcher.partitions.get(TopicPartition(*partition))
-        if state is None:
-            raise IllegalState(
-                "the partition is not assigned to this consumer", topic=partition[0], partition=partition[1]
-            )
-        return state
+    def _chosen(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        self.group_metadata()  # there must be a group
+        if offsets is None:
+            return self._commits.positions()
+        return {TopicPartition(*tp): OffsetAndMetadata(o) if isinstance(o, int) else o for tp, o in offsets.items()}
 
-    def _seek_by(self, reset: str, partitions: Iterable[TopicPartition]) -> None:
-        for tp in list(partitions) or list(self._fetcher.partitions):
-            self._state(tp)
-            self._fetcher.seek(TopicPartition(*tp), None, reset)
-        self._reader.wake()
-
-    async def _bounds(self, partitions: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
-        self._check_open()
-        wanted = {TopicPartition(*tp): which for tp in partitions}
-        found = await list_offsets(self._cluster, wanted, read_committed=self._fetcher.config.read_committed)
-        return {tp: found[tp].offset for tp in wanted}
+    def _reading_member(self) -> tuple[ConsumerGroupMetadata, bool] | None:
+        """In whose name committed offsets are looked up, and whether as a member that can be fenced."""
+        if self.group_id is None:
+            return None
+        fenced = self._group is not None and self._group.fences_reads and not self._assigned_by_hand
+        return self.group_metadata(), fenced
 
     def _tend(self) -> None:
         """What every poll does first."""
         self._check_open()
         self._settle_returned()
         now = self._clock.monotonic_ms()
-        if self._group is not None and (self._topics or self._pattern is not None):
+        if self._group is not None and self._subscribed:
             self._group.tend(now)
-        self._auto_commit.tend(now)
+        self._commits.tend(now)
 
     def _settle_returned(self) -> None:
         """The caller is back: what the last poll returned counts as processed."""
@@ -554,39 +472,24 @@ class Consumer:
             state.safe_position = state.position
         self._returned = []
 
-    def _apply_assignment(self, partitions: list[TopicPartition]) -> None:
-        self._current = None
-        self._returned = []
+    def _apply_assignment(self, partitions: Sequence[TopicPartition]) -> None:
+        """Those that stay are read on as if nothing had happened."""
         self._fetcher.assign(dict.fromkeys(partitions))
+        states = self._fetcher.partitions
+        self._returned = [state for state in self._returned if states.get(state.tp) is state]
+        if self._current is not None and states.get(self._current.tp) is not self._current:
+            self._current = None
         self._cluster.add_topics(tp.topic for tp in partitions)
         self._reader.wake()
 
-    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        group = self.group_metadata()
-        try:
-            await commit_offsets(self._cluster, group, offsets)
-        except CommitFailed as error:
-            member = self._member
-            if member is not None and self._group is not None and member.generation_id == group.generation_id:
-                if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
-                    member.rejoin_wanted = True
-                elif not self._group.rebalancing and error.code is not None:
-                    member.on_lost(error.code)
-            raise
-
     def _on_cluster_change(self) -> None:
         """Follows topics that appear, disappear or grow."""
-        metadata = self._cluster.metadata
-        if self._pattern is not None:
-            pattern = self._pattern
-            names = sorted(
-                name for name, info in metadata.topics.items() if not info.is_internal and pattern.search(name)
-            )
-            if self._member is not None:
-                self._member.subscribe(names)
-            else:
-                self._assign_all(names)
-        elif self._topics and self._member is None:
+        if self._group is not None:
+            if self._subscribed:
+                self._group.on_cluster_change()
+        elif self._pattern is not None:
+            self._assign_all(matching_topics(self._cluster.metadata, self._pattern))
+        elif self._topics:
             self._assign_all(self._topics)
         self._reader.wake()
         self._reader.notify()

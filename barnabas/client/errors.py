@@ -203,6 +203,8 @@ _CLASSES: dict[ErrorCode, type[ResponseError]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: CommitFailed,
     ErrorCode.REBALANCE_IN_PROGRESS: CommitFailed,
     ErrorCode.FENCED_INSTANCE_ID: CommitFailed,
+    ErrorCode.STALE_MEMBER_EPOCH: CommitFailed,
+    ErrorCode.FENCED_MEMBER_EPOCH: CommitFailed,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationFailed,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationFailed,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationFailed,

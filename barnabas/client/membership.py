@@ -1,20 +1,23 @@
 """A member of a classic consumer group: what it sends to the coordinator and what the answers mean.
 
-Driven by: the consumer's polls (a rebalance takes place inside them only), heartbeat times, answers.
-Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; the assignment; whether to join again.
+Driven by: the consumer's polls (partitions change hands inside them only), heartbeat times, answers.
+Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; what to give up and to take over; whether to join again.
 
-Invariants: states change after VALID_PREVIOUS; `metadata` is that of the last assignment, so a commit that follows a lost
-membership is refused by the coordinator, never accepted under a generation that it does not belong to, nor under none.
-Follows KIP-62 (max.poll.interval), KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED), KIP-559, KIP-814 (the leader of
-a static group that comes back keeps the assignment).
+Invariants: states change after VALID_PREVIOUS; `metadata` is that of the assignment in force or, where there is none, of the
+last one, so a commit that follows a lost membership is refused by the coordinator, never accepted under a generation that it
+does not belong to, nor under none. What was held in a membership that is lost is never said to be owned.
+Follows KIP-62 (max.poll.interval), KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED), KIP-429 (cooperative rebalances),
+KIP-559, KIP-814 (the leader of a static group that comes back keeps the assignment).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import NamedTuple
 
-from barnabas.client.assignors import ASSIGNORS, MemberSubscription
+from barnabas.client.assignors import ASSIGNORS, COOPERATIVE, MemberSubscription
+from barnabas.client.assignors_data import Ownership, read_ownership, user_data
 from barnabas.client.errors import IllegalState, KafkaError, NotKafka, code_of, error_for
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
@@ -35,10 +38,10 @@ from barnabas.protocol.messages.groups import (
 from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
-__all__ = ["VALID_PREVIOUS", "GroupMember", "MemberState", "Next", "assigned_partitions"]
+__all__ = ["VALID_PREVIOUS", "Change", "GroupMember", "MemberState", "Next", "assigned_partitions"]
 
 PROTOCOL_TYPE = "consumer"
-SUBSCRIPTION_VERSION = 1  # with the partitions owned, which the sticky assignors of other members read
+SUBSCRIPTION_VERSION = 3  # with what is owned, its generation and the rack
 ASSIGNMENT_VERSION = 0
 
 
@@ -70,6 +73,14 @@ class Next(Enum):
     AGAIN = "again"  # send the join anew at once
     WAIT = "wait"  # the same after a pause
     FIND_COORDINATOR = "find coordinator"  # it moved: look it up, then the same
+    LOST = "lost"  # what is held is another's already: a poll has to tell of it before this member joins again
+
+
+class Change(NamedTuple):
+    """What a poll has to do with an assignment: give up first, then take over. Both may be empty."""
+
+    revoked: list[TopicPartition]
+    assigned: list[TopicPartition]
 
 
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -81,7 +92,8 @@ class GroupMember:
     Args:
         group_id: of the group, not empty.
         group_instance_id: makes the member a static one; None for dynamic.
-        strategies: names of assignors, most wanted first.
+        rack_id: where the member is; None to say nothing.
+        strategies: names of assignors, most wanted first. If all of them are cooperative, so are the rebalances.
         session_timeout_ms: without heartbeats for so long the coordinator removes the member.
         rebalance_timeout_ms: how long the coordinator waits for members to join again; `max_poll_interval_ms`.
         heartbeat_interval_ms: pause between heartbeats.
@@ -92,6 +104,7 @@ class GroupMember:
         group_id: str,
         *,
         group_instance_id: str | None = None,
+        rack_id: str | None = None,
         strategies: Sequence[str] = ("range", "roundrobin"),
         session_timeout_ms: int = 45_000,
         rebalance_timeout_ms: int = 300_000,
@@ -102,7 +115,9 @@ class GroupMember:
             raise IllegalState(f"partition_assignment_strategy {list(strategies)!r}: known are {sorted(ASSIGNORS)}")
         self.group_id = group_id
         self.group_instance_id = group_instance_id
+        self.rack_id = rack_id
         self.strategies = tuple(strategies)
+        self.cooperative = all(name in COOPERATIVE for name in strategies)
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.heartbeat_interval_ms = heartbeat_interval_ms
@@ -112,11 +127,17 @@ class GroupMember:
         self.topics: tuple[str, ...] = ()
         self.rejoin_wanted = True  # the next poll has to join
         self.lost = False  # membership ended without this member's doing: its partitions may be another's already
-        self.assignment: list[TopicPartition] = []
+        self.assignment: list[TopicPartition] = []  # in force
+        self.joined: list[TopicPartition] | None = (
+            None  # what the last rebalance has brought, until it comes into force
+        )
         # Who commits: for OffsetCommit and for a producer's `send_offsets`. Of the last assignment, also when it is lost or given
         # up: what was read under it may still be in hand, and to name no member would be to commit unfenced.
         self.metadata = ConsumerGroupMetadata(group_id, -1, "", group_instance_id)
         self.group_topics: tuple[str, ...] = ()  # where this member leads: every topic that some member wants
+        self._ownership = Ownership(
+            (), -1
+        )  # the last assignment, also when it was given up: what sticky assignors go by
         self._protocol = ""
         self._members: list[MemberSubscription] = []
         self._leads = False
@@ -147,10 +168,7 @@ class GroupMember:
         """Begins a rebalance, or goes on with one."""
         self._transition(MemberState.JOINING)
         self.rejoin_wanted = False
-        subscription = ConsumerProtocolSubscription(
-            topics=list(self.topics), owned_partitions=_to_wire(self.assignment)
-        )
-        data = encode_versioned(subscription, SUBSCRIPTION_VERSION)
+        self.joined = None
         return JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=self.session_timeout_ms,
@@ -158,8 +176,18 @@ class GroupMember:
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name in self.strategies],
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=self._offer(name)) for name in self.strategies],
         )
+
+    def _offer(self, strategy: str) -> bytes:
+        subscription = ConsumerProtocolSubscription(
+            topics=list(self.topics),
+            user_data=user_data(strategy, self._ownership),
+            owned_partitions=_to_wire(self.assignment),
+            generation_id=self._ownership.generation_id,
+            rack_id=self.rack_id,
+        )
+        return encode_versioned(subscription, SUBSCRIPTION_VERSION)
 
     def on_join(self, response: JoinGroupResponse, now_ms: int) -> Next:
         """Takes the answer to JoinGroup.
@@ -184,9 +212,7 @@ class GroupMember:
             self.member_id = response.member_id
             return Next.AGAIN
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
-            self.member_id = ""
-            self.generation_id = -1
-            return Next.AGAIN
+            return self._not_known(code)
         return self._common(code, "JoinGroup")
 
     def sync_request(self, partition_counts: Mapping[str, int]) -> SyncGroupRequest:
@@ -216,7 +242,7 @@ class GroupMember:
         )
 
     def on_sync(self, response: SyncGroupResponse, now_ms: int) -> Next:
-        """Takes the answer to SyncGroup; on GO_ON `assignment` is in force.
+        """Takes the answer to SyncGroup; on GO_ON `joined` is to come into force.
 
         Raises:
             KafkaError: the group does not keep this member.
@@ -224,19 +250,30 @@ class GroupMember:
         code = code_of(response.error_code)
         self._heard_ms = now_ms
         if code is ErrorCode.NONE:
-            self.assignment = self._assignment(response.assignment)
-            self.metadata = ConsumerGroupMetadata(
-                self.group_id, self.generation_id, self.member_id, self.group_instance_id
-            )
+            self.joined = self._assignment(response.assignment)
             self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
             self._transition(MemberState.STABLE)
             return Next.GO_ON
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             return Next.AGAIN
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            self._forget(code)
-            return Next.AGAIN
+            return self._not_known(code)
         return self._common(code, "SyncGroup")
+
+    def come_into_force(self) -> Change:
+        """The assignment that the rebalance has brought counts from now on, inside a poll; then `settled`."""
+        joined = self.joined or []
+        self.joined = None
+        self.metadata = ConsumerGroupMetadata(self.group_id, self.generation_id, self.member_id, self.group_instance_id)
+        self._ownership = Ownership(tuple(joined), self.generation_id)
+        wanted, held = frozenset(joined), frozenset(self.assignment)
+        return Change([tp for tp in self.assignment if tp not in wanted], [tp for tp in joined if tp not in held])
+
+    def settled(self, change: Change) -> None:
+        """The change was carried out. Whoever gave something up in a cooperative rebalance joins again: another waits for it."""
+        self.assignment = [tp for tp in self.assignment if tp not in change.revoked] + change.assigned
+        if change.revoked:
+            self.rejoin_wanted = True
 
     # -- staying -------------------------------------------------------------------------------------------------------
 
@@ -295,6 +332,7 @@ class GroupMember:
         self._forget(code)
         self.lost = True
         self.rejoin_wanted = True
+        self.joined = None
         if self.state is not MemberState.UNJOINED:
             self._transition(MemberState.UNJOINED)
 
@@ -311,6 +349,7 @@ class GroupMember:
             self._transition(MemberState.LEFT)
         self.member_id = ""
         self.generation_id = -1
+        self.joined = None
         if not member_id or not joined or self.group_instance_id is not None:
             return None
         return LeaveGroupRequest(
@@ -333,6 +372,14 @@ class GroupMember:
             return Next.WAIT
         raise error_for(code, f"{what}: group {self.group_id!r} does not take this member")
 
+    def _not_known(self, code: ErrorCode) -> Next:
+        """The coordinator has removed this member in the middle of a rebalance."""
+        if self.assignment:
+            self.on_lost(code)
+            return Next.LOST
+        self._forget(code)
+        return Next.AGAIN
+
     def _forget(self, code: ErrorCode) -> None:
         self.generation_id = -1
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -345,8 +392,10 @@ class GroupMember:
             raise NotKafka(
                 f"member {member_id!r} of group {self.group_id!r} sent an unreadable subscription"
             ) from error
-        owned = tuple(TopicPartition(t.topic, p) for t in subscription.owned_partitions for p in t.partitions)
-        return MemberSubscription(member_id, tuple(subscription.topics), group_instance_id, owned)
+        owned = read_ownership(self._protocol, subscription)
+        return MemberSubscription(
+            member_id, tuple(subscription.topics), group_instance_id, owned.partitions, owned.generation_id
+        )
 
     def _assignment(self, data: bytes) -> list[TopicPartition]:
         try:

@@ -94,18 +94,23 @@ async def committed_offsets(
     group: ConsumerGroupMetadata,
     partitions: Iterable[TopicPartition] | None,
     *,
+    as_member: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a group has committed, for the partitions that have something; None asks for all of the group's.
 
     Waits while a transaction is about to commit an offset asked for (KIP-447).
+
+    Args:
+        as_member: asks in the name of the member that `group` names, which is refused where that is not its present epoch
+            (KIP-848).
     """
     deadline = Deadline(cluster, timeout_ms)
     wanted = None if partitions is None else list(partitions)
     while True:
         try:
             response: OffsetFetchResponse = await _ask_coordinator(
-                cluster, group.group_id, _fetch_request(group, wanted), deadline.left_ms
+                cluster, group.group_id, _fetch_request(group, wanted, as_member), deadline.left_ms
             )
         except KafkaError as error:
             cluster.forget_coordinator("group", group.group_id)
@@ -226,7 +231,9 @@ def _take_listed(
     return problem
 
 
-def _fetch_request(group: ConsumerGroupMetadata, wanted: list[TopicPartition] | None) -> OffsetFetchRequest:
+def _fetch_request(
+    group: ConsumerGroupMetadata, wanted: list[TopicPartition] | None, as_member: bool
+) -> OffsetFetchRequest:
     indexes: dict[str, list[int]] = {}
     for tp in wanted or ():
         indexes.setdefault(tp.topic, []).append(tp.partition)
@@ -238,6 +245,8 @@ def _fetch_request(group: ConsumerGroupMetadata, wanted: list[TopicPartition] | 
         groups=[
             OffsetFetchRequestGroup(
                 group_id=group.group_id,
+                member_id=group.member_id if as_member else None,
+                member_epoch=group.generation_id if as_member else -1,
                 topics=None
                 if wanted is None
                 else [OffsetFetchRequestTopics(name=t, partition_indexes=p) for t, p in indexes.items()],

@@ -19,20 +19,27 @@ from barnabas.client.fetch_state import Reset
 from barnabas.client.fetching import Fetcher, InFlightFetch
 from barnabas.client.offsets import EARLIEST, LATEST, committed_offsets, list_offsets
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
-from barnabas.errors import LocalProtocolError
+from barnabas.errors import ErrorCode, LocalProtocolError
 from barnabas.protocol.messages.fetch import FetchResponse
 
 __all__ = ["Reader"]
+
+# Offsets asked for in the name of a member whose epoch has changed, or that is one no more: asked for anew, if the partitions
+# are still this consumer's then.
+_MEMBERSHIP_MOVES_ON = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
 class Reader:
     """Runs the fetcher of one consumer over its cluster.
 
     Args:
-        group: in whose name committed offsets are looked up; returns None where there is no group.
+        group: in whose name committed offsets are looked up, and whether as a member that the coordinator may fence
+            (KIP-848); returns None where there is no group.
     """
 
-    def __init__(self, cluster: Cluster, fetcher: Fetcher, group: Callable[[], ConsumerGroupMetadata | None]) -> None:
+    def __init__(
+        self, cluster: Cluster, fetcher: Fetcher, group: Callable[[], tuple[ConsumerGroupMetadata, bool] | None]
+    ) -> None:
         self.fetcher = fetcher
         self.closed = False
         self._cluster = cluster
@@ -159,7 +166,7 @@ class Reader:
                 try:
                     found = await self._find_positions({tp: state.reset or "" for tp, (state, _) in ages.items()})
                 except KafkaError as error:
-                    if not error.retriable:
+                    if not error.retriable and error.code not in _MEMBERSHIP_MOVES_ON:
                         fetcher.errors.append(error)
                         return
                     await asyncio.sleep(backoff.pause_ms(self._clock.monotonic_ms()) / 1000)
@@ -190,7 +197,8 @@ class Reader:
         ask = [tp for tp, reset in resets.items() if reset == Reset.COMMITTED]
         group = self._group()
         if ask and group is not None:
-            committed = await committed_offsets(self._cluster, group, ask)
+            member, fenced = group
+            committed = await committed_offsets(self._cluster, member, ask, as_member=fenced)
             found = {tp: committed[tp].offset for tp in ask if tp in committed}
         policy = self.fetcher.config.auto_offset_reset
         wanted: dict[TopicPartition, int] = {}

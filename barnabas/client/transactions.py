@@ -65,6 +65,8 @@ _ABORTABLE_OFFSETS = frozenset(
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -30,6 +30,7 @@ from barnabas.protocol.schema import (
 __all__ = [
     "ConsumerProtocolAssignment",
     "ConsumerProtocolSubscription",
+    "CooperativeStickyUserData",
     "Coordinator",
     "DeletableGroupResult",
     "DeleteGroupsRequest",
@@ -75,6 +76,7 @@ __all__ = [
     "OffsetFetchResponsePartitions",
     "OffsetFetchResponseTopic",
     "OffsetFetchResponseTopics",
+    "StickyUserData",
     "SyncGroupRequest",
     "SyncGroupRequestAssignment",
     "SyncGroupResponse",
@@ -566,3 +568,18 @@ class ConsumerProtocolAssignment(Record):
 
     assigned_partitions: list[TopicPartition] = field(Array(TopicPartition))
     user_data: bytes | None = field(Bytes, nullable_since=0, default=None)
+
+
+@record(versions=(0, 1))
+class StickyUserData(Record):
+    """What a "sticky" member had, as user data of its subscription. It carries no version: who reads it tries."""
+
+    previous_assignment: list[TopicPartition] = field(Array(TopicPartition))
+    generation_id: int = field(Int32, since=1, default=-1)
+
+
+@record(versions=(0, 0))
+class CooperativeStickyUserData(Record):
+    """In which generation a "cooperative-sticky" member has what it owns; without a version, too."""
+
+    generation_id: int = field(Int32, default=-1)

@@ -43,6 +43,7 @@ def joined(member: GroupMember, *, now: int = 0, generation: int = 1) -> GroupMe
     assert not member.leads
     assert member.sync_request({}).assignments == []
     assert member.on_sync(SyncGroupResponse(assignment=assignment("t", 0, 1)), now) is Next.GO_ON
+    member.settled(member.come_into_force())
     member.on_poll(now)
     return member
 
@@ -152,6 +153,7 @@ def test_the_first_join_is_answered_with_a_member_id() -> None:
 )
 def test_joins_that_are_tried_again(code: ErrorCode, verdict: Next) -> None:
     member = joined(make())
+    member.assignment = []  # given up, as range wants it
     member.join_request()
     assert member.on_join(JoinGroupResponse(error_code=code), 0) is verdict
 
@@ -186,6 +188,67 @@ def test_a_sync_that_is_overtaken_joins_again() -> None:
         assert member.on_sync(SyncGroupResponse(error_code=code), 0) is Next.AGAIN
         assert member.join_request().member_id == member_id
         member.on_unsettled()
+
+
+def test_who_holds_on_and_is_not_known_any_more_has_lost_it() -> None:
+    """A cooperative member keeps what it has while it joins: not, if the coordinator has removed it meanwhile."""
+    for refuse in ("join", "sync"):
+        member = joined(make(strategies=["cooperative-sticky"]))
+        member.join_request()
+        if refuse == "join":
+            assert member.on_join(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID), 0) is Next.LOST
+        else:
+            member.on_join(JoinGroupResponse(generation_id=2, leader="x", member_id="me"), 0)
+            assert member.on_sync(SyncGroupResponse(error_code=ErrorCode.ILLEGAL_GENERATION), 0) is Next.LOST
+        assert (member.lost, member.rejoin_wanted, member.state) == (True, True, MemberState.UNJOINED)
+        assert member.metadata.generation_id == 1, "a commit is refused, not taken unfenced"
+
+
+def test_a_cooperative_rebalance_changes_what_has_changed() -> None:
+    member = joined(make(strategies=["cooperative-sticky"]))
+    told = decode_versioned(ConsumerProtocolSubscription, member.join_request().protocols[0].metadata)
+    assert (told.owned_partitions, told.generation_id) == ([WireTopicPartition(topic="t", partitions=[0, 1])], 1)
+    response = JoinGroupResponse(generation_id=2, protocol_name="cooperative-sticky", leader="other", member_id="me")
+    assert member.on_join(response, 0) is Next.GO_ON
+    assert member.on_sync(SyncGroupResponse(assignment=assignment("t", 1, 2)), 0) is Next.GO_ON
+    t0, t1, t2 = (TopicPartition("t", number) for number in range(3))
+    assert member.assignment == [t0, t1], "held until a poll gives it up"
+    assert member.metadata.generation_id == 1
+    change = member.come_into_force()
+    assert (change.revoked, change.assigned) == ([t0], [t2])
+    assert member.metadata.generation_id == 2, "commits while it is given up are of the new generation"
+    member.settled(change)
+    assert member.assignment == [t1, t2]
+    assert member.rejoin_wanted, "whoever waits for what was given up gets it in another round"
+    told = decode_versioned(ConsumerProtocolSubscription, member.join_request().protocols[0].metadata)
+    assert (told.owned_partitions, told.generation_id) == ([WireTopicPartition(topic="t", partitions=[1, 2])], 2)
+
+
+def test_a_rebalance_that_changes_nothing_is_the_last() -> None:
+    member = joined(make(strategies=["cooperative-sticky"]))
+    member.join_request()
+    member.on_join(JoinGroupResponse(generation_id=2, leader="other", member_id="me"), 0)
+    member.on_sync(SyncGroupResponse(assignment=assignment("t", 0, 1)), 0)
+    change = member.come_into_force()
+    assert change == ([], [])
+    member.settled(change)
+    assert not member.rejoin_wanted
+
+
+def test_a_membership_lost_before_its_assignment_came_into_force_has_none() -> None:
+    member = joined(make(strategies=["cooperative-sticky"]))
+    member.join_request()
+    member.on_join(JoinGroupResponse(generation_id=2, leader="other", member_id="me"), 0)
+    member.on_sync(SyncGroupResponse(assignment=assignment("t", 0, 1, 2)), 0)
+    member.on_heartbeat(HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID), 2, 0)
+    assert member.joined is None
+    assert len(member.assignment) == 2, "a poll tells of their loss"
+
+
+def test_one_eager_strategy_makes_rebalances_eager() -> None:
+    assert make(strategies=["cooperative-sticky"]).cooperative
+    assert not make(strategies=["cooperative-sticky", "range"]).cooperative
+    assert not make().cooperative
 
 
 def test_heartbeats_are_due_and_tell_of_a_rebalance() -> None:
@@ -267,5 +330,6 @@ def test_an_empty_assignment_is_one() -> None:
     member.join_request()
     member.on_join(JoinGroupResponse(generation_id=1, protocol_name="range", leader="x", member_id="me"), 0)
     assert member.on_sync(SyncGroupResponse(assignment=b""), 0) is Next.GO_ON
+    member.settled(member.come_into_force())
     assert member.assignment == []
     assert TopicPartition("t", 0) not in member.assignment

@@ -1,0 +1,82 @@
+"""What members tell a sticky assignor of the partitions they have: read and written as Kafka's assignors do.
+
+"sticky" members give everything up before they join, so their user data says what they had: [topic [partition]] and, since
+version 1, the generation (KIP-341). "cooperative-sticky" members go on owning: the subscription itself says what, and in which
+generation (since its version 2); their user data is the generation, for leaders that read only that (KIP-429).
+None of it carries a version of its own. What cannot be read is taken for nothing, as in Kafka: it costs stickiness only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.client.types import TopicPartition
+from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.messages.groups import (
+    ConsumerProtocolSubscription,
+    CooperativeStickyUserData,
+    StickyUserData,
+)
+from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
+from barnabas.protocol.schema import decode, encode
+
+__all__ = ["Ownership", "read_ownership", "user_data"]
+
+_EAGER = "sticky"
+_COOPERATIVE = "cooperative-sticky"
+
+
+class Ownership(NamedTuple):
+    """Partitions and the generation they were assigned in; −1 for none, or where it is not told."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation_id: int
+
+
+def user_data(strategy: str, owned: Ownership) -> bytes | None:
+    """What goes with a subscription for a strategy; None for those that want nothing."""
+    if strategy == _COOPERATIVE:
+        return encode(CooperativeStickyUserData(generation_id=owned.generation_id), 0)
+    if strategy != _EAGER or not owned.partitions:
+        return None
+    topics: dict[str, WireTopicPartition] = {}
+    for topic, partition in owned.partitions:
+        topics.setdefault(topic, WireTopicPartition(topic=topic)).partitions.append(partition)
+    return encode(
+        StickyUserData(previous_assignment=list(topics.values()), generation_id=owned.generation_id),
+        StickyUserData.VERSIONS[1],
+    )
+
+
+def read_ownership(strategy: str, subscription: ConsumerProtocolSubscription) -> Ownership:
+    """What a member of the group says that it has, for the strategy that the group has agreed on."""
+    if strategy == _EAGER:
+        return _read_sticky(subscription.user_data)
+    generation_id = subscription.generation_id
+    if strategy == _COOPERATIVE and generation_id < 0 and subscription.user_data:
+        generation_id = _read_generation(subscription.user_data)
+    return Ownership(_partitions(subscription.owned_partitions), generation_id)
+
+
+def _read_sticky(data: bytes | None) -> Ownership:
+    for version in (1, 0):
+        try:
+            found = decode(StickyUserData, data or b"", version)
+        except RemoteProtocolError:
+            continue
+        return Ownership(_partitions(found.previous_assignment), found.generation_id)
+    return Ownership((), -1)
+
+
+def _read_generation(data: bytes) -> int:
+    """Of members whose subscription has no generation. librdkafka's say it in the form of "sticky"."""
+    if len(data) > 4:
+        return _read_sticky(data).generation_id
+    try:
+        return decode(CooperativeStickyUserData, data, 0).generation_id
+    except RemoteProtocolError:
+        return -1
+
+
+def _partitions(topics: list[WireTopicPartition]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(each.topic, number) for each in topics for number in each.partitions)

@@ -1,0 +1,237 @@
+"""The shell of a membership in the classic protocol: carries GroupMember's requests, keeps it alive, runs rebalances.
+
+Driven by: the consumer's polls, a heartbeat task, the cluster's changes. The rules are in `membership`.
+Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests, and what `group` says.
+
+With an eager assignor everything is given up before the join, and polls return nothing until it is over. With the
+cooperative one polls go on while the others join, and the next poll after that gives up and takes over what has changed (KIP-429).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import KafkaError
+from barnabas.client.group import Group, GroupHooks, matching_topics
+from barnabas.client.membership import GroupMember, MemberState, Next
+from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
+from barnabas.errors import ErrorCode
+
+__all__ = ["ClassicGroup"]
+
+log = logging.getLogger("barnabas.client.group")
+
+_JOIN_GRACE_MS = 5_000  # a join is answered after the rebalance timeout at the latest; then the network's share
+
+
+class ClassicGroup(Group):
+    """One membership, of `member`."""
+
+    tenure = 0  # a commit says its generation, and never another one
+
+    def __init__(self, cluster: Cluster, member: GroupMember, hooks: GroupHooks) -> None:
+        super().__init__(cluster, member.group_id, hooks)
+        self.member = member
+        self._counts: dict[str, int] = {}  # partitions of the group's topics when this member last led
+        self._reading_on = False  # a join is on its way that polls need not wait for
+
+    @property
+    def metadata(self) -> ConsumerGroupMetadata:
+        return self.member.metadata
+
+    @property
+    def blocked(self) -> bool:
+        return self._changing is not None and not self._reading_on
+
+    @property
+    def due(self) -> bool:
+        return self.member.rejoin_wanted or self.member.joined is not None or self.error is not None
+
+    def topics(self) -> set[str]:
+        return set(self.member.topics)
+
+    def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None) -> None:
+        self.pattern = pattern
+        if self.member.state is MemberState.LEFT:
+            self.member.rejoin()
+        if pattern is not None:
+            self.on_cluster_change()
+        else:
+            self.member.subscribe(topics)
+
+    def on_poll(self, now_ms: int) -> None:
+        self.member.on_poll(now_ms)
+
+    def on_cluster_change(self) -> None:
+        if self.pattern is not None and self._cluster.metadata.updated_ms >= 0:
+            self.member.subscribe(matching_topics(self._cluster.metadata, self.pattern))
+
+    def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, tenure: int) -> bool:
+        member = self.member
+        if member.state is MemberState.STABLE and member.generation_id == who.generation_id:
+            if code is ErrorCode.REBALANCE_IN_PROGRESS:
+                member.rejoin_wanted = True
+            elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+                member.on_lost(code)
+        return False
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, now_ms: int) -> None:
+        member = self.member
+        if member.joined is not None:
+            self._change(self._settle, "rebalanced")
+            return
+        if self._counts and member.state is MemberState.STABLE:
+            metadata = self._cluster.metadata
+            if any(metadata.partition_count(t) != count for t, count in self._counts.items()):
+                member.rejoin_wanted = True
+        if member.rejoin_wanted and member.topics:
+            self._change(self._run_rebalance, "rebalance")
+
+    def _end(self, reason: str) -> tuple[list[TopicPartition], Any]:
+        self._stop_changing()
+        self._reading_on = False
+        held = list(self.member.assignment)
+        self.member.assignment = []
+        return held, self.member.leave_request(reason)
+
+    async def _run_rebalance(self) -> None:
+        member = self.member
+        await self._give_up()
+        self._reading_on = member.cooperative
+        try:
+            joined = await self._join()
+        finally:
+            self._reading_on = False
+        if joined and not member.cooperative:
+            await self._settle()
+
+    async def _give_up(self) -> None:
+        """What must go before the join: everything, or (cooperative) what is not subscribed to any more."""
+        member = self.member
+        held = list(member.assignment)
+        going = [tp for tp in held if tp.topic not in member.topics] if member.cooperative and not member.lost else held
+        if going:
+            if member.lost:
+                await self._tell(self.listener.on_partitions_lost(going))
+            else:
+                await self._hooks.before_revoke()
+                await self._tell(self.listener.on_partitions_revoked(going))
+        member.assignment = [tp for tp in held if tp not in going]
+        self._hooks.apply(member.assignment)
+
+    async def _settle(self) -> None:
+        """What the rebalance has brought comes into force."""
+        member = self.member
+        change = member.come_into_force()
+        if change.revoked:
+            await self._hooks.before_revoke()
+            await self._tell(self.listener.on_partitions_revoked(change.revoked))
+        if member.lost:
+            return  # the next poll tells of it
+        member.settled(change)
+        self._hooks.apply(member.assignment)
+        await self._tell(self.listener.on_partitions_assigned(change.assigned))
+
+    async def _join(self) -> bool:
+        """Joins and syncs until this member is in; False where it is not to be, and a poll has to see to it."""
+        member = self.member
+        backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
+        while True:
+            try:
+                verdict = await self._join_once()
+            except KafkaError as error:
+                member.on_unsettled()
+                if not error.retriable:
+                    self.error = error
+                    return False
+                verdict = Next.FIND_COORDINATOR
+            if verdict is Next.GO_ON or verdict is Next.LOST:
+                return verdict is Next.GO_ON
+            if verdict is Next.FIND_COORDINATOR:
+                self._cluster.forget_coordinator("group", self.group_id)
+            await asyncio.sleep(backoff.pause_ms(self._cluster.clock.monotonic_ms()) / 1000)
+
+    async def _join_once(self) -> Next:
+        """One round of join and sync."""
+        member, clock = self.member, self._cluster.clock
+        while True:
+            answer = await self._ask(member.join_request(), member.rebalance_timeout_ms + _JOIN_GRACE_MS)
+            verdict = member.on_join(answer, clock.monotonic_ms())
+            if verdict is Next.GO_ON:
+                counts = await self._counts_of_group() if member.leads else {}
+                answer = await self._ask(member.sync_request(counts), member.rebalance_timeout_ms + _JOIN_GRACE_MS)
+                verdict = member.on_sync(answer, clock.monotonic_ms())
+                if verdict is Next.GO_ON:
+                    self._counts = counts
+                    self._beat.set()
+            if verdict is not Next.AGAIN:
+                if verdict is not Next.GO_ON:
+                    member.on_unsettled()
+                return verdict
+
+    async def _counts_of_group(self) -> dict[str, int]:
+        cluster = self._cluster
+        topics = self.member.group_topics
+        cluster.add_topics(topics)
+        if any(topic not in cluster.metadata.topics for topic in topics):
+            await cluster.fresh_metadata()
+        return {topic: cluster.metadata.partition_count(topic) for topic in topics}
+
+    async def _keep_alive(self) -> None:
+        member, clock = self.member, self._cluster.clock
+        backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
+        while True:
+            at = member.heartbeat_at()
+            if at is None:
+                self._beat.clear()
+                await self._beat.wait()
+                continue
+            pause = at - clock.monotonic_ms()
+            if pause > 0:
+                await asyncio.sleep(pause / 1000)
+                continue
+            now = clock.monotonic_ms()
+            if member.overdue(now):
+                await self._leave_overdue()
+                continue
+            generation = member.generation_id
+            try:
+                answer = await self._ask(member.heartbeat_request(now), member.session_timeout_ms)
+                verdict = member.on_heartbeat(answer, generation, clock.monotonic_ms())
+            except KafkaError as error:
+                if error.retriable:
+                    verdict = Next.FIND_COORDINATOR
+                else:
+                    verdict = Next.GO_ON
+                    self.error = error
+                    member.on_lost(error.code or ErrorCode.UNKNOWN_MEMBER_ID)
+            if verdict is Next.GO_ON:
+                backoff.settle()
+            else:
+                if verdict is Next.FIND_COORDINATOR:
+                    self._cluster.forget_coordinator("group", member.group_id)
+                member.beat_again(clock.monotonic_ms() + backoff.pause_ms(clock.monotonic_ms()))
+            if member.session_over(clock.monotonic_ms()):
+                member.on_lost(ErrorCode.UNKNOWN_MEMBER_ID)
+            if self.due:
+                self._hooks.on_change()
+
+    async def _leave_overdue(self) -> None:
+        member = self.member
+        log.warning(
+            "no poll for more than max_poll_interval_ms=%d: leaving group %s until the next one",
+            member.rebalance_timeout_ms,
+            member.group_id,
+        )
+        request = member.leave_request("the consumer poll timeout has expired")
+        member.rejoin()
+        member.lost = True
+        await self._depart([], request)
