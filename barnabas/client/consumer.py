@@ -63,6 +63,7 @@ class Consumer(Positions):
         enable_auto_commit: commit every `auto_commit_interval_ms`, at rebalances and at the end (with a group_id).
         isolation_level: "read_uncommitted" or "read_committed".
         check_crcs: verify the checksum of every batch.
+        client_rack: where this consumer is: it reads from replicas there, where the brokers have racks (KIP-392).
         partition_assignment_strategy: with "classic", names of assignors, most wanted first: "range", "roundrobin", "sticky",
             "cooperative-sticky".
         session_timeout_ms, heartbeat_interval_ms: of a "classic" membership; with "consumer" the broker says.

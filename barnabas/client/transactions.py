@@ -499,6 +499,13 @@ class Transactions:
                 self.producer_epoch = response.producer_epoch
                 self.needs_new_epoch = False
             self._ended()
+        elif (
+            code in _FENCED and self.version >= 2 and self.state is TransactionState.ABORTING and self.prepared is None
+        ):
+            # Kafka says so, too, while the transaction before is being completed and no leader has told of this one. The next
+            # epoch is given to whom the present one belongs (KIP-360), and refused to who was fenced off.
+            self.needs_new_epoch = True
+            self._ended()
         elif code in _FENCED:
             self.fail(error_for(code, "a newer producer has this transactional id, or the transaction timed out"))
         elif code in _ABORTABLE and self.state is TransactionState.COMMITTING and self.prepared is None:

@@ -434,6 +434,21 @@ async def test_interleaved_transactions(bootstrap: str, admin: Admin, name: str)
 
 
 @pytest.mark.parametrize("version", [1, 2])
+async def test_an_abort_right_behind_a_commit(bootstrap: str, admin: Admin, name: str, version: int) -> None:
+    """What is aborted has not been sent yet, or waits at a leader until the transaction before is completed."""
+    topic = await make_topic(admin, name)
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=name, transaction_version=version) as producer:
+        for number in range(100):
+            async with producer.transaction():
+                await producer.send(topic, b"%d" % number)
+            await producer.begin_transaction()
+            await producer.send(topic, b"aborted")
+            await asyncio.sleep(0.002 * (number % 3))
+            await producer.abort_transaction()
+    assert values(await read_all(bootstrap, topic, "read_committed")) == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("version", [1, 2])
 async def test_a_second_producer_fences_the_first(bootstrap: str, admin: Admin, name: str, version: int) -> None:
     topic = await make_topic(admin, name)
     first = Producer(bootstrap_servers=bootstrap, transactional_id=name, transaction_version=version)

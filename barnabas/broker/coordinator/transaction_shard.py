@@ -377,7 +377,9 @@ class TransactionShard:
         prepare, complete = _outcome(commit)
         if state in _PREPARED:
             if not retry:
-                raise BrokerError(ErrorCode.PRODUCER_FENCED)
+                # Beyond Kafka: it answers PRODUCER_FENCED to the present epoch, too, and so ends a producer that aborts what it
+                # has begun, and no leader has told of yet, while its transaction before is being completed.
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS if present else ErrorCode.PRODUCER_FENCED)
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS if state is prepare else ErrorCode.INVALID_TXN_STATE)
         if not present and (not retry or state in (_S.ONGOING, _S.EMPTY)):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)

@@ -225,6 +225,25 @@ def test_a_lost_connection_repeats_the_request() -> None:
     assert ask(txn, now=100).message == first.message
 
 
+def test_an_abort_that_is_called_fenced_asks_for_the_next_epoch_which_tells_who_is() -> None:
+    """Kafka calls the present epoch fenced while the transaction before is being completed."""
+    txn = ready()
+    txn.cover(TP)
+    txn.abort()
+    ask(txn, EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED))
+    request = ask(txn, InitProducerIdResponse(producer_id=9, producer_epoch=5)).message
+    assert isinstance(request, InitProducerIdRequest)
+    assert (request.producer_id, request.producer_epoch) == (9, 4)
+    assert (txn.state, txn.producer_epoch) == (S.READY, 5)
+    txn.begin(2)
+    txn.cover(TP)
+    txn.abort()
+    ask(txn, EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED))
+    ask(txn, InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED))
+    with pytest.raises(ProducerFenced):
+        txn.check_usable()
+
+
 def test_a_failure_that_stays_is_fatal() -> None:
     txn = ready()
     txn.cover(TP)

@@ -1,0 +1,230 @@
+"""A network that can hold a request back: a TCP proxy before one broker, which knows Kafka's frames and nothing else of it.
+
+`hold(api_key)` takes the next such request out of its connection, and cuts that connection for the client, as when a
+packet is lost and the client turns to a new connection. `Held.release` then delivers it where it was going: over the old connection,
+which to the broker never ended. Counts requests and bytes of answers, so that a test sees who was asked.
+
+One thread with a loop of its own carries all proxies of a process: clients under test block theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from struct import unpack
+from types import TracebackType
+from typing import Any, TypeVar
+
+from barnabas.protocol import registry
+from barnabas.protocol.schema import decode
+
+T = TypeVar("T")
+
+WAIT_SECONDS_MAX = 60.0
+
+
+class _Thread:
+    """The loop under all proxies."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True, name="proxies").start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(WAIT_SECONDS_MAX)
+
+
+_thread: list[_Thread] = []
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    if not _thread:
+        _thread.append(_Thread())
+    return _thread[0].run(work)
+
+
+@dataclass
+class Request:
+    """A frame on its way to the broker."""
+
+    frame: bytes  # without its length
+
+    @property
+    def api_key(self) -> int:
+        return int(unpack(">h", self.frame[:2])[0])
+
+    @property
+    def version(self) -> int:
+        return int(unpack(">h", self.frame[2:4])[0])
+
+    @property
+    def client_id(self) -> str:
+        size = int(unpack(">h", self.frame[8:10])[0])
+        return self.frame[10 : 10 + max(size, 0)].decode()
+
+
+@dataclass
+class Held:
+    """A request that was asked to be held back; `caught` once it is."""
+
+    api_key: int
+    client_id: str | None
+    caught: threading.Event = field(default_factory=threading.Event)
+    request: Request | None = None
+    _lane: _Lane | None = None
+
+    def wait(self) -> Request:
+        """Returns once the client has sent it."""
+        assert self.caught.wait(WAIT_SECONDS_MAX), f"no request {self.api_key} came"
+        assert self.request is not None
+        return self.request
+
+    def release(self) -> Any:
+        """Delivers it; the broker's answer, None where it closes the connection instead."""
+        request = self.wait()
+        assert self._lane is not None
+        answer = _run(self._lane.deliver(request))
+        if answer is None:
+            return None
+        api = registry.API[request.api_key]
+        at = 4 + (1 if registry.response_header_version(request.api_key, request.version) else 0)
+        return decode(api.response, answer, request.version, at)
+
+
+class Proxy:
+    """Stands before the broker at `port` on this machine. Attributes:
+
+    requests: how many came, by client id and API key.
+    answered_bytes: in answers, likewise.
+    """
+
+    def __init__(self, port: int, *, listen: int = 0) -> None:
+        self.port = port
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.answered_bytes: Counter[tuple[str, int]] = Counter()
+        self._held: list[Held] = []
+        self._lanes: list[_Lane] = []
+        self._server = _run(self._listen(listen))
+        self.listen = int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.listen}"
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _run(self._close())
+
+    def hold(self, api_key: int, *, client_id: str | None = None) -> Held:
+        """Holds back the next request of this kind, of that client."""
+        held = Held(api_key, client_id)
+        self._held.append(held)
+        return held
+
+    async def _listen(self, port: int) -> asyncio.Server:
+        return await asyncio.start_server(self._accept, "127.0.0.1", port)
+
+    async def _close(self) -> None:
+        self._server.close()
+        for lane in self._lanes:
+            lane.end()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            upstream = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            writer.transport.abort()  # as if nobody listened here
+            return
+        for end in (writer, upstream[1]):
+            end.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        lane = _Lane(self, writer, *upstream)
+        self._lanes.append(lane)
+        await lane.carry(reader)
+
+    def take(self, request: Request) -> Held | None:
+        """Whether this one is to be held."""
+        self.requests[request.client_id, request.api_key] += 1
+        for held in self._held:
+            if held.api_key == request.api_key and held.client_id in (None, request.client_id):
+                self._held.remove(held)
+                return held
+        return None
+
+
+class _Lane:
+    """One connection: client, proxy, broker."""
+
+    def __init__(
+        self,
+        proxy: Proxy,
+        client: asyncio.StreamWriter,
+        answers: asyncio.StreamReader,
+        broker: asyncio.StreamWriter,
+    ) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._answers = answers
+        self._broker = broker
+        self._asked: dict[bytes, tuple[str, int]] = {}  # client and API key by correlation id, of what is unanswered
+        self._late: dict[bytes, asyncio.Future[bytes | None]] = {}
+
+    async def carry(self, reader: asyncio.StreamReader) -> None:
+        """Until either side ends."""
+        back = asyncio.ensure_future(self._carry_back())
+        try:
+            while True:
+                request = Request(await _frame(reader))
+                held = self._proxy.take(request)
+                if held is not None:
+                    self._client.transport.abort()
+                    held.request, held._lane = request, self
+                    held.caught.set()
+                    return  # the broker's side stays open
+                self._send(request)
+        except (asyncio.IncompleteReadError, OSError):
+            self._broker.close()
+            await back
+
+    def _send(self, request: Request) -> None:
+        self._asked[request.frame[4:8]] = request.client_id, request.api_key
+        self._broker.write(len(request.frame).to_bytes(4, "big") + request.frame)
+
+    async def _carry_back(self) -> None:
+        try:
+            while True:
+                frame = await _frame(self._answers)
+                self._proxy.answered_bytes[self._asked.pop(frame[:4])] += len(frame)
+                late = self._late.pop(frame[:4], None)
+                if late is not None:
+                    late.set_result(frame)
+                elif not self._client.is_closing():
+                    self._client.write(len(frame).to_bytes(4, "big") + frame)
+        except (asyncio.IncompleteReadError, OSError):
+            for late in self._late.values():
+                late.set_result(None)
+            self._late.clear()
+            self.end()
+
+    async def deliver(self, request: Request) -> bytes | None:
+        """Sends what was held back; the frame of its answer, None where the connection ends."""
+        if self._broker.is_closing():
+            return None
+        late = self._late[request.frame[4:8]] = asyncio.get_running_loop().create_future()
+        self._send(request)
+        return await late
+
+    def end(self) -> None:
+        self._client.transport.abort()
+        self._broker.transport.abort()
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(unpack(">i", await reader.readexactly(4))[0])

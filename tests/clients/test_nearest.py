@@ -1,0 +1,243 @@
+"""Reading from the nearest replica with real clients (KIP-392): the bundled one and librdkafka, three brokers in three racks.
+
+Clients reach each broker through a proxy that counts, so that a test sees who has sent the records. Java's consumer is tried in
+tests/oracle/test_nearest_java.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from barnabas.client import Consumer, Producer, TopicPartition
+from barnabas.protocol.messages.admin import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from tests.clients.proxy import Proxy
+from tests.process.cluster import Cluster, barnabas_nodes, free_ports
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+from tests.process.copying import read_all  # noqa: E402  # after the check that librdkafka is there
+
+pytestmark = pytest.mark.clients
+
+SELECTOR = "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector"
+FETCH = 1
+LEADER, NEAREST = 1, 2
+READERS = ("barnabas", "librdkafka")
+SECONDS_MAX = 60.0
+
+
+class Racks:
+    """Three brokers in the racks 1, 2 and 3, each behind a proxy for clients; broker 1 leads `topic`."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        nodes = barnabas_nodes(
+            folder, SELECTOR, "offsets.topic.num.partitions=2", "transaction.state.log.num.partitions=2"
+        )
+        self.proxies: dict[int, Proxy] = {}
+        for node, port in zip(nodes, free_ports(len(nodes)), strict=True):
+            proxy = self.proxies[node.node_id] = stack.enter_context(Proxy(port))
+            node.listens = False  # by one address alone
+            node.settings = (
+                *node.settings,
+                f"broker.rack={node.node_id}",
+                f"listeners=PLAINTEXT://{node.address},CLIENTS://127.0.0.1:{port}",
+                f"advertised.listeners=PLAINTEXT://{node.address},CLIENTS://{proxy.address}",
+                "inter.broker.listener.name=PLAINTEXT",
+                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            )
+        self.cluster = stack.enter_context(Cluster(nodes))
+        self.bootstrap = ",".join(proxy.address for proxy in self.proxies.values())
+        self.topic = "near"
+        replicas = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2, 3])]
+        topic = CreatableTopic(name=self.topic, num_partitions=-1, replication_factor=-1, assignments=replicas)
+        answer = self.cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
+        assert answer.topics[0].error_code == 0, answer
+        self.cluster.wait_in_sync(self.topic)
+
+    def sent_bytes(self, client_id: str) -> dict[int, int]:
+        """What each broker has sent a reader."""
+        return {node_id: proxy.answered_bytes[client_id, FETCH] for node_id, proxy in self.proxies.items()}
+
+
+@pytest.fixture
+def racks(tmp_path: Path) -> Iterator[Racks]:
+    with ExitStack() as stack:
+        yield Racks(tmp_path, stack)
+
+
+class Reader:
+    """Reads `near`-0 from its beginning in a thread of its own, as a consumer in rack 2."""
+
+    def __init__(self, racks: Racks, client: str, isolation_level: str = "read_uncommitted") -> None:
+        self.values: list[bytes] = []
+        self.client_id = f"reader-{client}"
+        self._racks = racks
+        self._isolation_level = isolation_level
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        read = self._barnabas if client == "barnabas" else self._librdkafka
+        self._thread = threading.Thread(target=self._run, args=(read,), name=self.client_id)
+        self._thread.start()
+
+    def _run(self, read: Callable[[], None]) -> None:
+        try:
+            read()
+        except BaseException as error:  # told where the test waits
+            self._failure = error
+
+    def _barnabas(self) -> None:
+        async def read() -> None:
+            async with Consumer(
+                bootstrap_servers=self._racks.bootstrap,
+                client_id=self.client_id,
+                client_rack=str(NEAREST),
+                isolation_level=self._isolation_level,
+                auto_offset_reset="none",
+            ) as consumer:
+                consumer.assign([TopicPartition(self._racks.topic, 0)])
+                consumer.seek(TopicPartition(self._racks.topic, 0), 0)
+                while not self._ended.is_set():
+                    for records in (await consumer.getmany(timeout_ms=100)).values():
+                        self.values += [record.value or b"" for record in records]
+
+        asyncio.run(read())
+
+    def _librdkafka(self) -> None:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self._racks.bootstrap,
+                "client.id": self.client_id,
+                "client.rack": str(NEAREST),
+                "group.id": "none",
+                "isolation.level": self._isolation_level,
+                "auto.offset.reset": "error",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.assign([confluent_kafka.TopicPartition(self._racks.topic, 0, 0)])
+        while not self._ended.is_set():
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            if message.error() is None:
+                self.values.append(message.value() or b"")
+            elif not message.error().retriable() and message.error().code() < 0:
+                continue  # a lost connection, told and mended
+            else:
+                raise AssertionError(message.error())
+        consumer.close()
+
+    def wait(self, reached: Callable[[list[bytes]], bool], what: str) -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while not reached(self.values):
+            if self._failure is not None:
+                raise self._failure
+            assert time.monotonic() < deadline, f"{self.client_id} does not get to {what}: {len(self.values)} read"
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join(30)
+        if self._failure is not None:
+            raise self._failure
+
+
+@pytest.fixture
+async def producer(racks: Racks) -> AsyncIterator[Producer]:
+    async with Producer(bootstrap_servers=racks.cluster.bootstrap, client_id="writer") as producer:
+        yield producer
+
+
+@pytest.mark.parametrize("client", READERS)
+async def test_the_nearest_replica_sends_the_records(racks: Racks, producer: Producer, client: str) -> None:
+    expected = [b"%06d" % number + bytes(1_000) for number in range(2_000)]
+    await asyncio.gather(*[await producer.send(racks.topic, value, partition=0) for value in expected])
+    reader = Reader(racks, client)
+    try:
+        reader.wait(lambda values: len(values) >= len(expected), "the end")
+        began = time.monotonic()
+        await producer.send_and_wait(racks.topic, b"news", partition=0)
+        reader.wait(lambda values: values[-1] == b"news", "the news")
+        waited = time.monotonic() - began
+    finally:
+        reader.end()
+    assert reader.values == [*expected, b"news"]
+    sent = racks.sent_bytes(reader.client_id)
+    assert sent[NEAREST] > 2_000 * 1_000
+    assert sent[LEADER] < 10_000, sent
+    assert sent[3] < 10_000, sent
+    assert waited < 0.4, "news need not wait for the follower's next fetch"
+
+
+@pytest.mark.parametrize(
+    ("client", "leader_dies"),
+    [
+        ("barnabas", True),
+        ("librdkafka", False),
+        pytest.param(
+            "librdkafka", True, marks=pytest.mark.soak
+        ),  # fencing waits for the session, so soon after another
+    ],
+)
+async def test_nothing_is_lost_or_doubled_when_replica_and_leader_die(
+    racks: Racks, client: str, leader_dies: bool
+) -> None:
+    """Transactions, some of them aborted, are read from a follower that is killed and comes back, then from one whose leader is."""
+    reader = Reader(racks, client, "read_committed")
+    ended = asyncio.Event()
+    committed: list[bytes] = []
+
+    async def write() -> None:
+        async with Producer(
+            bootstrap_servers=racks.cluster.bootstrap, client_id="writer", transactional_id="w"
+        ) as producer:
+            number = 0
+            while not ended.is_set():
+                await producer.begin_transaction()
+                values = [b"%06d" % (number + step) for step in range(5)]
+                for value in values:
+                    await producer.send(racks.topic, value, partition=0)
+                if number % 4 == 3:
+                    await producer.abort_transaction()
+                else:
+                    await producer.commit_transaction()
+                    committed.extend(values)
+                number += 5
+                await asyncio.sleep(0.005)
+
+    def more(count: int) -> Callable[[list[bytes]], bool]:
+        target = len(reader.values) + count
+        return lambda values: len(values) >= target
+
+    async def wait(count: int, what: str) -> None:
+        await asyncio.to_thread(reader.wait, more(count), what)
+
+    writing = asyncio.ensure_future(write())
+    try:
+        await wait(200, "the first records")
+        assert racks.sent_bytes(reader.client_id)[NEAREST] > 0
+        racks.cluster.kill(NEAREST)
+        await wait(200, "records without the replica")
+        await asyncio.to_thread(racks.cluster.start_node, NEAREST)
+        await asyncio.to_thread(racks.cluster.wait_in_sync, racks.topic)
+        await wait(200, "records with the replica back")
+        if leader_dies:
+            racks.cluster.kill(LEADER)
+            await wait(200, "records of another leader")
+            await asyncio.to_thread(racks.cluster.start_node, LEADER)
+        ended.set()
+        await writing
+        assert committed
+        await asyncio.to_thread(reader.wait, lambda values: values[-1] >= committed[-1], "the end")
+    finally:
+        ended.set()
+        reader.end()
+    racks.cluster.wait_in_sync(racks.topic)
+    assert reader.values == read_all(racks.cluster, racks.topic, 1, isolation_level="read_committed")[0]
+    assert reader.values == committed
