@@ -82,7 +82,7 @@ class Decision(NamedTuple):
     epochs_spent: (
         int  # by which the driver's epoch has grown once the decision is committed: 1 under transactions V2, else 0
     )
-    run: str  # of the names of first attempts
+    run: str  # of the names of first attempts, "" where they are not used again
     reusable: bool  # every task was the first attempt of its partition, so nobody else can hold these names
     handles: tuple[Handle, ...]
 

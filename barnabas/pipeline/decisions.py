@@ -163,29 +163,29 @@ def slot_group_id(sink_id: str, partition: int) -> str:
 
 
 class TaskName(NamedTuple):
-    """A task of Spark. Every (stage_attempt, attempt) but (0, 0) is a repetition or a twin."""
+    """One attempt at a task of Spark."""
 
     partition: int
-    stage_attempt: int = 0
-    attempt: int = 0
+    attempt: int  # of its stage attempt; 0 is the first
+    unique: int  # among all attempts at all tasks of one Spark application: its taskAttemptId
 
     @property
     def first(self) -> bool:
-        return self.stage_attempt == 0 and self.attempt == 0
+        return self.attempt == 0
 
 
 class BatchStart(NamedTuple):
     """What a batch's tasks and its end have to know of its start."""
 
     driver: Identity
-    run: str
+    run: str = ""  # names first attempts; "" where no names are used twice
 
 
 def task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
-    """Transactional id of a task; that of a repetition or twin is never used again."""
-    if task.first:
+    """Transactional id of a task. Those of first attempts in a run are used again by later batches, others never."""
+    if start.run and task.first:
         return f"{sink_id}.{start.run}.{task.partition}"
-    return f"{sink_id}.{start.driver}.{task.partition}.{task.stage_attempt}.{task.attempt}"
+    return f"{sink_id}.{start.driver}.{task.partition}.{task.unique}"
 
 
 def is_own_id(sink_id: str, transactional_id: str) -> bool:
@@ -201,10 +201,12 @@ def partition_of(transactional_id: str) -> int:
 # -- a batch's start, on the driver ------------------------------------------------------------------------------------
 
 
-def start_batch(forgotten: int | None = None) -> Steps[BatchStart]:
+def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> Steps[BatchStart]:
     """Fences off drivers before this one, completes the last decision, aborts what nobody can decide any more.
 
     Args:
+        reuse: the ids of first attempts may be used again (see `next_run`): only where Spark repeats no stages, since a
+            repeated stage begins its attempts at 0 again.
         forgotten: `next_batch` of a decision whose lost parts the user has accepted.
     """
     listed: Sequence[Handle] = yield ListOpen()
@@ -213,7 +215,7 @@ def start_batch(forgotten: int | None = None) -> Steps[BatchStart]:
     if decision is not None:
         yield from complete(decision, forgotten)
     yield from sweep(listed, decision)
-    return BatchStart(driver, next_run(driver, decision))
+    return BatchStart(driver, next_run(driver, decision) if reuse else "")
 
 
 def next_run(driver: Identity, decision: Decision | None) -> str:
@@ -223,7 +225,7 @@ def next_run(driver: Identity, decision: Decision | None) -> str:
     begun in between, by nobody) and all its tasks were first attempts: they have ended, so nobody else holds their names.
     It spares the coordinator a new transactional id and every partition a new producer for each task of each batch.
     """
-    if decision is not None and decision.reusable:
+    if decision is not None and decision.run and decision.reusable:
         expected = decision.driver.epoch + decision.epochs_spent + 1
         if driver == Identity(decision.driver.producer_id, expected):
             return decision.run
@@ -370,7 +372,7 @@ def commit_batch(
         if standing is not None:
             return standing
         driver: Identity = yield Fence()
-        first = Decision(batch + 1, NO_QUERY, driver, epochs_spent, str(driver), False, ())
+        first = Decision(batch + 1, NO_QUERY, driver, epochs_spent, "", False, ())
         if not (yield Decide(first)):
             raise _replaced(sink_id)
         return first

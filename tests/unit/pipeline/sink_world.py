@@ -127,6 +127,8 @@ class World:
         self.planned: dict[int, list[int]] = {}
         self.logged: set[int] = set()
         self.records = 0
+        self.attempts = 0
+        self.reuse = self.rng.random() < 0.5
         self.actors: list[Actor] = []
         self.drivers: list[Driver] = []
         self.half_committed = 0
@@ -284,7 +286,7 @@ class World:
                 count = self.rng.randrange(0, 5)
                 self.planned[batch] = list(range(self.records, self.records + count))
                 self.records += count
-            start = yield from self.expand(self.protocol.start_batch())
+            start = yield from self.expand(self.protocol.start_batch(reuse=self.reuse))
             rows = list(self.planned[batch])
             self.rng.shuffle(rows)  # the partitioning need not be the same the next time
             partitions = self.rng.randrange(0, self.parallelism + 1) if not rows else self.parallelism
@@ -313,7 +315,8 @@ class World:
     def launch(self, driver: Driver, start: BatchStart, partition: int) -> None:
         number = driver.attempts.get(partition, 0)
         driver.attempts[partition] = number + 1
-        name = TaskName(partition, 0, number)
+        self.attempts += 1
+        name = TaskName(partition, number, self.attempts)
         actor = Actor(self.task(start, name, driver.batch, driver.parts[partition]), driver, name)
         actor.start = start  # type: ignore[attr-defined]  # for its repetition
         driver.running.setdefault(partition, []).append(actor)
@@ -347,7 +350,7 @@ class World:
         if fate == 1:
             self.perform(effect)
         elif fate == 2:
-            self.actors.append(Actor(self.late(effect), Driver(alive=False), TaskName(-1)))
+            self.actors.append(Actor(self.late(effect), Driver(alive=False), TaskName(-1, 0, 0)))
         self.advance(actor, lambda: actor.steps.throw(Fenced()))
 
     def late(self, effect: Any) -> Generator[Any, Any, Any]:
@@ -451,7 +454,7 @@ class World:
         """A last start of the query leaves nothing open; everything is there once."""
         driver = Driver()
         self.drivers.append(driver)
-        self.actors.append(Actor(self.expand(self.protocol.start_batch()), driver))
+        self.actors.append(Actor(self.expand(self.protocol.start_batch(reuse=self.reuse)), driver))
         while self.actors:
             self.turn(self.actors[0])
         if self.half_committed:

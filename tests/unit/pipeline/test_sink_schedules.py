@@ -56,7 +56,7 @@ def test_with_timeouts_it_is_exact_or_stops(version: int) -> None:
 
 def plain_task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
     """Without the driver's epoch in it: a zombie of a dead driver can fence off, and so abort, a decided transaction."""
-    return f"{sink_id}.run.{task.partition}.{task.stage_attempt}.{task.attempt}"
+    return f"{sink_id}.run.{task.partition}.{task.attempt}"
 
 
 def fresh_epoch_commit(sink_id: str, batch: int, messages: Any, spent: int) -> Any:
@@ -87,7 +87,7 @@ def blind_commit(sink_id: str, batch: int, messages: Any, spent: int) -> Any:
     return (yield from decisions.commit_batch(sink_id, batch, messages, spent))
 
 
-def late_list(forgotten: int | None = None) -> Any:
+def late_list(*, reuse: bool) -> Any:
     """Lists what is open after the fence: a slow driver aborts what a newer one has prepared."""
     driver: Identity = yield Fence()
     decision: Decision | None = yield ReadDecision()
@@ -95,30 +95,30 @@ def late_list(forgotten: int | None = None) -> Any:
         yield from decisions.complete(decision)
     listed = yield ListOpen()
     yield from decisions.sweep(listed, decision)
-    return BatchStart(driver, decisions.next_run(driver, decision))
+    return BatchStart(driver, decisions.next_run(driver, decision) if reuse else "")
 
 
-def no_sweep(forgotten: int | None = None) -> Any:
+def no_sweep(*, reuse: bool) -> Any:
     """Leaves what dead drivers have opened: without a time-out it pins the output for ever."""
     driver: Identity = yield Fence()
     decision: Decision | None = yield ReadDecision()
     if decision is not None:
         yield from decisions.complete(decision)
-    return BatchStart(driver, decisions.next_run(driver, decision))
+    return BatchStart(driver, decisions.next_run(driver, decision) if reuse else "")
 
 
-def no_recovery(forgotten: int | None = None) -> Any:
+def no_recovery(*, reuse: bool) -> Any:
     """Does not complete the last decision: it is aborted with the rest."""
     listed = yield ListOpen()
     driver: Identity = yield Fence()
     yield ReadDecision()
     yield from decisions.sweep(listed, None)
-    return BatchStart(driver, str(driver))
+    return BatchStart(driver)
 
 
-def always_same_run(forgotten: int | None = None) -> Any:
+def always_same_run(*, reuse: bool) -> Any:
     """Keeps the names of first attempts whatever has happened since."""
-    start = yield from decisions.start_batch(forgotten)
+    start = yield from decisions.start_batch(reuse=reuse)
     return start._replace(run="kept")
 
 

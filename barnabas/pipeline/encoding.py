@@ -1,0 +1,184 @@
+"""Arrow columns to record batches: keys, values and headers of many rows at once, with no Python object a record.
+
+Driven by: `topic_rows` with columns of one topic and partition. Emits: records of format v2 one after the other, as `EncodedRecords`,
+and the partitions that keys belong to (Kafka's murmur2).
+
+How: the varints before and between the columns are computed for all rows by numpy; Arrow then joins them with the columns, row by row,
+into one binary array, whose data buffer is what a batch consists of. Rows with headers are encoded one by one.
+Invariants: bytes are those that `protocol.record_codec.encode` makes of the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.client import EncodedRecords
+from barnabas.protocol.record_codec import NewRecord, encode
+
+__all__ = ["BATCH_BYTES_MAX", "as_binary", "encode_rows", "lengths_of", "partitions_of_keys"]
+
+BATCH_BYTES_MAX = 512 * 1024  # of one record batch; a record that is longer has one of its own
+_OVERHEAD_MAX = 24  # bytes of a record besides key and value, at most
+_SEED = 0x9747B28C
+_M = np.uint32(0x5BD1E995)
+
+
+def as_binary(column: pa.Array) -> pa.Array:
+    """A column of strings or bytes as bytes with 64-bit offsets."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.large_binary())
+
+
+def lengths_of(column: pa.Array) -> np.ndarray:
+    """Bytes of each value of an `as_binary` column; −1 where there is none."""
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column) + 1]
+    lengths = np.diff(offsets)
+    if column.null_count:
+        lengths[~np.asarray(column.is_valid())] = -1
+    return lengths
+
+
+def partitions_of_keys(keys: pa.Array, partition_count: int) -> np.ndarray:
+    """The partition of each key (`as_binary`, none null): Java's default partitioner."""
+    hashes = np.empty(len(keys), dtype=np.uint32)
+    if len(keys):
+        data = np.frombuffer(keys.buffers()[2], dtype=np.uint8) if keys.buffers()[2] is not None else _NO_BYTES
+        starts = np.frombuffer(keys.buffers()[1], dtype=np.int64)[keys.offset : keys.offset + len(keys)]
+        lengths = lengths_of(keys)
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length)
+            hashes[rows] = _murmur2(data, starts[rows], int(length))
+    return ((hashes & np.uint32(0x7FFFFFFF)) % np.uint32(partition_count)).astype(np.int64)
+
+
+_NO_BYTES = np.empty(0, dtype=np.uint8)
+
+
+def _murmur2(data: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    """murmur2 of keys of one length, all at once."""
+    words, rest = length >> 2, length & 3
+    with np.errstate(over="ignore"):
+        h = np.full(len(starts), _SEED ^ length, dtype=np.uint32)
+        for word in range(words):
+            k = _little_endian(data, starts + 4 * word, 4) * _M
+            h = (h * _M) ^ ((k ^ (k >> np.uint32(24))) * _M)
+        if rest:
+            h = (h ^ _little_endian(data, starts + 4 * words, rest)) * _M
+        h = (h ^ (h >> np.uint32(13))) * _M
+        h ^= h >> np.uint32(15)
+    return h
+
+
+def _little_endian(data: np.ndarray, starts: np.ndarray, count: int) -> np.ndarray:
+    found: np.ndarray = data[starts].astype(np.uint32)
+    for place in range(1, count):
+        found |= data[starts + place].astype(np.uint32) << np.uint32(8 * place)
+    return found
+
+
+def encode_rows(
+    keys: pa.Array | None, values: pa.Array, headers: pa.Array | None, timestamp_ms: int
+) -> Iterator[EncodedRecords]:
+    """Batches of the rows, in order, each of BATCH_BYTES_MAX at most.
+
+    Args:
+        keys, values: `as_binary`; null is a record without one.
+        headers: lists of structs (key, value).
+        timestamp_ms: of every record.
+    """
+    if headers is not None and headers.null_count < len(headers):
+        yield from _encode_one_by_one(keys, values, headers, timestamp_ms)
+        return
+    value_lengths = lengths_of(values)
+    key_lengths = lengths_of(keys) if keys is not None else np.full(len(values), -1, dtype=np.int64)
+    sizes = np.maximum(value_lengths, 0) + np.maximum(key_lengths, 0) + _OVERHEAD_MAX
+    for start, end in _cut(np.cumsum(sizes)):
+        part = slice(start, end)
+        key_part = keys.slice(start, end - start) if keys is not None else None
+        data = _join(key_part, key_lengths[part], values.slice(start, end - start), value_lengths[part])
+        yield EncodedRecords(data, end - start, timestamp_ms, timestamp_ms)
+
+
+def _cut(ends: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of rows whose sizes, of which `ends` are the sums so far, stay within a batch."""
+    start, taken = 0, 0
+    while start < len(ends):
+        end = max(start + 1, int(np.searchsorted(ends, taken + BATCH_BYTES_MAX, side="right")))
+        yield start, end
+        start, taken = end, int(ends[end - 1])
+
+
+def _join(keys: pa.Array | None, key_lengths: np.ndarray, values: pa.Array, value_lengths: np.ndarray) -> memoryview:
+    count = len(values)
+    deltas = _zigzag(np.arange(count, dtype=np.int64))
+    key_sizes, value_sizes = _zigzag(key_lengths), _zigzag(value_lengths)
+    before = 2 + _width(deltas) + _width(key_sizes)  # attributes, timestamp delta, offset delta, key length
+    body = before + np.maximum(key_lengths, 0) + _width(value_sizes) + np.maximum(value_lengths, 0) + 1
+    zeros = np.zeros(count, dtype=np.uint64)
+    head = _varints([_zigzag(body), zeros, zeros, deltas, key_sizes])
+    tail = pa.scalar(b"\x00", pa.large_binary())  # no headers
+    none = pa.scalar(b"", pa.large_binary())
+    columns = [head, *([] if keys is None else [keys]), _varints([value_sizes]), values, tail, none]
+    joined = pc.binary_join_element_wise(*columns, null_handling="replace", null_replacement="")
+    end = int(np.frombuffer(joined.buffers()[1], dtype=np.int64)[count])
+    return memoryview(joined.buffers()[2])[:end]
+
+
+def _zigzag(numbers: np.ndarray) -> np.ndarray:
+    return ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
+
+
+def _width(numbers: np.ndarray) -> np.ndarray:
+    """Bytes of each zigzagged number as a varint."""
+    width = np.ones(len(numbers), dtype=np.int64)
+    for bits in (7, 14, 21, 28):
+        width += numbers >= np.uint64(1 << bits)
+    return width
+
+
+def _varints(columns: list[np.ndarray]) -> pa.Array:
+    """For each row the varints of its numbers, one after the other, as one binary value."""
+    count = len(columns[0])
+    widths = [_width(column) for column in columns]
+    ends = np.cumsum(np.sum(widths, axis=0)) if count else np.empty(0, dtype=np.int64)
+    offsets = np.concatenate(([0], ends)).astype(np.int64)
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    at = offsets[:-1].copy()
+    for column, width in zip(columns, widths, strict=True):
+        for place in range(int(width.max()) if count else 0):
+            rows = slice(None) if place == 0 else np.flatnonzero(width > place)
+            numbers = (column[rows] >> np.uint64(7 * place)) & np.uint64(0x7F)
+            more = (width[rows] > place + 1).astype(np.uint64) << np.uint64(7)
+            out[at[rows] + place] = (numbers | more).astype(np.uint8)
+        at += width
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def _encode_one_by_one(
+    keys: pa.Array | None, values: pa.Array, headers: pa.Array, timestamp_ms: int
+) -> Iterator[EncodedRecords]:
+    waiting: list[NewRecord] = []
+    size = 0
+    all_keys = keys.to_pylist() if keys is not None else [None] * len(values)
+    for key, value, listed in zip(all_keys, values.to_pylist(), headers.to_pylist(), strict=True):
+        pairs = [(header["key"], header["value"]) for header in listed or ()]
+        size_next = (
+            len(key or b"") + len(value or b"") + sum(len(n) * 4 + len(v or b"") + 16 for n, v in pairs) + _OVERHEAD_MAX
+        )
+        if waiting and size + size_next > BATCH_BYTES_MAX:
+            yield _encoded(waiting, timestamp_ms)
+            waiting, size = [], 0
+        waiting.append(NewRecord(key, value, timestamp_ms, pairs))
+        size += size_next
+    if waiting:
+        yield _encoded(waiting, timestamp_ms)
+
+
+def _encoded(records: list[NewRecord], timestamp_ms: int) -> EncodedRecords:
+    data, max_timestamp = encode(records, timestamp_ms)
+    return EncodedRecords(data, len(records), timestamp_ms, max_timestamp)

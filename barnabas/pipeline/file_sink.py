@@ -1,0 +1,131 @@
+"""FileSink: the participant that writes Parquet files, aside first, moved into place when they are decided upon.
+
+A part is one file in `_staging` under the output directory (Spark's readers pass over what begins with `_`), synced with its
+folder at pre_commit. Commit renames it into the output directory, abort removes it. Names are those of attempts, so no two
+parts share one; a repeated commit finds the file where it belongs, or the mark (`.done`) that it was there, since whoever
+reads the output may have taken it away.
+
+Driven by: tasks (begin, write, pre_commit), the coordinator (commit, abort, list_open). Emits: files.
+Invariants: a file in the output directory is complete and decided. Needs a file system with an atomic rename that driver and
+tasks share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from barnabas.errors import InvariantViolated
+from barnabas.pipeline.decision_record import Handle
+from barnabas.pipeline.decisions import Outcome
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink
+from barnabas.ports import Disk, File
+from barnabas.runtime.files import FileDisk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FilePart", "FileSink"]
+
+STAGING = "_staging"
+_DONE = ".done"
+
+
+class FilePart(Part):
+    """One task's file."""
+
+    def __init__(self, handle: Handle, file: File, path: str) -> None:
+        self.handle = handle
+        self.file = file
+        self.path = path
+        self._writer: Any = None
+
+    async def write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            import pyarrow.parquet as parquet
+
+            self._writer = parquet.ParquetWriter(self.path, batch.schema, compression="zstd")
+        self._writer.write_batch(batch)
+        self.handle = self.handle._replace(rows=self.handle.rows + batch.num_rows)
+
+    def end(self) -> None:
+        """Nothing more is written; what follows is to make it safe."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    async def close(self) -> None:
+        self.end()
+        self.file.close()
+
+
+class FileSink(TwoPhaseCommitSink):
+    """A directory of Parquet files as a participant.
+
+    Args:
+        sink_id: of the sink; several sinks may write to one directory.
+        path: the output directory, made where it is not there.
+
+    Raises:
+        PipelineError: the directory cannot be written.
+    """
+
+    name = "files"
+
+    def __init__(self, sink_id: str, path: str, *, disk: Disk | None = None) -> None:
+        self.sink_id = sink_id
+        self._forgotten_before = ""
+        try:
+            self._disk: Disk = FileDisk(path) if disk is None else disk
+            self.path = self._disk.root
+            if not self._disk.exists(STAGING):
+                self._disk.mkdir(STAGING)
+        except OSError as error:
+            remedy = "give a directory that driver and tasks share and may write"
+            raise PipelineError("files.path", path, remedy, f"cannot be written ({error})") from error
+
+    async def begin(self, task: Task) -> FilePart:
+        # The transactional id of an attempt may be used again by a later batch, the name of a file must not be.
+        attempt = f"{task.start.driver}-{task.name.unique}"
+        name = f"{self.sink_id}.{task.batch:08d}-{task.name.partition:05d}-{attempt}.parquet"
+        staged = f"{STAGING}/{name}"
+        return FilePart(Handle(self.name, name, "", 0), self._disk.open(staged, create=True), f"{self.path}/{staged}")
+
+    async def pre_commit(self, part: Part) -> Handle:
+        if not isinstance(part, FilePart):
+            raise InvariantViolated("a part of another participant")
+        part.end()
+        await self._disk.sync([part.file])
+        return part.handle
+
+    async def commit(self, handle: Handle, next_batch: int) -> Outcome:
+        mark = f"{STAGING}/{handle.key}{_DONE}"
+        try:
+            self._disk.rename(f"{STAGING}/{handle.key}", handle.key)
+        except FileNotFoundError:
+            there = self._disk.exists(mark) or self._disk.exists(handle.key)
+            return Outcome.COMMITTED if there else Outcome.LOST
+        done = self._disk.open(mark, create=True)
+        await self._disk.sync([done])  # with the folders of both names
+        done.close()
+        self._forget_before(handle.key)
+        return Outcome.COMMITTED
+
+    async def abort(self, handle: Handle) -> None:
+        self._disk.remove(f"{STAGING}/{handle.key}")
+
+    async def list_open(self) -> Sequence[Handle]:
+        own = f"{self.sink_id}."
+        names = self._disk.listdir(STAGING)
+        return [Handle(self.name, name, "", 0) for name in names if name.startswith(own) and name.endswith(".parquet")]
+
+    def _forget_before(self, key: str) -> None:
+        """Marks of earlier batches have served: the decision about them has been followed by another."""
+        batch = key.partition("-")[0]
+        if batch == self._forgotten_before:
+            return
+        self._forgotten_before = batch
+        for name in self._disk.listdir(STAGING):
+            if name.startswith(f"{self.sink_id}.") and name.endswith(_DONE) and name.partition("-")[0] < batch:
+                self._disk.remove(f"{STAGING}/{name}")

@@ -1,0 +1,362 @@
+"""Spark's writers: micro-batches and batch jobs into topics and files, exactly once where that is asked for.
+
+Where Spark gives a hook, and what is done there:
+- `streamWriter()` on the driver, before a batch's tasks: the writer is pickled for them. That is when a batch starts
+  (`__getstate__`): drivers before this one are fenced off, the last decision is completed, orphans are aborted.
+- `write()` in each task: reads the decision, writes and prepares, or passes its input over.
+- `commit()` on the driver, in another process that makes its own writer: decides under the identity that the messages bring
+  back from the start, commits. `abort()`, in a third one: reads the decision first.
+After the death of a driver Spark runs the batch whose commit it has not logged again, under the same number.
+
+Driven by: Spark. Emits: rows in topics and files; the rules are in `decisions`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, Producer
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import BrokerUnreachable
+from barnabas.pipeline import decisions
+from barnabas.pipeline.decision_record import Decision, Handle, SlotMark
+from barnabas.pipeline.decisions import BatchStart, TaskMessage, TaskName
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.file_sink import FileSink
+from barnabas.pipeline.sink_options import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    PER_PARTITION,
+    RECORD_COLUMNS,
+    SinkOptions,
+    check_columns,
+)
+from barnabas.pipeline.topic_rows import TopicRows
+from barnabas.pipeline.topic_sink import OpenEndedProducer, TopicSink, two_phase_commit_is_enabled
+from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
+from barnabas.pipeline.two_phase_commit import Coordinator, Part, Task, TwoPhaseCommitSink
+from barnabas.runtime import loop
+from barnabas.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BatchSink", "SinkMessage", "StreamSink", "batch_writer", "stream_writer"]
+
+log = logging.getLogger("barnabas.pipeline")
+
+_BATCH_QUERY = "batch"  # in the decisions of batch jobs, which have no query
+_CONNECT_TIMEOUT_MS = 15_000
+_TOPIC_TIMEOUT_MS = 10_000
+
+
+def batch_writer(given: Mapping[str, str], schema: StructType) -> DataSourceWriter:
+    """What `df.write` gets. Raises PipelineError."""
+    return BatchSink(SinkOptions.parse(given, streaming=False), _columns(schema))
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
+    """What `df.writeStream` gets. Raises PipelineError."""
+    return StreamSink(SinkOptions.parse(given, streaming=True), _columns(schema))
+
+
+def _columns(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+@dataclasses.dataclass(frozen=True)
+class SinkMessage(WriterCommitMessage):
+    """What a task tells its driver. `task` is None where nothing is decided about it."""
+
+    rows: int
+    task: TaskMessage | None = None
+
+
+class _Sink:
+    """What both writers share."""
+
+    def __init__(self, options: SinkOptions, columns: list[tuple[str, str]]) -> None:
+        check_columns(options, columns)
+        self.options = options
+        names = [name for name, _ in columns]
+        self.record_columns = [name for name in names if name.lower() in RECORD_COLUMNS]
+        self.file_columns = [name for name in names if name.lower() not in RECORD_COLUMNS] or names
+        self.to_topics = options.topic is not None or any(name.lower() == "topic" for name in names)
+        self.start: BatchStart | None = None
+        self.two_phase = False
+        self.batch = 0  # of a batch job
+        self._started = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark pickles the writer on the driver, for the tasks of one batch: here the batch starts, once."""
+        if not self._started:
+            loop.run(self._start())
+            self._started = True
+        return self.__dict__
+
+    # -- the driver ----------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        async with self.connected() as cluster:
+            if self.options.topic is not None:
+                await _check_topic(cluster, self.options.topic)
+            if self.options.delivery != EXACTLY_ONCE:
+                return
+            requests = TransactionRequests(cluster)
+            wanted = self.options.two_phase
+            self.two_phase = await two_phase_commit_is_enabled(requests) if wanted is None else wanted
+            coordinator = self.coordinator(requests)
+            self.start = await coordinator.start_batch()
+            if not self.options.streaming:
+                decision = await coordinator.read_decision()
+                self.batch = 0 if decision is None else decision.next_batch
+                decisions.admitted(decision, self.batch, _BATCH_QUERY, self.options.sink_id)
+
+    async def _commit(self, batch: int, messages: Iterable[Any]) -> None:
+        tasks = _tasks(messages)
+        async with self.connected() as cluster:
+            decision: Decision = await self.coordinator(TransactionRequests(cluster)).commit_batch(batch, tasks)
+            log.info("sink %s: batch %d is committed: %s", self.options.sink_id, batch, decision)
+
+    async def _abort(self, batch: int, messages: Iterable[Any]) -> None:
+        async with self.connected() as cluster:
+            await self.coordinator(TransactionRequests(cluster)).abort_batch(batch, _tasks(messages))
+
+    def coordinator(self, requests: TransactionRequests) -> Coordinator:
+        """Who decides."""
+        options = self.options
+        participants = self.participants(requests)
+        return Coordinator(options.sink_id, requests, participants, forgotten=options.forgotten, reuse=options.reuse)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    async def _write(self, batches: Iterator[pa.RecordBatch], task: TaskName, batch: int, query: str) -> SinkMessage:
+        delivery = self.options.delivery
+        if delivery == AT_LEAST_ONCE:
+            return await self._write_at_least_once(batches, task)
+        if delivery == PER_PARTITION:
+            return await self._write_per_partition(batches, task, batch, query)
+        return await self._write_exactly_once(batches, task, batch, query)
+
+    async def _write_exactly_once(
+        self, batches: Iterator[pa.RecordBatch], name: TaskName, batch: int, query: str
+    ) -> SinkMessage:
+        options, start = self.options, self.start
+        if start is None:
+            raise PipelineError("delivery", EXACTLY_ONCE, "report this", "has not begun the batch on the driver")
+        async with self.connected() as cluster:
+            requests = TransactionRequests(cluster)
+            coordinator = self.coordinator(requests)
+            standing = await coordinator.read_decision()
+            if not decisions.admitted(standing, batch, query, options.sink_id, adopt=options.adopt):
+                rows = sum(each.num_rows for each in batches)
+                log.info("sink %s: batch %d is decided, %d rows are passed over", options.sink_id, batch, rows)
+                return SinkMessage(rows, TaskMessage(start, name, query, ()))
+            task = Task(options.sink_id, start, name, batch, query)
+            writing = _Writing(self, list(coordinator.participants.values()), task, name.partition)
+            try:
+                for each in batches:
+                    await writing.write(each)
+                handles = await writing.pre_commit()
+                if handles and decisions.superseded(await coordinator.read_decision(), batch):
+                    for handle in handles:
+                        await coordinator.participants[handle.participant].abort(handle)
+                    raise PipelineError(
+                        "sink.id", options.sink_id, "nothing is to be done", "was written by a twin task"
+                    )
+            except BaseException:
+                await writing.discard()
+                raise
+            return SinkMessage(writing.rows, TaskMessage(start, name, query, handles))
+
+    async def _write_per_partition(
+        self, batches: Iterator[pa.RecordBatch], task: TaskName, batch: int, query: str
+    ) -> SinkMessage:
+        options = self.options
+        rows = self.topic_rows(task.partition)
+        producer = OpenEndedProducer(
+            transactional_id=f"{options.sink_id}.slot.{task.partition}",
+            transaction_timeout_ms=options.transaction_timeout_ms,
+            **options.producer_settings(),
+        )
+        async with (
+            producer,
+            self.connected() as cluster,
+        ):  # fences off attempts before this one, then reads what they did
+            found = await TopicSink(options.sink_id, requests=TransactionRequests(cluster)).read_slot(
+                task.partition, stable=True
+            )
+            if not decisions.slot_state(found, batch, query, options.sink_id):
+                return SinkMessage(sum(each.num_rows for each in batches))
+            async with producer.transaction():
+                for each in batches:
+                    await rows.send(producer, each.select(self.record_columns))
+                mark = SlotMark(batch + 1, query, producer.identity)
+                group = ConsumerGroupMetadata(decisions.slot_group_id(options.sink_id, task.partition))
+                await producer.send_offsets({POSITION: OffsetAndMetadata(batch + 1, mark.encode())}, group)
+        return SinkMessage(rows.count)
+
+    async def _write_at_least_once(self, batches: Iterator[pa.RecordBatch], task: TaskName) -> SinkMessage:
+        rows = self.topic_rows(task.partition)
+        async with Producer(**self.options.producer_settings()) as producer:
+            for each in batches:
+                await rows.send(producer, each.select(self.record_columns))
+            await rows.finish(producer)
+        return SinkMessage(rows.count)
+
+    # -- what it consists of -------------------------------------------------------------------------------------------
+
+    def participants(self, requests: TransactionRequests) -> list[TwoPhaseCommitSink]:
+        """Who is decided upon together."""
+        options = self.options
+        found: list[TwoPhaseCommitSink] = []
+        if self.to_topics:
+            found.append(
+                TopicSink(
+                    options.sink_id,
+                    requests=requests,
+                    rows=self.topic_rows,
+                    producer=options.producer_settings(),
+                    two_phase=self.two_phase,
+                    transaction_timeout_ms=options.transaction_timeout_ms,
+                )
+            )
+        if options.files_path is not None:
+            found.append(FileSink(options.sink_id, options.files_path))
+        return found
+
+    def topic_rows(self, partition: int = 0) -> TopicRows:
+        return TopicRows(self.options.topic, SystemClock(), spread=partition)
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Cluster]:
+        """The cluster, for as long as the block lasts. Raises PipelineError where it cannot be reached."""
+        client = self.options.client
+        cluster = Cluster(
+            client.bootstrap_servers,
+            client_id=client.client_id,
+            request_timeout_ms=client.request_timeout_ms,
+            retry_backoff_ms=client.retry_backoff_ms,
+            metadata_max_age_ms=client.metadata_max_age_ms,
+            auto_create_topics=True,
+        )
+        try:
+            try:
+                await cluster.start(_CONNECT_TIMEOUT_MS)
+            except BrokerUnreachable as error:
+                raise PipelineError(
+                    "kafka.bootstrap.servers", client.bootstrap_servers, "start the brokers, or name others", str(error)
+                ) from error
+            yield cluster
+        finally:
+            await cluster.close()
+
+
+class _Writing:
+    """The parts of one task, begun with the first row."""
+
+    def __init__(self, sink: _Sink, participants: list[TwoPhaseCommitSink], task: Task, spread: int) -> None:
+        self.rows = 0
+        self._sink = sink
+        self._participants = participants
+        self._task = task
+        self._parts: list[tuple[TwoPhaseCommitSink, Part, list[str]]] = []
+
+    async def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        if not self._parts:
+            for participant in self._participants:
+                columns = self._sink.record_columns if isinstance(participant, TopicSink) else self._sink.file_columns
+                self._parts.append((participant, await participant.begin(self._task), columns))
+        for _, part, columns in self._parts:
+            await part.write(batch.select(columns))
+        self.rows += batch.num_rows
+
+    async def pre_commit(self) -> tuple[Handle, ...]:
+        handles = []
+        for participant, part, _ in self._parts:
+            handles.append(await participant.pre_commit(part))
+            await part.close()
+        return tuple(handles)
+
+    async def discard(self) -> None:
+        """As far as that is possible; what is left, the next batch's start aborts."""
+        for participant, part, _ in self._parts:
+            try:
+                await part.close()
+                await participant.abort(part.handle)
+            except Exception as error:
+                log.warning("a failed task leaves %s open: %s", part.handle.key, error)
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
+        context = TaskContext.get()
+        if context is None:
+            raise PipelineError("format", "barnabas", "let Spark call it", "is written outside a task")
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
+        query = context.getLocalProperty("sql.streaming.queryId") or ""
+        return loop.run(self._write(iterator, _task_name(context), batch, query))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if self.options.delivery == EXACTLY_ONCE:
+            loop.run(self._commit(batchId, messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if self.options.delivery == EXACTLY_ONCE:
+            loop.run(self._abort(batchId, messages))
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """Writes a frame by one job."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
+        context = TaskContext.get()
+        if context is None:
+            raise PipelineError("format", "barnabas", "let Spark call it", "is written outside a task")
+        return loop.run(self._write(iterator, _task_name(context), self.batch, _BATCH_QUERY))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self.options.delivery == EXACTLY_ONCE:
+            loop.run(self._commit(self.batch, messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self.options.delivery == EXACTLY_ONCE:
+            loop.run(self._abort(self.batch, messages))
+
+
+def _task_name(context: TaskContext) -> TaskName:
+    return TaskName(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+
+
+def _tasks(messages: Iterable[Any]) -> list[TaskMessage]:
+    return [m.task for m in messages if isinstance(m, SinkMessage) and m.task is not None]
+
+
+async def _check_topic(cluster: Cluster, topic: str) -> None:
+    """Waits until the topic is there, created by asking where the brokers do that. Raises PipelineError."""
+    cluster.add_topics([topic])
+    deadline = cluster.clock.monotonic_ms() + _TOPIC_TIMEOUT_MS
+    while not cluster.metadata.partition_count(topic):
+        info = cluster.metadata.topics.get(topic)
+        refused = info is not None and info.error and not info.error.retriable
+        if refused or not await cluster.changed(deadline):
+            reason = info.error.name if info is not None else "no metadata"
+            raise PipelineError("topic", topic, f"create it: barnabas topic create {topic}", f"is not there ({reason})")

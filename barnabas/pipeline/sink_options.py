@@ -1,0 +1,200 @@
+"""The options of the sink, checked before anything is written, and the columns that it takes.
+
+Pure. Names as in Spark's Kafka connector where it has them; the others say how rows are delivered. Every refusal is a PipelineError
+that names the option as it is spelt here, its value and what would be right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.pipeline.decisions import check_sink_id
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.options import ClientOptions, Options
+
+__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "PER_PARTITION", "RECORD_COLUMNS", "SinkOptions", "check_columns"]
+
+EXACTLY_ONCE = "exactly_once"
+PER_PARTITION = "per_partition"
+AT_LEAST_ONCE = "at_least_once"
+_DELIVERIES = (EXACTLY_ONCE, PER_PARTITION, AT_LEAST_ONCE)
+
+RECORD_COLUMNS = ("key", "value", "headers", "topic", "partition")
+
+_OWN = (
+    "topic",
+    "delivery",
+    "sink.id",
+    "sink.adopt",
+    "sink.forget",
+    "sink.reuse.ids",
+    "transaction.timeout.ms",
+    "two.phase.commit",
+    "files.path",
+    "includeHeaders",
+    "checkpointLocation",
+    "queryName",
+)
+_KAFKA = (
+    "bootstrap.servers",
+    "client.id",
+    "request.timeout.ms",
+    "retry.backoff.ms",
+    "metadata.max.age.ms",
+    "security.protocol",
+    "acks",
+    "compression.type",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "max.block.ms",
+    "max.request.size",
+    "buffer.memory",
+)
+_KAFKA_TUNING = (
+    "batch.size",
+    "linger.ms",
+    "max.in.flight.requests.per.connection",
+    "retries",
+)  # batches are whole here
+_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms of brokers, unless they are configured otherwise
+_STRINGY = ("string", "binary")
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Everything that a write was asked for."""
+
+    client: ClientOptions
+    delivery: str
+    sink_id: str  # "" with at_least_once
+    topic: str | None
+    files_path: str | None
+    adopt: bool
+    forgotten: int | None
+    reuse: bool
+    two_phase: bool | None  # None: as the cluster has it
+    transaction_timeout_ms: int
+    compression: str | None
+    max_request_size: int
+    delivery_timeout_ms: int
+    buffer_memory: int
+    streaming: bool
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+        """Raises PipelineError for the first option that cannot be."""
+        options = Options(given, (*_OWN, *(f"kafka.{name}" for name in (*_KAFKA, *_KAFKA_TUNING))))
+        options.check_names()
+        delivery = (options.text("delivery") or (EXACTLY_ONCE if streaming else AT_LEAST_ONCE)).lower()
+        if delivery not in _DELIVERIES:
+            raise PipelineError("delivery", delivery, f"choose from {', '.join(_DELIVERIES)}", "is not known")
+        if delivery == PER_PARTITION and not streaming:
+            raise PipelineError("delivery", delivery, "write a batch with exactly_once", "is for streams")
+        files_path = options.text("files.path") or None
+        if files_path is not None and delivery != EXACTLY_ONCE:
+            raise PipelineError("files.path", files_path, "set delivery = exactly_once", f"cannot be with {delivery}")
+        acks = options.text("kafka.acks") or "all"
+        if acks not in ("all", "-1"):
+            raise PipelineError("kafka.acks", acks, "leave it out: rows are acknowledged by all", "would lose rows")
+        if not options.flag("kafka.enable.idempotence", True):
+            raise PipelineError("kafka.enable.idempotence", "false", "leave it out", "would double rows")
+        compression = (options.text("kafka.compression.type") or "none").lower()
+        if compression not in _COMPRESSIONS:
+            raise PipelineError(
+                "kafka.compression.type", compression, f"choose from {', '.join(_COMPRESSIONS)}", "is not known"
+            )
+        two_phase = (options.text("two.phase.commit") or "auto").lower()
+        if two_phase not in ("auto", "true", "false"):
+            raise PipelineError("two.phase.commit", two_phase, "write 'auto', 'true' or 'false'", "is not known")
+        return cls(
+            client=ClientOptions.parse(options),
+            delivery=delivery,
+            sink_id=_sink_id(options, delivery, streaming),
+            topic=options.text("topic") or None,
+            files_path=files_path,
+            adopt=options.flag("sink.adopt", False),
+            forgotten=options.number("sink.forget", 1),
+            reuse=options.flag("sink.reuse.ids", False),
+            two_phase=None if two_phase == "auto" else two_phase == "true",
+            transaction_timeout_ms=options.number("transaction.timeout.ms", 1_000, 2**31 - 1) or _TIMEOUT_MS,
+            compression=None if compression == "none" else compression,
+            max_request_size=options.number("kafka.max.request.size", 1_024, 2**30) or 1_048_576,
+            delivery_timeout_ms=options.number("kafka.delivery.timeout.ms", 1, 2**31 - 1) or 120_000,
+            buffer_memory=options.number("kafka.buffer.memory", 1, 2**34) or 32 * 1024 * 1024,
+            streaming=streaming,
+        )
+
+    def producer_settings(self) -> dict[str, Any]:
+        """Of the bundled producer, apart from transactions."""
+        return {
+            "bootstrap_servers": self.client.bootstrap_servers,
+            "client_id": self.client.client_id,
+            "request_timeout_ms": self.client.request_timeout_ms,
+            "retry_backoff_ms": self.client.retry_backoff_ms,
+            "metadata_max_age_ms": self.client.metadata_max_age_ms,
+            "compression_type": self.compression,
+            "max_request_size": self.max_request_size,
+            "delivery_timeout_ms": self.delivery_timeout_ms,
+            "buffer_memory": self.buffer_memory,
+        }
+
+
+def _sink_id(options: Options, delivery: str, streaming: bool) -> str:
+    """The sink id that was given, else one that belongs to the query's checkpoint: who loses that loses the id with it."""
+    sink_id = options.text("sink.id")
+    if sink_id:
+        check_sink_id(sink_id)
+        return sink_id
+    if delivery == AT_LEAST_ONCE:
+        return ""
+    if not streaming:
+        raise PipelineError(
+            "sink.id", None, "name this job: the next one of that name completes what it may leave", "is missing"
+        )
+    location = options.text("checkpointLocation")
+    if not location:
+        raise PipelineError(
+            "sink.id", None, "set it, or the option checkpointLocation, which it is made of otherwise", "is missing"
+        )
+    whole = re.sub(r"^file:/*", "/", location.rstrip("/"))
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", whole.rpartition("/")[2])[-80:].strip("-")
+    return f"{name or 'sink'}-{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
+
+
+def check_columns(options: SinkOptions, columns: Sequence[tuple[str, str]]) -> None:
+    """Whether the frame's columns, as (name, type of Spark), can be written.
+
+    Raises:
+        PipelineError: one is missing, of the wrong type, or would be dropped.
+    """
+    types = {name.lower(): kind for name, kind in columns}
+    if len(types) != len(columns):
+        raise PipelineError("columns", ", ".join(name for name, _ in columns), "rename one", "name a column twice")
+    to_topics = options.topic is not None or "topic" in types
+    if not to_topics and options.files_path is None:
+        raise PipelineError("topic", None, "set it, or give the rows a column 'topic'", "is missing")
+    if not to_topics:
+        return
+    if "value" not in types:
+        raise PipelineError("columns", ", ".join(types), "add a column 'value' of bytes or strings", "lack 'value'")
+    allowed = {
+        "key": _STRINGY,
+        "value": _STRINGY,
+        "topic": ("string",),
+        "partition": ("int", "integer"),
+        "headers": ("array<struct<key:string,value:binary>>",),
+    }
+    for name, kinds in allowed.items():
+        kind = types.get(name)
+        if kind is not None and kind not in kinds:
+            remedy = f"cast it, as by CAST({name} AS {kinds[0].upper()})"
+            raise PipelineError("columns", name, remedy, f"is {kind}, where {' or '.join(kinds)} is needed")
+    others = [name for name in types if name not in allowed]
+    if others and options.files_path is None:
+        remedy = "drop them, put them into 'value' (to_json(struct(*))), or set files.path, where they are written"
+        raise PipelineError("columns", ", ".join(others), remedy, "would not be written")

@@ -1,0 +1,134 @@
+"""Rows of Spark on their way into topics: which topic, which partition, which batch.
+
+Columns as in Spark's Kafka connector: `value`, and if they are there `key`, `headers`, `topic`, `partition`. A row goes to the
+partition that it names, else to that of its key (murmur2, as Java's producer), else with its neighbours to one after the other.
+
+Driven by: a task's part, with Arrow record batches. Emits: encoded batches to the producer; `count` rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.client import Producer, RecordMetadata
+from barnabas.client.errors import KafkaError
+from barnabas.pipeline.encoding import as_binary, encode_rows, lengths_of, partitions_of_keys
+from barnabas.pipeline.errors import PipelineError
+from barnabas.ports import Clock
+
+__all__ = ["TopicRows"]
+
+_AHEAD_MAX = 64  # batches whose outcome is not looked at yet
+
+
+class TopicRows:
+    """The rows of one task.
+
+    Args:
+        topic: where all of them go; None where their column `topic` says so.
+        clock: stamps the records.
+        spread: the partition that rows without key and partition begin with, and go on from.
+    """
+
+    def __init__(self, topic: str | None, clock: Clock, *, spread: int = 0) -> None:
+        self.topic = topic
+        self.count = 0
+        self._clock = clock
+        self._next = spread
+        self._partition_counts: dict[str, int] = {}
+        self._waiting: list[Any] = []
+
+    async def send(self, producer: Producer, batch: pa.RecordBatch) -> None:
+        """Queues the rows of a batch.
+
+        Raises:
+            PipelineError: a row without topic, or a partition that there is not.
+            KafkaError: as of Producer.send_batch; of an earlier batch, too.
+        """
+        now_ms = self._clock.now_ms()
+        for topic, rows in self._by_topic(batch):
+            count = await self._partition_count(producer, topic)
+            for partition, part in self._by_partition(rows, topic, count):
+                keys = as_binary(part["key"]) if "key" in part else None
+                headers = part.get("headers")
+                for records in encode_rows(keys, as_binary(part["value"]), headers, now_ms):
+                    self._waiting.append(await producer.send_batch(topic, partition, records))
+        self.count += batch.num_rows
+        if len(self._waiting) > _AHEAD_MAX:
+            self._waiting = [future for future in self._waiting if not self._settled(future)]
+
+    async def finish(self, producer: Producer) -> None:
+        """Waits until every row is acknowledged.
+
+        Raises:
+            KafkaError: one is not, and will not be.
+        """
+        await producer.flush()
+        for future in self._waiting:
+            self._settled(future)
+        self._waiting.clear()
+
+    @staticmethod
+    def _settled(future: Any) -> bool:
+        if not future.done():
+            return False
+        error = future.exception()
+        if isinstance(error, KafkaError):
+            raise error
+        _: RecordMetadata = future.result()
+        return True
+
+    async def _partition_count(self, producer: Producer, topic: str) -> int:
+        count = self._partition_counts.get(topic, 0)
+        if not count:
+            count = self._partition_counts[topic] = len(await producer.partitions_for(topic))
+        return count
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, dict[str, pa.Array]]]:
+        columns = {name.lower(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+        if not batch.num_rows:
+            return
+        if self.topic is not None:
+            yield self.topic, columns
+            return
+        topics = columns["topic"]
+        if topics.null_count:
+            raise PipelineError("topic", None, "fill the column 'topic', or set the option 'topic'", "is null in a row")
+        for topic in pc.unique(topics).to_pylist():
+            chosen = pc.equal(topics, topic)
+            yield topic, {name: column.filter(chosen) for name, column in columns.items()}
+
+    def _by_partition(
+        self, columns: dict[str, pa.Array], topic: str, count: int
+    ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
+        rows = len(columns["value"])
+        partitions = np.full(rows, -1, dtype=np.int64)
+        if "partition" in columns:
+            partitions = columns["partition"].cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False).copy()
+            wrong = (partitions >= count) | (partitions < -1)
+            if wrong.any():
+                value = int(partitions[wrong][0])
+                raise PipelineError("partition", value, f"use 0 to {count - 1}", f"is no partition of topic {topic!r}")
+        if "key" in columns and (partitions < 0).any():
+            keys = as_binary(columns["key"])
+            keyed = np.flatnonzero((partitions < 0) & (lengths_of(keys) >= 0))
+            if len(keyed):
+                partitions[keyed] = partitions_of_keys(keys.take(pa.array(keyed)), count)
+        free = partitions < 0
+        if free.any():
+            partitions[free] = self._next % count
+            self._next += 1
+        if (partitions == partitions[0]).all():
+            yield int(partitions[0]), columns
+            return
+        order = np.argsort(partitions, kind="stable")
+        taken = pa.array(order)
+        ordered = {name: column.take(taken) for name, column in columns.items() if name not in ("topic", "partition")}
+        found, starts = np.unique(partitions[order], return_index=True)
+        for partition, start, end in zip(found, starts, [*starts[1:], rows], strict=True):
+            yield int(partition), {name: column.slice(start, end - start) for name, column in ordered.items()}

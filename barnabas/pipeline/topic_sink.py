@@ -1,0 +1,202 @@
+"""TopicSink: the participant that writes to topics, one transaction a task.
+
+A task's transaction holds its records and its slot mark, and stays open when the task has ended: prepared under KIP-939 where
+the cluster has two-phase commit, so that it waits however long it takes; else merely left open, which its coordinator bears for
+`transaction_timeout_ms`. Whoever knows (transactional id, producer id, epoch) can end it: the driver, or its successor.
+
+Driven by: tasks (begin, write, pre_commit), the coordinator (commit, abort, list_open).
+Emits: records by the bundled producer, requests of `transaction_requests`.
+Invariants: a task never commits; a part has the name of its attempt and is begun by nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, Producer
+from barnabas.client.errors import TransactionFailed, UnsupportedByBroker
+from barnabas.client.transaction_state import TransactionState
+from barnabas.errors import ErrorCode, InvariantViolated
+from barnabas.pipeline import decisions
+from barnabas.pipeline.decision_record import Handle, Identity, SlotMark
+from barnabas.pipeline.decisions import EndTransaction, Outcome, ReadSlot
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
+from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from barnabas.pipeline.topic_rows import TopicRows
+
+__all__ = ["OpenEndedProducer", "TopicPart", "TopicSink", "two_phase_commit_is_enabled"]
+
+
+class OpenEndedProducer(Producer):
+    """A producer whose transaction may outlive it without two-phase commit, too: then its timeout runs on."""
+
+    async def prepare(self) -> PreparedTransaction:
+        """As Producer.prepare, in every cluster."""
+        self._check_transactional()
+        self._txn.prepare()
+        self._delivery.wake()
+        while self._txn.state is TransactionState.PREPARING:
+            await self._delivery.progress()
+        self._txn.check_usable()
+        if self._txn.prepared is None:
+            self._txn.check_sendable()
+            raise TransactionFailed(f"the transaction was ended meanwhile: the producer is {self._txn.state.value}")
+        return self._txn.prepared
+
+    @property
+    def identity(self) -> Identity:
+        """Producer id and epoch of the transaction that is open."""
+        return Identity(self._txn.producer_id, self._txn.producer_epoch)
+
+
+class TopicPart(Part):
+    """One task's transaction."""
+
+    def __init__(self, task: Task, producer: OpenEndedProducer, rows: TopicRows, name: str, participant: str) -> None:
+        self.task = task
+        self.producer = producer
+        self.rows = rows
+        self.handle = Handle(participant, name, str(producer.identity), 0)
+
+    async def write(self, batch: pa.RecordBatch) -> None:
+        await self.rows.send(self.producer, batch)
+
+    async def close(self) -> None:
+        await self.producer.stop()  # aborts the transaction, if it is not prepared
+
+
+class TopicSink(TwoPhaseCommitSink):
+    """Topics as a participant.
+
+    Args:
+        sink_id: of the sink.
+        requests: the way to the cluster; None in tasks, which only begin and prepare.
+        rows: makes what turns rows into records, one a part; None on the driver.
+        producer: settings of the producers, as of barnabas.client.Producer.
+        two_phase: whether the cluster has two-phase commit (KIP-939).
+        transaction_timeout_ms: where it has not.
+    """
+
+    name = "topics"
+
+    def __init__(
+        self,
+        sink_id: str,
+        *,
+        requests: TransactionRequests | None = None,
+        rows: Callable[[], TopicRows] | None = None,
+        producer: dict[str, Any] | None = None,
+        two_phase: bool = True,
+        transaction_timeout_ms: int = 900_000,
+    ) -> None:
+        self.sink_id = sink_id
+        self._requests = requests
+        self._rows = rows
+        self._settings = producer or {}
+        self._two_phase = two_phase
+        self._timeout_ms = transaction_timeout_ms
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    async def begin(self, task: Task) -> TopicPart:
+        if self._rows is None:
+            raise InvariantViolated("a TopicSink without rows cannot begin a part")
+        name = decisions.task_id(self.sink_id, task.start, task.name)
+        producer = OpenEndedProducer(
+            transactional_id=name,
+            two_phase_commit=self._two_phase,
+            transaction_timeout_ms=self._timeout_ms,
+            **self._settings,
+        )
+        try:
+            await producer.start()
+        except UnsupportedByBroker as error:
+            remedy = "set two.phase.commit = false, or enable transaction.two.phase.commit.enable on all brokers"
+            raise PipelineError("two.phase.commit", "true", remedy, "is not offered by the cluster") from error
+        try:
+            await producer.begin_transaction()
+        except BaseException:
+            await producer.stop()
+            raise
+        return TopicPart(task, producer, self._rows(), name, self.name)
+
+    async def pre_commit(self, part: Part) -> Handle:
+        if not isinstance(part, TopicPart):
+            raise InvariantViolated("a part of another participant")
+        task, producer = part.task, part.producer
+        await part.rows.finish(producer)
+        identity = producer.identity
+        mark = SlotMark(task.batch + 1, task.query, identity)
+        group = decisions.slot_group_id(self.sink_id, task.name.partition)
+        offset = OffsetAndMetadata(mark.next_batch, mark.encode())
+        await producer.send_offsets({POSITION: offset}, ConsumerGroupMetadata(group))
+        prepared = await producer.prepare()
+        if Identity(*prepared) != identity:
+            raise TransactionFailed(f"the transaction changed hands: {identity} became {prepared}")
+        part.handle = Handle(self.name, part.handle.key, str(identity), part.rows.count)
+        return part.handle
+
+    # -- the driver ----------------------------------------------------------------------------------------------------
+
+    async def commit(self, handle: Handle, next_batch: int) -> Outcome:
+        requests = self._need()
+        steps = decisions.commit_transaction(handle.key, Identity.parse(handle.token), next_batch)
+        answer: Any = None
+        while True:
+            try:
+                effect = steps.send(answer)
+            except StopIteration as stop:
+                outcome: Outcome = stop.value
+                return outcome
+            if isinstance(effect, EndTransaction):
+                answer = await requests.end(effect.transactional_id, effect.identity, commit=True, decided=True)
+            elif isinstance(effect, ReadSlot):
+                answer = await self.read_slot(effect.partition, stable=False)
+            else:
+                raise InvariantViolated(f"the protocol asks for {effect!r}, which nobody performs")
+
+    async def abort(self, handle: Handle) -> None:
+        await self._need().end(handle.key, Identity.parse(handle.token), commit=False)
+
+    async def list_open(self) -> Sequence[Handle]:
+        return [
+            Handle(self.name, name, str(identity), 0)
+            for name, identity in await self._need().list_open(f"{self.sink_id}.")
+            if decisions.is_own_id(self.sink_id, name)
+        ]
+
+    async def read_slot(self, partition: int, *, stable: bool) -> SlotMark | None:
+        """The slot mark of a partition as it is committed."""
+        found = await self._need().read_offset(decisions.slot_group_id(self.sink_id, partition), stable=stable)
+        return None if found is None else SlotMark.decode(*found)
+
+    def _need(self) -> TransactionRequests:
+        if self._requests is None:
+            raise InvariantViolated("a TopicSink without requests cannot commit, abort or list")
+        return self._requests
+
+
+async def two_phase_commit_is_enabled(requests: TransactionRequests) -> bool:
+    """Whether the cluster's brokers let transactions wait without a timeout (KIP-939)."""
+    from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeConfigsResource
+
+    if requests.version < 2:
+        return False
+    cluster = requests.cluster
+    for node_id in sorted(cluster.metadata.brokers):
+        resource = DescribeConfigsResource(
+            resource_type=4,
+            resource_name=str(node_id),
+            configuration_keys=["transaction.two.phase.commit.enable"],
+        )
+        answer = await cluster.request(DescribeConfigsRequest(resources=[resource]), node_id=node_id)
+        result = answer.results[0]
+        if result.error_code != ErrorCode.NONE or not any(config.value == "true" for config in result.configs):
+            return False
+    return True

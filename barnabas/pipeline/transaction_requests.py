@@ -1,0 +1,287 @@
+"""Requests about transactions that other processes have begun: fence, list, end, and commit an offset in one.
+
+A producer knows its own transaction only; the driver of a sink ends those of its tasks, decides in one that another process of
+it began, and reads groups without waiting. Driven by: the coordinator and the participants of a sink. Emits: requests to
+coordinators, again while they are refused for a while or lost; what was decided is repeated for ever, all else until
+`timeout_ms` is over.
+Follows KIP-98, KIP-447 (stable offsets), KIP-664 (listing), KIP-890 (a repeated EndTxn of the epoch before succeeds).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.client import TopicPartition
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster import Cluster, Purpose
+from barnabas.client.errors import KafkaError, RequestTimedOut, code_of, error_for
+from barnabas.errors import ErrorCode
+from barnabas.pipeline.decision_record import Identity
+from barnabas.pipeline.errors import PipelineError
+from barnabas.protocol.messages.groups import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from barnabas.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+__all__ = ["POSITION", "TransactionRequests"]
+
+log = logging.getLogger("barnabas.pipeline")
+
+# Offsets belong to a partition that exists; this one is there wherever groups are, and outlives any topic of the output.
+POSITION = TopicPartition("__consumer_offsets", 0)
+
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_REFUSED = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    }
+)
+_TOLD_EVERY_MS = 10_000
+
+
+class TransactionRequests:
+    """The way to transaction and group coordinators, over one started Cluster.
+
+    Args:
+        timeout_ms: how long a request is repeated that nothing was decided about.
+    """
+
+    def __init__(self, cluster: Cluster, *, timeout_ms: int = 60_000) -> None:
+        self.cluster = cluster
+        self.timeout_ms = timeout_ms
+
+    @property
+    def version(self) -> int:
+        """Of transactions, 1 or 2."""
+        return self.cluster.transaction_version()
+
+    async def fence(self, transactional_id: str, *, transaction_timeout_ms: int) -> Identity:
+        """InitProducerId: whoever had this id before is fenced off, what it left open is ended."""
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
+        )
+        try:
+            answer = await self._ask("transaction", transactional_id, request, lambda r: r.error_code, version_max=5)
+        except KafkaError as error:
+            if error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise PipelineError(
+                    "transaction.timeout.ms",
+                    transaction_timeout_ms,
+                    "set it to at most transaction.max.timeout.ms of the brokers, or raise that",
+                    "is above what the brokers allow",
+                ) from error
+            raise
+        return Identity(answer.producer_id, answer.producer_epoch)
+
+    async def end(self, transactional_id: str, identity: Identity, *, commit: bool, decided: bool = False) -> bool:
+        """EndTxn: whether the transaction of this identity ends, or has ended, so.
+
+        Args:
+            decided: repeats for ever instead of giving up after `timeout_ms`.
+        """
+        request = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            committed=commit,
+        )
+        version_max = 5 if self.version >= 2 else 4
+        try:
+            await self._ask(
+                "transaction",
+                transactional_id,
+                request,
+                lambda r: r.error_code,
+                version_max=version_max,
+                for_ever=decided,
+            )
+        except KafkaError as error:
+            if error.code in _REFUSED:
+                log.info("EndTxn(commit=%s) of %s %s: %s", commit, transactional_id, identity, error)
+                return False
+            raise
+        return True
+
+    async def list_open(self, prefix: str) -> list[tuple[str, Identity]]:
+        """Transactional ids that begin so and have a transaction that nobody has ended yet, each with the identity it belongs to."""
+        names: dict[str, None] = {}
+        for node_id in sorted(self.cluster.metadata.brokers):
+            for name in await self._list(node_id, prefix):
+                names[name] = None
+        found = []
+        for name in names:
+            request = DescribeTransactionsRequest(transactional_ids=[name])
+            try:
+                answer = await self._ask("transaction", name, request, lambda r: r.transaction_states[0].error_code)
+            except KafkaError as error:
+                if error.code in _REFUSED:
+                    continue
+                raise
+            state = answer.transaction_states[0]
+            if state.transaction_state == "Ongoing":
+                found.append((name, Identity(state.producer_id, state.producer_epoch)))
+        return found
+
+    async def _list(self, node_id: int, prefix: str) -> list[str]:
+        pattern = re.escape(prefix) + ".*"
+
+        async def send() -> Any:
+            # A pattern cannot be told to a broker before ListTransactions 2: those list all, and it is looked at here.
+            connection = await self.cluster.ready_connection(node_id, Purpose.COORDINATOR)
+            knows = connection.core.versions.get(ListTransactionsRequest.API_KEY, (0, 0))[1] >= 2
+            request = ListTransactionsRequest(
+                state_filters=["Ongoing"], transactional_id_pattern=pattern if knows else None
+            )
+            return await connection.request(request)
+
+        answer = await self._until(send, lambda r: r.error_code, lambda _: None, f"ListTransactions of {prefix}*")
+        return [t.transactional_id for t in answer.transaction_states if t.transactional_id.startswith(prefix)]
+
+    async def commit_offset(
+        self, transactional_id: str, identity: Identity, group: str, offset: int, metadata: str
+    ) -> bool:
+        """Puts an offset at POSITION into the transaction of `identity`; False where that is fenced off."""
+        try:
+            if self.version < 2:
+                adding = AddOffsetsToTxnRequest(
+                    transactional_id=transactional_id,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.epoch,
+                    group_id=group,
+                )
+                await self._ask("transaction", transactional_id, adding, lambda r: r.error_code)
+            request = TxnOffsetCommitRequest(
+                transactional_id=transactional_id,
+                group_id=group,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                generation_id=-1,
+                topics=[
+                    TxnOffsetCommitRequestTopic(
+                        name=POSITION.topic,
+                        partitions=[
+                            TxnOffsetCommitRequestPartition(
+                                partition_index=POSITION.partition,
+                                committed_offset=offset,
+                                committed_leader_epoch=-1,
+                                committed_metadata=metadata,
+                            )
+                        ],
+                    )
+                ],
+            )
+            version_max = 5 if self.version >= 2 else 4
+            await self._ask(
+                "group", group, request, lambda r: r.topics[0].partitions[0].error_code, version_max=version_max
+            )
+        except KafkaError as error:
+            if error.code in _REFUSED:
+                log.info("offset of %s by %s %s: %s", group, transactional_id, identity, error)
+                return False
+            raise
+        return True
+
+    async def read_offset(self, group: str, *, stable: bool = True) -> tuple[int, str] | None:
+        """What a group has committed at POSITION, with its metadata; None where nothing.
+
+        Args:
+            stable: waits for a transaction that is about to commit another one.
+        """
+        request = OffsetFetchRequest(
+            group_id=group,
+            topics=[OffsetFetchRequestTopic(name=POSITION.topic, partition_indexes=[POSITION.partition])],
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id=group,
+                    topics=[OffsetFetchRequestTopics(name=POSITION.topic, partition_indexes=[POSITION.partition])],
+                )
+            ],
+            require_stable=stable,
+        )
+
+        def judge(response: Any) -> int:
+            answer = response.groups[0] if response.groups else response
+            return int(answer.error_code or answer.topics[0].partitions[0].error_code)
+
+        answer = await self._ask("group", group, request, judge, version_max=9)
+        of_group = answer.groups[0] if answer.groups else answer
+        found = of_group.topics[0].partitions[0]
+        return None if found.committed_offset < 0 else (found.committed_offset, found.metadata or "")
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        kind: str,
+        key: str,
+        request: Any,
+        code: Callable[[Any], int],
+        *,
+        version_max: int = 0x7FFF,
+        for_ever: bool = False,
+    ) -> Any:
+        """The answer of a coordinator, followed where it moves."""
+
+        async def send() -> Any:
+            node_id = await self.cluster.find_coordinator(kind, key, timeout_ms=_TOLD_EVERY_MS)
+            return await self.cluster.request(
+                request, node_id=node_id, purpose=Purpose.COORDINATOR, version_max=version_max
+            )
+
+        def on_trouble(error: KafkaError) -> None:
+            if error.code is None or error.code in _MOVED:
+                self.cluster.forget_coordinator(kind, key)
+
+        return await self._until(send, code, on_trouble, f"{type(request).__name__} of {key}", for_ever=for_ever)
+
+    async def _until(
+        self,
+        send: Callable[[], Any],
+        code: Callable[[Any], int],
+        on_trouble: Callable[[KafkaError], None],
+        what: str,
+        *,
+        for_ever: bool = False,
+    ) -> Any:
+        clock = self.cluster.clock
+        pace = Backoff(self.cluster.retry_backoff_ms, self.cluster.rng)
+        start = told = clock.monotonic_ms()
+        while True:
+            try:
+                answer = await send()
+                refused = code(answer)
+                if not refused:
+                    return answer
+                error: KafkaError = error_for(refused, what)
+            except KafkaError as raised:
+                error = raised
+            if not (error.retriable or code_of(error.code or 0) in _MOVED):
+                raise error
+            on_trouble(error)
+            now = clock.monotonic_ms()
+            if not for_ever and now - start > self.timeout_ms:
+                raise RequestTimedOut(f"gave up after {self.timeout_ms} ms: {error}", code=error.code) from error
+            if now - told > _TOLD_EVERY_MS:
+                told = now
+                log.warning("%s is tried again since %d ms: %s", what, now - start, error)
+            await asyncio.sleep(pace.pause_ms(now) / 1000)

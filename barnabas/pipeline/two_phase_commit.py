@@ -1,0 +1,222 @@
+"""Two-phase commit for micro-batches: what a participant has to offer, and the coordinator that decides over several of them.
+
+As Flink's TwoPhaseCommitSinkFunction: begin, pre_commit, commit, abort. A task begins a part, writes to it, and prepares it
+(`pre_commit`): from then on everything is safe and nothing is visible. The driver decides, once, for all tasks and all
+participants, in the sink's group in Kafka; then every prepared part is committed, however often it takes. What is in no decision
+is aborted.
+
+Driven by: Spark's writers (`sink`), or any other engine that runs batches again under the same number. Emits: calls of the
+participants, requests of `transaction_requests`. The rules are in `decisions`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from barnabas.errors import InvariantViolated
+from barnabas.pipeline import decisions
+from barnabas.pipeline.decision_record import Decision, Handle
+from barnabas.pipeline.decisions import (
+    AbortHandle,
+    BatchStart,
+    CommitHandle,
+    Decide,
+    Fence,
+    ListOpen,
+    Outcome,
+    ReadDecision,
+    Steps,
+    TaskMessage,
+    TaskName,
+)
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.transaction_requests import TransactionRequests
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Coordinator", "Handle", "Outcome", "Part", "Task", "TwoPhaseCommitSink"]
+
+log = logging.getLogger("barnabas.pipeline")
+
+T = TypeVar("T")
+
+_DRIVER_TIMEOUT_MS = 60_000  # of the decision's own transaction: it lasts for two requests
+
+
+class Task(NamedTuple):
+    """One attempt at writing one partition of one batch."""
+
+    sink_id: str
+    start: BatchStart
+    name: TaskName
+    batch: int
+    query: str
+
+
+class Part(ABC):
+    """What one task writes to one participant. `handle` is complete once the part is prepared."""
+
+    handle: Handle
+
+    @abstractmethod
+    async def write(self, batch: pa.RecordBatch) -> None:
+        """Writes rows. Whether they have arrived is known after `pre_commit`."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Lets go of what the part holds in this process. A prepared part stays prepared."""
+
+
+class TwoPhaseCommitSink(ABC):
+    """A participant: something that can hold back what was written until it is told to show it.
+
+    `commit` and `abort` are called by other processes than the one that wrote, more than once, and in any order relative to
+    each other's repetitions; both must leave what they have done as it is.
+    """
+
+    name: str  # of the participant, in handles; different for each of one sink
+
+    @abstractmethod
+    async def begin(self, task: Task) -> Part:
+        """A new part, for this attempt alone. Called when the first rows are there."""
+
+    @abstractmethod
+    async def pre_commit(self, part: Part) -> Handle:
+        """Phase one: makes everything written safe, over the death of this process, and still invisible."""
+
+    @abstractmethod
+    async def commit(self, handle: Handle, next_batch: int) -> Outcome:
+        """Phase two: makes a prepared part visible, or finds that it was; tries again until that is certain.
+
+        Returns:
+            LOST where the part is gone: somebody else has dropped it.
+        """
+
+    @abstractmethod
+    async def abort(self, handle: Handle) -> None:
+        """Drops a part that was begun or prepared; nothing happens where it was committed, or is gone."""
+
+    async def list_open(self) -> Sequence[Handle]:
+        """Parts that were begun and neither committed nor aborted, of all tasks of this sink id."""
+        return ()
+
+
+class Coordinator:
+    """The driver's side: performs the effects of the protocol.
+
+    Args:
+        sink_id: names of everything begin with it.
+        requests: the way to the cluster that keeps the decisions.
+        participants: decided upon together.
+        forgotten: see `decisions.start_batch`.
+        reuse: see `decisions.start_batch`.
+    """
+
+    def __init__(
+        self,
+        sink_id: str,
+        requests: TransactionRequests,
+        participants: Sequence[TwoPhaseCommitSink],
+        *,
+        forgotten: int | None = None,
+        reuse: bool = False,
+    ) -> None:
+        decisions.check_sink_id(sink_id)
+        self.sink_id = sink_id
+        self.requests = requests
+        self.participants = {participant.name: participant for participant in participants}
+        self.forgotten = forgotten
+        self.reuse = reuse
+
+    async def start_batch(self) -> BatchStart:
+        """To be called on the driver before any task of a batch begins.
+
+        Raises:
+            HalfCommitted: a part of the last decided batch is lost.
+        """
+        return await self.run(decisions.start_batch(reuse=self.reuse, forgotten=self.forgotten))
+
+    async def commit_batch(self, batch: int, messages: Sequence[TaskMessage]) -> Decision:
+        """Decides and commits a batch of which every task has sent its message; repeats the commit of one that was decided.
+
+        Raises:
+            DriverReplaced: a newer driver has taken over.
+            HalfCommitted: a part of the batch is lost.
+        """
+        spent = 1 if self.requests.version >= 2 else 0
+        return await self.run(decisions.commit_batch(self.sink_id, batch, messages, spent, self.forgotten))
+
+    async def abort_batch(self, batch: int, messages: Sequence[TaskMessage | None]) -> None:
+        """Drops what a failed batch has prepared, unless it was decided."""
+        await self.run(decisions.abort_batch(batch, messages))
+
+    async def read_decision(self) -> Decision | None:
+        """The last decision, once it is certain."""
+        while True:
+            first = await self.requests.read_offset(decisions.group_id(self.sink_id))
+            if first is None:
+                return None
+            next_batch, text = first
+            try:
+                chunks = [text]
+                for number in range(1, Decision.chunk_count(text)):
+                    chunk = await self.requests.read_offset(decisions.group_id(self.sink_id, number))
+                    chunks.append(chunk[1] if chunk is not None else "")
+                decision = Decision.decode(next_batch, chunks)
+            except ValueError as error:
+                group = decisions.group_id(self.sink_id)
+                remedy = f"the group {group!r} is the sink's own: no consumer may commit in it; choose another sink id"
+                raise PipelineError(
+                    "sink.id", self.sink_id, remedy, f"has a decision that cannot be read ({error})"
+                ) from error
+            if decision is not None:
+                return decision
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Drives a part of the protocol to its end."""
+        answer: Any = None
+        while True:
+            try:
+                effect = steps.send(answer)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            answer = await self.perform(effect)
+
+    async def perform(self, effect: Any) -> Any:
+        """Does what the protocol asks for next, and answers it."""
+        if isinstance(effect, CommitHandle):
+            return await self._of(effect.handle).commit(effect.handle, effect.next_batch)
+        if isinstance(effect, AbortHandle):
+            log.info("sink %s: abort %s", self.sink_id, effect.handle.key)
+            return await self._of(effect.handle).abort(effect.handle)
+        if isinstance(effect, ReadDecision):
+            return await self.read_decision()
+        if isinstance(effect, Decide):
+            return await self._decide(effect.decision)
+        if isinstance(effect, Fence):
+            name = decisions.driver_id(self.sink_id)
+            return await self.requests.fence(name, transaction_timeout_ms=_DRIVER_TIMEOUT_MS)
+        if isinstance(effect, ListOpen):
+            return [handle for p in self.participants.values() for handle in await p.list_open()]
+        raise InvariantViolated(f"the protocol asks for {effect!r}, which nobody performs")
+
+    async def _decide(self, decision: Decision) -> bool:
+        name = decisions.driver_id(self.sink_id)
+        for number, text in reversed(list(enumerate(decision.encode()))):
+            group = decisions.group_id(self.sink_id, number)
+            if not await self.requests.commit_offset(name, decision.driver, group, decision.next_batch, text):
+                return False
+        return await self.requests.end(name, decision.driver, commit=True)
+
+    def _of(self, handle: Handle) -> TwoPhaseCommitSink:
+        found = self.participants.get(handle.participant)
+        if found is None:
+            remedy = "start the query once with the options it had; they can be changed when its last batch is complete"
+            problem = f"has an unfinished batch with a part of {handle.participant!r}, which these options do not name"
+            raise PipelineError("sink.id", self.sink_id, remedy, problem)
+        return found

@@ -1,0 +1,176 @@
+"""Names, records, refusals of the sink's protocol."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.pipeline import decisions
+from barnabas.pipeline.decision_record import CHUNK_LENGTH_MAX, Decision, Handle, Identity, SlotMark
+from barnabas.pipeline.decisions import BatchStart, TaskName, admitted, next_run, slot_state, superseded
+from barnabas.pipeline.errors import PipelineError
+
+IDENTITIES = st.builds(Identity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
+HANDLES = st.builds(Handle, st.sampled_from(["topics", "files"]), st.text(), st.text(), st.integers(0, 2**40))
+DECISIONS = st.builds(
+    Decision,
+    st.integers(1, 2**40),
+    st.text(),
+    IDENTITIES,
+    st.integers(0, 1),
+    st.text(),
+    st.booleans(),
+    st.lists(HANDLES, max_size=20).map(tuple),
+)
+
+
+DRIVER = Identity(7, 4)
+
+
+def decision(
+    next_batch: int = 3, query: str = "q", driver: Identity = DRIVER, run: str = "7-2", **changes: object
+) -> Decision:
+    made = Decision(next_batch, query, driver, 1, run, True, ())
+    return made._replace(**changes)  # type: ignore[arg-type]  # fields by name
+
+
+@given(DECISIONS, st.integers(100, 5_000))
+def test_a_decision_comes_back_from_its_chunks(made: Decision, length_max: int) -> None:
+    chunks = made.encode(length_max)
+    assert all(len(chunk) <= length_max for chunk in chunks)
+    assert Decision.chunk_count(chunks[0]) == len(chunks)
+    assert Decision.decode(made.next_batch, chunks) == made
+
+
+def test_two_hundred_tasks_fit_into_one_offset_and_thousands_into_some() -> None:
+    def of(tasks: int) -> list[str]:
+        handles = tuple(
+            Handle("topics", f"orders.1000-12.{n}.{n + 4711}", f"{n + 2000}-3", 40_000) for n in range(tasks)
+        )
+        return decision(handles=handles).encode()
+
+    assert len(of(200)) == 1
+    assert all(len(chunk) <= CHUNK_LENGTH_MAX for chunk in of(5_000))
+    assert Decision.decode(3, of(5_000)) == decision(
+        handles=tuple(Handle("topics", f"orders.1000-12.{n}.{n + 4711}", f"{n + 2000}-3", 40_000) for n in range(5_000))
+    )
+
+
+def test_chunks_of_two_decisions_are_no_decision() -> None:
+    handles = tuple(Handle("topics", f"s.{n * 7919}.{n}", f"{n * 104729}-1", n) for n in range(60))
+    older = decision(handles=handles, driver=Identity(7, 3)).encode(200)
+    newer = decision(handles=handles, driver=Identity(7, 4)).encode(200)
+    assert len(older) > 1
+    assert Decision.decode(3, [newer[0], *older[1:]]) is None
+    assert Decision.decode(3, newer[:-1]) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "2 1-1 0 1 abc", "1 1-1 0 1 !!", "1 1-1 0 1 YWJj", "1 1 0 1 eJyLjgUAARUAuQ=="]
+)
+def test_what_is_no_decision_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the message is for people
+        Decision.decode(Decision.chunk_count(text), [text])
+
+
+@given(st.text(), IDENTITIES)
+def test_a_slot_mark_comes_back_from_its_text(query: str, identity: Identity) -> None:
+    mark = SlotMark(5, query, identity)
+    assert SlotMark.decode(5, mark.encode()) == mark
+
+
+def test_ids_of_first_attempts_are_of_the_run_all_others_of_their_driver() -> None:
+    start = BatchStart(Identity(7, 9), "7-2")
+    assert decisions.task_id("s", start, TaskName(3, 0, 41)) == "s.7-2.3"
+    assert decisions.task_id("s", start, TaskName(3, 1, 42)) == "s.7-9.3.42"
+    assert decisions.task_id("s", BatchStart(Identity(7, 9)), TaskName(3, 0, 41)) == "s.7-9.3.41"
+    for task in (TaskName(3, 0, 41), TaskName(3, 1, 42)):
+        assert decisions.partition_of(decisions.task_id("s", start, task)) == 3
+        assert decisions.is_own_id("s", decisions.task_id("s", start, task))
+    assert not decisions.is_own_id("s", "s.driver")
+    assert not decisions.is_own_id("s", "s2.7-2.3")
+
+
+@pytest.mark.parametrize("sink_id", ["", "a.b", "a b", "x" * 121, "ü"])
+def test_a_sink_id_that_could_be_a_part_of_anothers_names_is_refused(sink_id: str) -> None:
+    with pytest.raises(PipelineError, match=r"sink\.id"):
+        decisions.check_sink_id(sink_id)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "changes", "run"),
+    [
+        (6, {}, "7-2"),  # 4 decided, 5 after its commit, 6 is the next start
+        (7, {}, "7-7"),  # somebody has begun a batch in between
+        (5, {"epochs_spent": 0}, "7-2"),  # transactions V1
+        (6, {"reusable": False}, "7-6"),
+        (6, {"run": ""}, "7-6"),
+        (6, {"driver": Identity(8, 4)}, "7-6"),
+    ],
+)
+def test_ids_are_used_again_only_by_the_very_next_batch(epoch: int, changes: dict[str, object], run: str) -> None:
+    assert next_run(Identity(7, epoch), decision()._replace(**changes)) == run  # type: ignore[arg-type]  # fields by name
+
+
+def test_a_batch_is_written_once() -> None:
+    assert admitted(None, 0, "q", "s")
+    assert admitted(decision(3), 3, "q", "s")
+    assert admitted(decision(3), 5, "q", "s"), "batches between were empty"
+    assert not admitted(decision(3), 2, "q", "s")
+    assert admitted(decision(3, decisions.NO_QUERY), 3, "q", "s")
+
+
+@pytest.mark.parametrize(
+    ("standing", "batch", "query", "words"),
+    [
+        (None, 4, "q", ["sink.id", "nothing", "batch 4", "sink.adopt"]),  # the group was lost
+        (decision(3), 0, "other", ["sink.id", "belongs to query q", "other"]),  # a wiped checkpoint, a second query
+        (decision(3), 3, "other", ["sink.id", "belongs to query q", "other"]),
+        (decision(3), 1, "q", ["checkpointLocation", "batch 1", "older"]),  # an older checkpoint
+    ],
+)
+def test_batches_that_do_not_follow_are_refused(
+    standing: Decision | None, batch: int, query: str, words: list[str]
+) -> None:
+    with pytest.raises(PipelineError) as refused:
+        admitted(standing, batch, query, "s")
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_a_lost_group_can_be_accepted() -> None:
+    assert admitted(None, 4, "q", "s", adopt=True)
+
+
+def test_a_task_is_superseded_by_a_decision_about_its_batch() -> None:
+    assert superseded(decision(3), 2)
+    assert not superseded(decision(3), 3)
+    assert not superseded(None, 0)
+
+
+def test_a_slot_is_written_once_a_batch_and_by_one_query() -> None:
+    mark = SlotMark(3, "q", Identity(1, 1))
+    assert slot_state(None, 7, "q", "s")
+    assert slot_state(mark, 3, "q", "s")
+    assert not slot_state(mark, 2, "q", "s")
+    with pytest.raises(PipelineError, match="older one"):
+        slot_state(mark, 1, "q", "s")
+    with pytest.raises(PipelineError, match="belongs to query q"):
+        slot_state(mark, 3, "other", "s")
+
+
+def test_the_stop_over_a_lost_part_says_what_to_do() -> None:
+    steps = decisions.complete(
+        decision(3, handles=(Handle("topics", "s.7-4.0.1", "9-0", 40), Handle("topics", "s.7-4.1.2", "10-0", 2)))
+    )
+    next(steps)
+    steps.send(decisions.Outcome.LOST)
+    asked = steps.send(decisions.Outcome.COMMITTED)
+    assert asked == decisions.ReadDecision()
+    with pytest.raises(decisions.HalfCommitted) as stopped:
+        steps.send(
+            decision(3, handles=(Handle("topics", "s.7-4.0.1", "9-0", 40), Handle("topics", "s.7-4.1.2", "10-0", 2)))
+        )
+    text = str(stopped.value)
+    for word in ("batch 2", "1 of its 2 parts", "40 rows", "s.7-4.0.1", "transaction.timeout.ms", "sink.forget = 3"):
+        assert word in text, word
