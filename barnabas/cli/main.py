@@ -99,6 +99,14 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 )
 
 
+def _version() -> str:
+    """The version, and whether the hot loops are compiled (setup.py)."""
+    from barnabas.protocol import record_codec
+
+    plain = (record_codec.__file__ or "").endswith(".py")
+    return f"{__version__} (hot loops: {'plain Python' if plain else 'compiled'})"
+
+
 def _examples(*examples: str) -> str:
     return "Examples:\n\n" + "\n\n".join(examples)
 
@@ -106,7 +114,7 @@ def _examples(*examples: str) -> str:
 app = App(
     name="barnabas",
     help="A Kafka cluster in Python: brokers with Kafka's wire protocol, Kafka's files and exactly-once transactions.",
-    version=__version__,
+    version=_version,
     help_epilogue=_examples(
         "`barnabas serve --data /tmp/barnabas` starts one broker on 127.0.0.1:9092.",
         "`echo hello | barnabas produce orders` and `barnabas consume orders --from-beginning` write and read.",

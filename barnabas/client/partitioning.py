@@ -1,45 +1,18 @@
-"""Which partition a record goes to: murmur2 of its key, or a sticky choice where it has none.
+"""The sticky choice of a partition, for records without a key (those with one: `murmur2`).
 
-Keys: Kafka's murmur2 (seed 0x9747b28c), sign bit cleared, modulo the number of partitions, so that keys land where Java's
-producer puts them. librdkafka's default is CRC32 instead. Without a key: one partition takes `batch_size` bytes, then
-another is drawn, weighted towards partitions with fewer waiting batches (KIP-480, KIP-794).
+One partition takes `batch_size` bytes, then another is drawn, weighted towards partitions with fewer waiting batches (KIP-480,
+KIP-794).
 
 Invariants: no clock; randomness only from the Rng port, so a seeded run draws the same partitions.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from barnabas.ports import Rng
 
-__all__ = ["StickyPartitioner", "murmur2", "partition_for_key"]
-
-_MASK = 0xFFFFFFFF
-_M = 0x5BD1E995
-_SEED = 0x9747B28C
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 of `data`, as an unsigned int."""
-    length = len(data)
-    h = _SEED ^ length
-    words = length >> 2
-    for k in struct.unpack_from(f"<{words}I", data):
-        k = (k * _M) & _MASK
-        h = ((h * _M) & _MASK) ^ (((k ^ (k >> 24)) * _M) & _MASK)
-    rest = length & 3
-    if rest:
-        h ^= int.from_bytes(data[words << 2 :], "little")
-        h = (h * _M) & _MASK
-    h = ((h ^ (h >> 13)) * _M) & _MASK
-    return h ^ (h >> 15)
-
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of `key` in a topic of `partition_count` (≥ 1) partitions: Java's default partitioner."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+__all__ = ["StickyPartitioner"]
 
 
 class StickyPartitioner:

@@ -17,7 +17,8 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.delivery import Delivery
 from barnabas.client.errors import BufferExhausted, ClientClosed, error_for
 from barnabas.client.metadata import ClusterMetadata, TopicInfo
-from barnabas.client.partitioning import StickyPartitioner, partition_for_key
+from barnabas.client.murmur2 import partition_for_key
+from barnabas.client.partitioning import StickyPartitioner
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 

@@ -41,7 +41,7 @@ from barnabas.client.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.client.group import RebalanceListener
-from barnabas.client.partitioning import partition_for_key
+from barnabas.client.murmur2 import partition_for_key
 from barnabas.client.transaction_state import TransactionState
 from barnabas.client.types import ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
