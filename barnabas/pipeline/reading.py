@@ -7,7 +7,6 @@ off.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -37,11 +36,12 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[Any]:
         PipelineError: records of the range are lost, and `failOnDataLoss` is on; no broker answers.
         KafkaError: the partition cannot be read.
     """
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        cluster = runner.run(connected(options.client))
+    steps = loop_factory()()  # not asyncio.Runner: it prepares for Ctrl-C at every step, which costs more than the step
+    try:
+        cluster = steps.run_until_complete(connected(options.client))
         try:
             task = _Task(options, wanted, cluster)
-            while (chunk := runner.run(task.next())) is not None:
+            while (chunk := steps.run_until_complete(task.next())) is not None:
                 try:
                     rows = decode(chunk, wanted.start, wanted.end, wanted.topic, wanted.partition, options.columns)
                 except RemoteProtocolError as error:
@@ -54,7 +54,9 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[Any]:
                 if rows is not None:
                     yield rows
         finally:
-            runner.run(cluster.close())
+            steps.run_until_complete(cluster.close())
+    finally:
+        steps.close()
 
 
 class _Task:
