@@ -43,7 +43,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[Any]:
             task = _Task(options, wanted, cluster)
             while (chunk := steps.run_until_complete(task.next())) is not None:
                 try:
-                    rows = decode(chunk, wanted.start, wanted.end, wanted.topic, wanted.partition, options.columns)
+                    rows = decode(chunk, task.start, wanted.end, wanted.topic, wanted.partition, options.columns)
                 except RemoteProtocolError as error:
                     raise KafkaError(
                         f"a batch before offset {chunk.next_offset} cannot be read: {error}",
@@ -63,6 +63,7 @@ class _Task:
     """Goes on behind lost records, where that is allowed."""
 
     def __init__(self, options: SourceOptions, wanted: OffsetRange, cluster: Cluster) -> None:
+        self.start = wanted.start  # the first offset that is delivered, if it is there
         self._options = options
         self._wanted = wanted
         self._cluster = cluster
@@ -106,4 +107,5 @@ class _Task:
                 f" {self._tp.topic!r} are lost, the log holds {first} to {last}",
             )
         _log.warning("offsets %d to %d of %s-%d are lost", position, goes_on - 1, *self._tp)
+        self.start = goes_on
         self._reader = self._reader_from(goes_on) if goes_on < end else None

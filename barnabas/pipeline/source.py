@@ -73,10 +73,9 @@ class _PushFilters:
     source works on every session, and is faster on one that pushes down.
     """
 
-    __func__ = DataSourceReader.pushFilters
-
     def __init__(self, push: Callable[[list[Filter]], list[Filter]]) -> None:
         self._push = push
+        self.__func__ = DataSourceReader.pushFilters
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         return self._push(filters)
