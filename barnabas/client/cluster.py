@@ -124,7 +124,7 @@ class Cluster:
         self._auto_create_topics = auto_create_topics
         self._topics: dict[str, None] = {}
         self._connections: dict[tuple[int, Purpose], Connection] = {}
-        self._transaction_version = 1
+        self._transaction_version: int | None = None  # as last seen
         self._coordinators: dict[tuple[str, str], int] = {}
         self._lookups: dict[tuple[str, str], None] = {}
         self._coordinator_errors: dict[tuple[str, str], KafkaError] = {}
@@ -262,7 +262,7 @@ class Cluster:
     def transaction_version(self) -> int:
         """Of the transaction protocol: 2 where the cluster has finalized transaction.version 2 and its brokers speak it, else 1.
 
-        Without a connection, what was true when there was one.
+        Without a connection, what was true when there was one; 1 where there was none yet (`learn_transaction_version`).
         """
         connection = self.any_connection()
         if connection is not None:
@@ -270,7 +270,17 @@ class Cluster:
             offered = connection.core.versions
             spoken = all(offered.get(key, (0, 0))[1] >= needed for key, needed in _TV2_VERSIONS.items())
             self._transaction_version = 2 if finalized and spoken else 1
-        return self._transaction_version
+        return self._transaction_version or 1
+
+    async def learn_transaction_version(self) -> int:
+        """`transaction_version`, after a first connection.
+
+        Raises:
+            BrokerUnreachable: there is none in time.
+        """
+        if self._transaction_version is None:
+            await self.ready_connection(None)
+        return self.transaction_version()
 
     # -- metadata ------------------------------------------------------------------------------------------------------
 

@@ -424,7 +424,7 @@ class Producer:
             TransactionState.INITIALIZING,
         ):
             await self._delivery.progress()
-        version = self._transaction_version()
+        version = self._forced_version or await self._cluster.learn_transaction_version()
         if self._txn.two_phase and version < 2:
             raise IllegalState("two_phase_commit needs a cluster that has finalized transaction.version 2")
         self._txn.begin(version)

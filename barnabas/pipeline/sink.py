@@ -257,6 +257,7 @@ class _Sink:
         try:
             try:
                 await cluster.start(_CONNECT_TIMEOUT_MS)
+                await cluster.learn_transaction_version()
             except BrokerUnreachable as error:
                 raise PipelineError(
                     "kafka.bootstrap.servers", client.bootstrap_servers, "start the brokers, or name others", str(error)

@@ -186,7 +186,7 @@ async def two_phase_commit_is_enabled(requests: TransactionRequests) -> bool:
     """Whether the cluster's brokers let transactions wait without a timeout (KIP-939)."""
     from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeConfigsResource
 
-    if requests.version < 2:
+    if await requests.version() < 2:
         return False
     cluster = requests.cluster
     for node_id in sorted(cluster.metadata.brokers):

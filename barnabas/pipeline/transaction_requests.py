@@ -70,10 +70,9 @@ class TransactionRequests:
         self.cluster = cluster
         self.timeout_ms = timeout_ms
 
-    @property
-    def version(self) -> int:
+    async def version(self) -> int:
         """Of transactions, 1 or 2."""
-        return self.cluster.transaction_version()
+        return await self.cluster.learn_transaction_version()
 
     async def fence(self, transactional_id: str, *, transaction_timeout_ms: int) -> Identity:
         """InitProducerId: whoever had this id before is fenced off, what it left open is ended."""
@@ -105,7 +104,7 @@ class TransactionRequests:
             producer_epoch=identity.epoch,
             committed=commit,
         )
-        version_max = 5 if self.version >= 2 else 4
+        version_max = 5 if await self.version() >= 2 else 4
         try:
             await self._ask(
                 "transaction",
@@ -161,8 +160,9 @@ class TransactionRequests:
         self, transactional_id: str, identity: Identity, group: str, offset: int, metadata: str
     ) -> bool:
         """Puts an offset at POSITION into the transaction of `identity`; False where that is fenced off."""
+        version = await self.version()
         try:
-            if self.version < 2:
+            if version < 2:
                 adding = AddOffsetsToTxnRequest(
                     transactional_id=transactional_id,
                     producer_id=identity.producer_id,
@@ -190,7 +190,7 @@ class TransactionRequests:
                     )
                 ],
             )
-            version_max = 5 if self.version >= 2 else 4
+            version_max = 5 if version >= 2 else 4
             await self._ask(
                 "group", group, request, lambda r: r.topics[0].partitions[0].error_code, version_max=version_max
             )

@@ -147,7 +147,7 @@ class Coordinator:
             DriverReplaced: a newer driver has taken over.
             HalfCommitted: a part of the batch is lost.
         """
-        spent = 1 if self.requests.version >= 2 else 0
+        spent = 1 if await self.requests.version() >= 2 else 0
         return await self.run(decisions.commit_batch(self.sink_id, batch, messages, spent, self.forgotten))
 
     async def abort_batch(self, batch: int, messages: Sequence[TaskMessage | None]) -> None:

@@ -1,0 +1,313 @@
+"""The sink's two known holes and its other narrow places, made to happen on purpose: its writers without Spark, on real brokers.
+
+What Spark does is done here by hand: a writer is started as its pickling does, tasks write, another writer commits. On Barnabas,
+with transactions that wait for ever, and on a real Kafka, where their timeout runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from barnabas.client import Admin
+from barnabas.pipeline.decisions import CommitHandle, DriverReplaced, HalfCommitted, TaskName
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.sink import SinkMessage, StreamSink
+from barnabas.pipeline.sink_options import SinkOptions
+from barnabas.pipeline.topic_sink import TopicPart, TopicSink
+from barnabas.pipeline.transaction_requests import TransactionRequests
+from barnabas.pipeline.two_phase_commit import Coordinator, Task
+from tests.pipeline.topics import new_topic, read_committed
+from tests.process.cluster import Cluster, Node, barnabas_nodes, kafka_nodes
+
+SETTINGS = ("group.initial.rebalance.delay.ms=0", "transaction.abort.timed.out.transaction.cleanup.interval.ms=200")
+TIMEOUT_MS = 1_000
+COLUMNS = [("key", "binary"), ("value", "binary")]
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="module", params=["barnabas", "kafka"])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One broker of Barnabas, or one real Kafka."""
+    folder: Path = tmp_path_factory.mktemp("brokers")
+    nodes: list[Node]
+    if request.param == "kafka":
+        missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+        if missing:
+            pytest.skip(f"no real Kafka to compare with: {' and '.join(missing)} not installed")
+        nodes = list(kafka_nodes(folder, *SETTINGS, count=1))
+    else:
+        nodes = list(barnabas_nodes(folder, *SETTINGS, count=1))
+    with Cluster(nodes) as running:
+        yield running.bootstrap
+
+
+class Lab:
+    """One sink id with its output, and rows that know their number."""
+
+    def __init__(self, bootstrap: str, folder: Path, **more: str) -> None:
+        self.bootstrap = bootstrap
+        self.topic = new_topic(bootstrap, PARTITIONS)
+        self.files = folder / "files"
+        self.options = {
+            "kafka.bootstrap.servers": bootstrap,
+            "topic": self.topic,
+            "sink.id": f"s-{uuid.uuid4().hex[:8]}",
+            "files.path": str(self.files),
+            **more,
+        }
+        self.attempts = 0
+
+    def sink(self, kind: type[StreamSink] = StreamSink, **more: str) -> StreamSink:
+        return kind(SinkOptions.parse({**self.options, **more}, streaming=True), COLUMNS)
+
+    async def started(self, kind: type[StreamSink] = StreamSink, **more: str) -> StreamSink:
+        sink = self.sink(kind, **more)
+        await sink._start()
+        return sink
+
+    async def task(
+        self,
+        sink: StreamSink,
+        numbers: range,
+        *,
+        batch: int = 0,
+        partition: int = 0,
+        attempt: int = 0,
+        query: str = "q",
+    ) -> SinkMessage:
+        self.attempts += 1
+        rows = pa.record_batch(
+            {"key": [b"%d" % n for n in numbers], "value": [b"%d" % n for n in numbers]},
+            schema=pa.schema({"key": pa.binary(), "value": pa.binary()}),
+        )
+        name = TaskName(partition, attempt, self.attempts)
+        return await sink._write_exactly_once(iter([rows]), name, batch, query)
+
+    def output(self) -> list[int]:
+        return sorted(int(m.value() or b"-1") for m in read_committed(self.bootstrap, self.topic, PARTITIONS))
+
+    def rows_in_files(self) -> list[int]:
+        return sorted(
+            int(value)
+            for path in self.files.glob("*.parquet")
+            for value in parquet.read_table(path)["value"].to_pylist()
+        )
+
+    async def open_transactions(self) -> list[str]:
+        async with Admin(bootstrap_servers=self.bootstrap) as admin:
+            found = await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
+        return [t.transactional_id for t in found if t.transactional_id.startswith(self.options["sink.id"])]
+
+    async def check(self, expected: range) -> None:
+        """Every row is there once, in topics and files, and nothing is open."""
+        assert await self.open_transactions() == []
+        assert self.output() == list(expected)
+        assert self.rows_in_files() == list(expected)
+        assert [path.name for path in (self.files / "_staging").glob("*.parquet")] == []
+
+
+@pytest.fixture
+def lab(bootstrap: str, tmp_path: Path) -> Lab:
+    return Lab(bootstrap, tmp_path)
+
+
+class Dies(Exception):
+    """Stands for SIGKILL: nothing of the driver runs after it."""
+
+
+def dying(when: Callable[[Any], bool], *, passed: int = 0) -> type[StreamSink]:
+    """A sink whose driver dies where an effect is about to be performed, after so many others of the kind."""
+    left = passed
+
+    class DyingCoordinator(Coordinator):
+        async def perform(self, effect: Any) -> Any:
+            nonlocal left
+            if when(effect):
+                if left == 0:
+                    raise Dies
+                left -= 1
+            return await super().perform(effect)
+
+    class DyingSink(StreamSink):
+        def coordinator(self, requests: TransactionRequests) -> Coordinator:
+            options = self.options
+            return DyingCoordinator(options.sink_id, requests, self.participants(requests), forgotten=options.forgotten)
+
+    return DyingSink
+
+
+class HeldSink(StreamSink):
+    """Its tasks wait after they have read the decision, before they have a transaction."""
+
+    reached: asyncio.Event
+    released: asyncio.Event
+
+    def topic_sink(self, found: TopicSink) -> TopicSink:
+        begin: Callable[[Task], Awaitable[TopicPart]] = found.begin
+
+        async def held(task: Task) -> TopicPart:
+            self.reached.set()
+            await self.released.wait()
+            return await begin(task)
+
+        found.begin = held  # type: ignore[method-assign]  # the point where this zombie is held
+        return found
+
+    def participants(self, requests: TransactionRequests) -> list[Any]:
+        return [self.topic_sink(p) if isinstance(p, TopicSink) else p for p in super().participants(requests)]
+
+
+async def test_a_zombie_task_cannot_abort_what_was_decided_later(lab: Lab) -> None:
+    """Hole 1: a task of a dead driver calls InitProducerId between the successor's decision and its phase two."""
+    dead = await lab.started(HeldSink)
+    dead.reached, dead.released = asyncio.Event(), asyncio.Event()
+    zombie = asyncio.create_task(lab.task(dead, range(5)))
+    await dead.reached.wait()
+
+    successor = await lab.started()
+    messages = [await lab.task(successor, range(3)), await lab.task(successor, range(3, 5), partition=1)]
+    with pytest.raises(Dies):
+        await lab.sink(dying(lambda e: isinstance(e, CommitHandle)))._commit(0, messages)
+    dead.released.set()
+    with pytest.raises(PipelineError, match="twin"):
+        await zombie
+    await lab.sink()._commit(0, messages)
+    await lab.check(range(5))
+
+
+async def test_a_replaced_driver_cannot_decide(lab: Lab) -> None:
+    """Hole 2: both have the same batch prepared; only the newer one may decide, whoever comes first."""
+    old = await lab.started()
+    stale = [await lab.task(old, range(4)), await lab.task(old, range(4, 6), partition=1)]
+    new = await lab.started()
+    fresh = [await lab.task(new, range(2)), await lab.task(new, range(2, 6), partition=1)]
+    with pytest.raises(DriverReplaced, match="another driver"):
+        await lab.sink()._commit(0, stale)
+    await lab.sink()._abort(0, stale)
+    await lab.sink()._commit(0, fresh)
+    await lab.sink()._abort(0, stale)
+    await lab.check(range(6))
+
+
+async def test_two_queries_with_one_sink_id_do_not_both_write(lab: Lab) -> None:
+    first = await lab.started()
+    await lab.sink()._commit(0, [await lab.task(first, range(3), query="one")])
+    second = await lab.started()
+    with pytest.raises(PipelineError, match="belongs to query one"):
+        await lab.task(second, range(3, 6), query="two")
+    await lab.check(range(3))
+
+
+async def test_a_driver_that_died_in_phase_two_is_completed_by_its_successor(lab: Lab) -> None:
+    sink = await lab.started()
+    messages = [await lab.task(sink, range(3)), await lab.task(sink, range(3, 5), partition=1)]
+    with pytest.raises(Dies):
+        await lab.sink(dying(lambda e: isinstance(e, CommitHandle), passed=1))._commit(0, messages)
+    assert 0 < len(lab.output()) + len(lab.rows_in_files()) < 10, "a part is visible, another is not"
+
+    successor = await lab.started()
+    await lab.check(range(5))
+    again = [await lab.task(successor, range(2)), await lab.task(successor, range(2, 5), partition=1)]
+    assert [message.task and message.task.handles for message in again] == [(), ()], "their input is passed over"
+    await lab.sink()._commit(0, again)
+    await lab.check(range(5))
+
+
+async def test_abort_after_the_decision_commits(lab: Lab) -> None:
+    """Spark calls abort when commit raises, whatever was decided by then."""
+    sink = await lab.started()
+    messages = [await lab.task(sink, range(3)), await lab.task(sink, range(3, 5), partition=1)]
+    with pytest.raises(Dies):
+        await lab.sink(dying(lambda e: isinstance(e, CommitHandle)))._commit(0, messages)
+    await lab.sink()._abort(0, [*messages, None])
+    await lab.check(range(5))
+
+
+async def test_a_driver_that_died_before_the_decision_leaves_nothing(lab: Lab) -> None:
+    sink = await lab.started()
+    await lab.task(sink, range(3))
+    await lab.task(sink, range(3, 5), partition=1)
+    assert len(await lab.open_transactions()) == 2
+    successor = await lab.started()
+    await lab.check(range(0))
+    await lab.sink()._commit(0, [await lab.task(successor, range(7))])
+    await lab.check(range(7))
+
+
+async def test_of_twins_one_counts(lab: Lab) -> None:
+    sink = await lab.started()
+    first, second = await asyncio.gather(lab.task(sink, range(5)), lab.task(sink, range(5), attempt=1))
+    await lab.sink()._commit(0, [second])
+    await lab.check(range(5))
+    assert first.task is not None
+
+
+async def test_ids_are_used_again_where_that_is_asked_for(lab: Lab) -> None:
+    lab.options["sink.reuse.ids"] = "true"
+    used = set()
+    for batch in range(3):
+        sink = await lab.started()
+        message = await lab.task(sink, range(2 * batch, 2 * batch + 2), batch=batch)
+        assert message.task is not None
+        used.add(message.task.handles[0].key)
+        await lab.sink()._commit(batch, [message])
+    await lab.check(range(6))
+    assert len(used) == 1
+    sink = await lab.started()
+    await lab.task(sink, range(6, 8), batch=3)
+    successor = await lab.started()
+    message = await lab.task(successor, range(6, 8), batch=3)
+    assert message.task is not None
+    assert message.task.handles[0].key not in used, "somebody has begun a batch in between"
+    await lab.sink()._commit(3, [message])
+    await lab.check(range(8))
+
+
+@pytest.mark.parametrize("bootstrap", ["barnabas"], indirect=True)
+async def test_with_two_phase_commit_a_long_outage_loses_nothing(bootstrap: str, tmp_path: Path) -> None:
+    lab = Lab(bootstrap, tmp_path, **{"transaction.timeout.ms": str(TIMEOUT_MS)})
+    sink = await lab.started()
+    assert sink.two_phase
+    messages = [await lab.task(sink, range(3)), await lab.task(sink, range(3, 5), partition=1)]
+    with pytest.raises(Dies):
+        await lab.sink(dying(lambda e: isinstance(e, CommitHandle), passed=1))._commit(0, messages)
+    await asyncio.sleep(2 * TIMEOUT_MS / 1000)
+    await lab.started()
+    await lab.check(range(5))
+
+
+async def test_without_it_a_long_outage_stops_loudly(bootstrap: str, tmp_path: Path) -> None:
+    more = {"transaction.timeout.ms": str(TIMEOUT_MS), "two.phase.commit": "false"}
+    lab = Lab(bootstrap, tmp_path, **more)
+    sink = await lab.started()
+    messages = [await lab.task(sink, range(3)), await lab.task(sink, range(3, 5), partition=1)]
+    with pytest.raises(Dies):  # the first topic part and the first file are committed
+        await lab.sink(dying(lambda e: isinstance(e, CommitHandle), passed=2))._commit(0, messages)
+    deadline = asyncio.get_running_loop().time() + 30
+    while await lab.open_transactions():
+        assert asyncio.get_running_loop().time() < deadline, "the coordinator does not abort it"
+        await asyncio.sleep(0.1)
+    for _ in range(2):
+        with pytest.raises(HalfCommitted, match=r"batch 0 .* 1 of its 4 parts \(2 rows\).* sink\.forget = 1"):
+            await lab.started()
+    assert lab.output() == [0, 1, 2]
+    assert lab.rows_in_files() == [0, 1, 2, 3, 4]
+    accepted = await lab.started(**{"sink.forget": "1"})
+    again = await lab.task(accepted, range(5))
+    await lab.sink(**{"sink.forget": "1"})._commit(0, [again])
+    await lab.sink()._commit(1, [await lab.task(await lab.started(**{"sink.forget": "1"}), range(5, 7), batch=1)])
+    assert lab.output() == [0, 1, 2, 5, 6]
+    await lab.started()
+    assert await lab.open_transactions() == []
