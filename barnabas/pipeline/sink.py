@@ -46,7 +46,7 @@ from barnabas.pipeline.sink_options import (
     check_columns,
 )
 from barnabas.pipeline.topic_rows import TopicRows
-from barnabas.pipeline.topic_sink import OpenEndedProducer, TopicSink, two_phase_commit_is_enabled
+from barnabas.pipeline.topic_sink import TIMEOUT_MS, OpenEndedProducer, TopicSink, transactions_of
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
 from barnabas.pipeline.two_phase_commit import Coordinator, Part, Task, TwoPhaseCommitSink
 from barnabas.runtime import loop
@@ -98,6 +98,7 @@ class _Sink:
         self.to_topics = options.topic is not None or any(name.lower() == "topic" for name in names)
         self.start: BatchStart | None = None
         self.two_phase = False
+        self.transaction_timeout_ms = TIMEOUT_MS
         self.batch = 0  # of a batch job
         self._started = False
 
@@ -114,17 +115,28 @@ class _Sink:
         async with self.connected() as cluster:
             if self.options.topic is not None:
                 await _check_topic(cluster, self.options.topic)
-            if self.options.delivery != EXACTLY_ONCE:
+            if self.options.delivery == AT_LEAST_ONCE:
                 return
             requests = TransactionRequests(cluster)
-            wanted = self.options.two_phase
-            self.two_phase = await two_phase_commit_is_enabled(requests) if wanted is None else wanted
+            await self._agree_on_transactions(requests)
+            if self.options.delivery == PER_PARTITION:
+                return
             coordinator = self.coordinator(requests)
             self.start = await coordinator.start_batch()
             if not self.options.streaming:
                 decision = await coordinator.read_decision()
                 self.batch = 0 if decision is None else decision.next_batch
                 decisions.admitted(decision, self.batch, _BATCH_QUERY, self.options.sink_id)
+
+    async def _agree_on_transactions(self, requests: TransactionRequests) -> None:
+        options, offered = self.options, await transactions_of(requests)
+        wanted = offered.two_phase if options.two_phase is None else options.two_phase
+        self.two_phase = wanted and options.delivery == EXACTLY_ONCE
+        self.transaction_timeout_ms = options.transaction_timeout_ms or min(TIMEOUT_MS, offered.timeout_ms_max)
+        if not self.two_phase and self.transaction_timeout_ms > offered.timeout_ms_max:
+            remedy = f"set it to {offered.timeout_ms_max} at most, or raise transaction.max.timeout.ms of the brokers"
+            value = self.transaction_timeout_ms
+            raise PipelineError("transaction.timeout.ms", value, remedy, "is above what the brokers allow")
 
     async def _commit(self, batch: int, messages: Iterable[Any]) -> None:
         tasks = _tasks(messages)
@@ -190,7 +202,7 @@ class _Sink:
         rows = self.topic_rows(task.partition)
         producer = OpenEndedProducer(
             transactional_id=f"{options.sink_id}.slot.{task.partition}",
-            transaction_timeout_ms=options.transaction_timeout_ms,
+            transaction_timeout_ms=self.transaction_timeout_ms,
             **options.producer_settings(),
         )
         async with (
@@ -232,7 +244,7 @@ class _Sink:
                     rows=self.topic_rows,
                     producer=options.producer_settings(),
                     two_phase=self.two_phase,
-                    transaction_timeout_ms=options.transaction_timeout_ms,
+                    transaction_timeout_ms=self.transaction_timeout_ms,
                 )
             )
         if options.files_path is not None:

@@ -61,7 +61,6 @@ _KAFKA_TUNING = (
     "retries",
 )  # batches are whole here
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms of brokers, unless they are configured otherwise
 _STRINGY = ("string", "binary")
 
 
@@ -78,7 +77,7 @@ class SinkOptions:
     forgotten: int | None
     reuse: bool
     two_phase: bool | None  # None: as the cluster has it
-    transaction_timeout_ms: int
+    transaction_timeout_ms: int | None  # None: as long as the cluster allows
     compression: str | None
     max_request_size: int
     delivery_timeout_ms: int
@@ -121,7 +120,7 @@ class SinkOptions:
             forgotten=options.number("sink.forget", 1),
             reuse=options.flag("sink.reuse.ids", False),
             two_phase=None if two_phase == "auto" else two_phase == "true",
-            transaction_timeout_ms=options.number("transaction.timeout.ms", 1_000, 2**31 - 1) or _TIMEOUT_MS,
+            transaction_timeout_ms=options.number("transaction.timeout.ms", 1_000, 2**31 - 1),
             compression=None if compression == "none" else compression,
             max_request_size=options.number("kafka.max.request.size", 1_024, 2**30) or 1_048_576,
             delivery_timeout_ms=options.number("kafka.delivery.timeout.ms", 1, 2**31 - 1) or 120_000,

@@ -12,25 +12,32 @@ Invariants: a task never commits; a part has the name of its attempt and is begu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, Producer
 from barnabas.client.errors import TransactionFailed, UnsupportedByBroker
 from barnabas.client.transaction_state import TransactionState
-from barnabas.errors import ErrorCode, InvariantViolated
+from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
 from barnabas.pipeline.decision_record import Handle, Identity, SlotMark
 from barnabas.pipeline.decisions import EndTransaction, Outcome, ReadSlot
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
 from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink
+from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeConfigsResource
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from barnabas.pipeline.topic_rows import TopicRows
 
-__all__ = ["OpenEndedProducer", "TopicPart", "TopicSink", "two_phase_commit_is_enabled"]
+__all__ = ["ClusterTransactions", "OpenEndedProducer", "TopicPart", "TopicSink", "transactions_of"]
+
+
+TIMEOUT_MS = 900_000  # of transactions, unless it is set: what brokers allow by default
+_BROKER = 4  # the kind of resource
+_TWO_PHASE = "transaction.two.phase.commit.enable"
+_TIMEOUT_MAX = "transaction.max.timeout.ms"
 
 
 class OpenEndedProducer(Producer):
@@ -93,7 +100,7 @@ class TopicSink(TwoPhaseCommitSink):
         rows: Callable[[], TopicRows] | None = None,
         producer: dict[str, Any] | None = None,
         two_phase: bool = True,
-        transaction_timeout_ms: int = 900_000,
+        transaction_timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         self.sink_id = sink_id
         self._requests = requests
@@ -182,21 +189,24 @@ class TopicSink(TwoPhaseCommitSink):
         return self._requests
 
 
-async def two_phase_commit_is_enabled(requests: TransactionRequests) -> bool:
-    """Whether the cluster's brokers let transactions wait without a timeout (KIP-939)."""
-    from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeConfigsResource
+class ClusterTransactions(NamedTuple):
+    """What a cluster offers."""
 
-    if await requests.version() < 2:
-        return False
+    two_phase: bool  # transactions may wait without a timeout (KIP-939)
+    timeout_ms_max: int  # of those that have one
+
+
+async def transactions_of(requests: TransactionRequests) -> ClusterTransactions:
+    """What all brokers of the cluster offer."""
     cluster = requests.cluster
+    two_phase = await requests.version() >= 2
+    timeout_ms_max = 2**31 - 1
     for node_id in sorted(cluster.metadata.brokers):
         resource = DescribeConfigsResource(
-            resource_type=4,
-            resource_name=str(node_id),
-            configuration_keys=["transaction.two.phase.commit.enable"],
+            resource_type=_BROKER, resource_name=str(node_id), configuration_keys=[_TWO_PHASE, _TIMEOUT_MAX]
         )
-        answer = await cluster.request(DescribeConfigsRequest(resources=[resource]), node_id=node_id)
-        result = answer.results[0]
-        if result.error_code != ErrorCode.NONE or not any(config.value == "true" for config in result.configs):
-            return False
-    return True
+        answer = await requests.of_broker(node_id, DescribeConfigsRequest(resources=[resource]))
+        found = {config.name: config.value for config in answer.results[0].configs}
+        two_phase = two_phase and found.get(_TWO_PHASE) == "true"
+        timeout_ms_max = min(timeout_ms_max, int(found.get(_TIMEOUT_MAX) or timeout_ms_max))
+    return ClusterTransactions(two_phase, timeout_ms_max)

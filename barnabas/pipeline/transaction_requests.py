@@ -21,7 +21,6 @@ from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.errors import KafkaError, RequestTimedOut, code_of, error_for
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.decision_record import Identity
-from barnabas.pipeline.errors import PipelineError
 from barnabas.protocol.messages.groups import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -79,17 +78,7 @@ class TransactionRequests:
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
         )
-        try:
-            answer = await self._ask("transaction", transactional_id, request, lambda r: r.error_code, version_max=5)
-        except KafkaError as error:
-            if error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-                raise PipelineError(
-                    "transaction.timeout.ms",
-                    transaction_timeout_ms,
-                    "set it to at most transaction.max.timeout.ms of the brokers, or raise that",
-                    "is above what the brokers allow",
-                ) from error
-            raise
+        answer = await self._ask("transaction", transactional_id, request, lambda r: r.error_code, version_max=5)
         return Identity(answer.producer_id, answer.producer_epoch)
 
     async def end(self, transactional_id: str, identity: Identity, *, commit: bool, decided: bool = False) -> bool:
@@ -227,6 +216,15 @@ class TransactionRequests:
         of_group = answer.groups[0] if answer.groups else answer
         found = of_group.topics[0].partitions[0]
         return None if found.committed_offset < 0 else (found.committed_offset, found.metadata or "")
+
+    async def of_broker(self, node_id: int, request: Any) -> Any:
+        """The answer of one broker to a question about its own resource."""
+
+        async def send() -> Any:
+            return await self.cluster.request(request, node_id=node_id)
+
+        what = f"{type(request).__name__} to broker {node_id}"
+        return await self._until(send, lambda r: int(r.results[0].error_code), lambda _: None, what)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
