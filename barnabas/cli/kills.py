@@ -20,7 +20,7 @@ from typing import Final
 from barnabas.cli.local_cluster import LocalCluster
 from barnabas.client.admin import Admin
 
-__all__ = ["Kill", "Kills"]
+__all__ = ["Kill", "Kills", "leader_of", "wait_in_sync"]
 
 LEADER, COORDINATOR, CONTROLLER, WORKER = (
     "the output's leader",
@@ -115,7 +115,7 @@ class Kills:
             self._tell(f"killed the worker (pid {worker.pid}) with SIGKILL")
 
     async def _kill_broker(self, what: str) -> None:
-        await self._all_in_sync()
+        await wait_in_sync(self._cluster.bootstrap)
         node = self._cluster.node(await self._find(what))
         await asyncio.sleep(self._killed_at_s.get(node.node_id, -SAME_BROKER_S) + SAME_BROKER_S - time.monotonic())
         pid = node.process.pid if node.process is not None else -1
@@ -130,20 +130,12 @@ class Kills:
         self.done.append(Kill(what, time.monotonic()))
 
     async def _find(self, what: str) -> int:
+        if what == LEADER:
+            return await leader_of(self._cluster.bootstrap, self._output)
         async with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
-            if what == LEADER:
-                return (await admin.describe_topics([self._output]))[self._output].partitions[0].leader
             if what == COORDINATOR:
                 return await admin.find_transaction_coordinator(self._transactional_id)
             return (await admin.describe_quorum()).leader_id
-
-    async def _all_in_sync(self) -> None:
-        async with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
-            while True:
-                topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
-                if all(len(p.isr) == len(p.replicas) for topic in topics.values() for p in topic.partitions):
-                    return
-                await asyncio.sleep(IN_SYNC_LOOK_S)
 
     async def __aenter__(self) -> Kills:
         self._task = asyncio.create_task(self._run())
@@ -161,3 +153,19 @@ class Kills:
         except asyncio.CancelledError:
             if error is None:
                 raise
+
+
+async def leader_of(bootstrap: str, topic: str) -> int:
+    """Id of the broker that leads a topic's first partition."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        return (await admin.describe_topics([topic]))[topic].partitions[0].leader
+
+
+async def wait_in_sync(bootstrap: str) -> None:
+    """Returns when every partition of the cluster has all its replicas in sync."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        while True:
+            topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
+            if all(len(p.isr) == len(p.replicas) for topic in topics.values() for p in topic.partitions):
+                return
+            await asyncio.sleep(IN_SYNC_LOOK_S)

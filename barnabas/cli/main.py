@@ -93,8 +93,12 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "demo",
         "barnabas.cli.demo:demo",
-        "The main job: an exactly-once copy through a crash of its worker.",
-        ("`barnabas demo`", "`barnabas demo --input lines.csv --rows 10000`"),
+        "The main job: an exactly-once copy through crashes of brokers and of its worker.",
+        (
+            "`barnabas demo`",
+            "`barnabas demo --input lines.csv --rows 10000`",
+            "`barnabas demo --spark --report flights.html` joins a year of flights with the weather on Spark, through kills.",
+        ),
     ),
 )
 

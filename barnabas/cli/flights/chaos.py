@@ -1,0 +1,137 @@
+"""What `barnabas demo --spark` kills, and when: each at a point of the year, in the middle of a batch, and not before the kill
+before it has been recovered from.
+
+Driven by: the story (how far the queries have read) and the coordinators (which transactions are open). Emits: SIGKILLs to a Python
+worker, a broker and the driver; the broker is started again. A Python worker that no whole query hangs on is replaced by Spark, the
+driver by `Driver`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import partial
+from typing import Final
+
+from barnabas.cli.flights.driver import Driver
+from barnabas.cli.flights.replay import TRANSACTIONAL_ID
+from barnabas.cli.flights.story import Sample, Story
+from barnabas.cli.kills import leader_of, wait_in_sync
+from barnabas.cli.local_cluster import LocalCluster
+from barnabas.client.admin import Admin
+from barnabas.client.errors import KafkaError
+
+__all__ = ["BROKER", "DRIVER", "PLAN", "WORKER", "Chaos", "Strike", "watch_transactions"]
+
+WORKER, BROKER, DRIVER = "a Python worker", "a broker", "the driver"
+LOOK_S: Final = 0.05
+SAMPLE_S: Final = 0.25
+BROKER_DOWN_S: Final = 2.0
+MOMENT_S_MAX: Final = 20.0  # to wait for a busy worker or an open transaction; then without
+UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A kill to come: at `share` of the time that is replayed."""
+
+    share: float
+    what: str
+
+
+PLAN: Final = (Strike(0.15, WORKER), Strike(0.35, BROKER), Strike(0.6, DRIVER))
+
+
+class Chaos:
+    """See the module.
+
+    Args:
+        output: a topic of results; the broker that leads its first partition is killed.
+        tell: shows a line to the user.
+    """
+
+    def __init__(
+        self, cluster: LocalCluster, driver: Driver, story: Story, output: str, tell: Callable[[str], None]
+    ) -> None:
+        self._cluster = cluster
+        self._driver = driver
+        self._story = story
+        self._output = output
+        self._tell = tell
+
+    async def run(self, plan: Sequence[Strike], first: date, last: date) -> None:
+        """Kills by plan; ends when the last one has been recovered from."""
+        for strike in plan:
+            day = first + timedelta(days=(last - first).days * strike.share)
+            await self._story.until(partial(self._has_read, str(day)))
+            await {WORKER: self._worker, BROKER: self._broker, DRIVER: self._kill_driver}[strike.what]()
+            if self._story.kills:
+                await self._story.until(self._is_back)
+                kill = self._story.kills[-1]
+                self._tell(f"both queries go on {(kill.back_s or 0) - kill.at_s:.1f} s after {kill.what} was killed")
+
+    def _has_read(self, day: str) -> bool:
+        return self._story.read_until() >= day
+
+    def _is_back(self) -> bool:
+        return self._story.kills[-1].back_s is not None
+
+    async def _worker(self) -> None:
+        deadline_s = self._story.now_s + MOMENT_S_MAX
+        while (found := self._driver.busy_worker()) is None and self._story.now_s < deadline_s:  # noqa: ASYNC110 # /proc tells nobody
+            await asyncio.sleep(LOOK_S)
+        if found is None:
+            self._tell("no Python worker was found at work: none was killed")
+            return
+        os.kill(found, signal.SIGKILL)
+        self._struck(WORKER, f"pid {found}, in the middle of a task")
+
+    async def _broker(self) -> None:
+        await wait_in_sync(self._cluster.bootstrap)
+        node = self._cluster.node(await leader_of(self._cluster.bootstrap, self._output))
+        await self._open_transactions()
+        pid = node.process.pid if node.process is not None else -1
+        await self._cluster.kill(node)
+        self._struck(BROKER, f"number {node.node_id} (pid {pid}), which leads {self._output}")
+        await asyncio.sleep(BROKER_DOWN_S)
+        await self._cluster.start_node(node)
+        self._story.note(f"broker {node.node_id} is back")
+
+    async def _kill_driver(self) -> None:
+        count = await self._open_transactions()
+        pid = self._driver.kill()
+        self._struck(DRIVER, f"pid {pid}, with {count or 'no'} open transaction{'s' * (count != 1)} of its sinks")
+
+    def _struck(self, what: str, detail: str) -> None:
+        self._story.on_kill(what, detail)
+        self._tell(f"killed {what} with SIGKILL: {detail}")
+
+    async def _open_transactions(self) -> int:
+        """Waits until a sink has transactions open, so that a kill finds the most to spoil; how many."""
+        count = 0
+        async with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
+            deadline_s = self._story.now_s + MOMENT_S_MAX
+            while count == 0 and self._story.now_s < deadline_s:
+                count = await _under_way(admin, ("Ongoing",))
+                await asyncio.sleep(0 if count else LOOK_S)
+        return count
+
+
+async def watch_transactions(bootstrap: str, story: Story) -> None:
+    """Notes how many transactions of the sinks are under way, until it is cancelled."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        while True:
+            try:
+                story.samples.append(Sample(story.now_s, await _under_way(admin, UNDER_WAY)))
+            except KafkaError:
+                pass  # a broker is away: no sample
+            await asyncio.sleep(SAMPLE_S)
+
+
+async def _under_way(admin: Admin, states: Sequence[str]) -> int:
+    found = await admin.list_transactions(states=states)
+    return sum(1 for each in found if each.transactional_id != TRANSACTIONAL_ID)

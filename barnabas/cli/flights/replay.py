@@ -1,0 +1,69 @@
+"""The year again, in event-time order: one transaction a day of flights and weather, some of them aborted first and done again.
+
+The replay keeps at most AHEAD in front of what every query has read. So no partition can get further from the others than the
+watermark allows, however long a broker or the driver is away, and no row is ever too late; and what is to be killed has work to do
+at that moment, on slow machines and fast ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from functools import partial
+from typing import Final
+
+from barnabas.cli.flights.dataset import Dataset, Event
+from barnabas.cli.flights.story import Story, Transaction
+from barnabas.client.producer import Producer
+
+__all__ = ["TRANSACTIONAL_ID", "WATERMARK", "replay", "send_tables"]
+
+AHEAD: Final = timedelta(days=28)
+WATERMARK: Final = "30 days"  # above AHEAD by more than the one transaction whose end some partition may not know yet
+TRANSACTIONAL_ID: Final = "flights-replay"
+ABORTED_EVERY: Final = 20  # days; that one's transaction is aborted first
+
+
+async def send_tables(bootstrap: str, dataset: Dataset) -> None:
+    """The planes and airlines, into their compacted topics."""
+    async with Producer(bootstrap_servers=bootstrap, linger_ms=5) as producer:
+        await _send(producer, dataset.planes)
+        await _send(producer, dataset.airlines)
+        await producer.flush()
+
+
+async def replay(bootstrap: str, dataset: Dataset, story: Story, on_day: Callable[[int], None]) -> None:
+    """Sends every day, then the closing records. `on_day` is told how many days are committed."""
+    async with Producer(
+        bootstrap_servers=bootstrap, transactional_id=TRANSACTIONAL_ID, linger_ms=5, max_batch_size=256 * 1024
+    ) as producer:
+        for number, day in enumerate(dataset.days, start=1):
+            await story.until(partial(_may_send, day.day, dataset.days[0].day, story))
+            if number % ABORTED_EVERY == 0:
+                await _transaction(producer, str(day.day), day.events, story, commit=False)
+            await _transaction(producer, str(day.day), day.events, story, commit=True)
+            on_day(number)
+        await _transaction(producer, "closing", dataset.closing, story, commit=True)
+
+
+def _may_send(day: date, first: date, story: Story) -> bool:
+    read_until = story.read_until()
+    read = date.fromisoformat(read_until[:10]) if read_until else first
+    return day < read + AHEAD
+
+
+async def _transaction(producer: Producer, day: str, events: list[Event], story: Story, *, commit: bool) -> None:
+    begin_s = story.now_s
+    await producer.begin_transaction()
+    await _send(producer, events)
+    if commit:
+        await producer.commit_transaction()
+    else:
+        await producer.flush()
+        await producer.abort_transaction()
+    story.transactions.append(Transaction(day, len(events), begin_s, story.now_s, commit))
+
+
+async def _send(producer: Producer, events: list[Event]) -> None:
+    for event in events:
+        await producer.send(event.topic, event.value, event.key, timestamp_ms=event.timestamp_ms)
