@@ -25,6 +25,7 @@ __all__ = ["Driver", "DriverFailed"]
 
 STALL_S: Final = 180.0  # without a completed batch, starts included
 SAID_LINES: Final = 12
+JAVA: Final = "-XX:TieredStopAtLevel=1"  # for minutes of work, the quick compiler is the faster one
 WORKER: Final = "pyspark.worker"
 
 
@@ -93,6 +94,7 @@ class Driver:
                 *(sys.executable, "-m", "barnabas.cli.flights.job", *self._arguments),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
+                env=os.environ | {"JAVA_TOOL_OPTIONS": f"{JAVA} {os.environ.get('JAVA_TOOL_OPTIONS', '')}".rstrip()},
                 start_new_session=True,
                 limit=1 << 20,
             )
