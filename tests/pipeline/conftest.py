@@ -81,5 +81,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three brokers for the test alone, to be killed and started again."""
     settings = ("default.replication.factor=3", "min.insync.replicas=2", *SETTINGS)
-    with Cluster(barnabas_nodes(tmp_path / "cluster", *settings)) as nodes:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with Cluster(barnabas_nodes(folder, *settings)) as nodes:
         yield nodes

@@ -19,9 +19,9 @@ def _admin(bootstrap: str) -> Iterator[AdminClient]:
     yield AdminClient({"bootstrap.servers": bootstrap})
 
 
-def new_topic(bootstrap: str, partitions: int = 1, *, prefix: str = "t", **configs: str) -> str:
-    """Creates a topic of a name of its own; returns the name. Underscores in `configs` stand for dots."""
-    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+def new_topic(bootstrap: str, partitions: int = 1, *, prefix: str = "t", name: str = "", **configs: str) -> str:
+    """Creates a topic, of a name of its own unless one is given; returns the name. Underscores in `configs` stand for dots."""
+    name = name or f"{prefix}-{uuid.uuid4().hex[:8]}"
     config = {key.replace("_", "."): value for key, value in configs.items()}
     with _admin(bootstrap) as admin:
         admin.create_topics([NewTopic(name, partitions, config=config)])[name].result(ANSWER_SECONDS_MAX)

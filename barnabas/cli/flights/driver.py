@@ -23,7 +23,7 @@ from barnabas.errors import BarnabasError
 
 __all__ = ["Driver", "DriverFailed"]
 
-STALL_S: Final = 180.0  # without a completed batch, starts included
+STALL_S: Final = 300.0  # without a completed batch, starts included
 SAID_LINES: Final = 12
 JAVA: Final = "-XX:TieredStopAtLevel=1"  # for minutes of work, the quick compiler is the faster one
 WORKER: Final = "pyspark.worker"
