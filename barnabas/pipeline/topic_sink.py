@@ -189,44 +189,28 @@ class TopicSink(TwoPhaseCommitSink):
         return self._requests
 
 
-<<<<<<< HEAD
 class ClusterTransactions(NamedTuple):
     """What a cluster offers."""
-=======
-async def two_phase_commit_is_enabled(requests: TransactionRequests) -> bool:
-    """Whether the cluster's brokers let transactions wait without a timeout (KIP-939); those that cannot be reached do not count.
-
-    Raises:
-        KafkaError: no broker can be reached.
-    """
-    from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeConfigsResource
->>>>>>> 6301f11 (Flights: examples and tests; a sink begins its batches while a broker is away)
 
     two_phase: bool  # transactions may wait without a timeout (KIP-939)
     timeout_ms_max: int  # of those that have one
 
 
 async def transactions_of(requests: TransactionRequests) -> ClusterTransactions:
-    """What all brokers of the cluster offer."""
+    """What all brokers of the cluster offer; one that is away, and so coordinates nothing, is not waited for.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
     cluster = requests.cluster
-<<<<<<< HEAD
     two_phase = await requests.version() >= 2
     timeout_ms_max = 2**31 - 1
-=======
     away: KafkaError | None = None
     answered = 0
->>>>>>> 6301f11 (Flights: examples and tests; a sink begins its batches while a broker is away)
     for node_id in sorted(cluster.metadata.brokers):
         resource = DescribeConfigsResource(
             resource_type=_BROKER, resource_name=str(node_id), configuration_keys=[_TWO_PHASE, _TIMEOUT_MAX]
         )
-<<<<<<< HEAD
-        answer = await requests.of_broker(node_id, DescribeConfigsRequest(resources=[resource]))
-        found = {config.name: config.value for config in answer.results[0].configs}
-        two_phase = two_phase and found.get(_TWO_PHASE) == "true"
-        timeout_ms_max = min(timeout_ms_max, int(found.get(_TIMEOUT_MAX) or timeout_ms_max))
-    return ClusterTransactions(two_phase, timeout_ms_max)
-=======
         try:
             answer = await cluster.request(DescribeConfigsRequest(resources=[resource]), node_id=node_id)
         except KafkaError as error:
@@ -235,10 +219,9 @@ async def transactions_of(requests: TransactionRequests) -> ClusterTransactions:
             away = error
             continue
         answered += 1
-        result = answer.results[0]
-        if result.error_code != ErrorCode.NONE or not any(config.value == "true" for config in result.configs):
-            return False
+        found = {config.name: config.value for config in answer.results[0].configs}
+        two_phase = two_phase and found.get(_TWO_PHASE) == "true"
+        timeout_ms_max = min(timeout_ms_max, int(found.get(_TIMEOUT_MAX) or timeout_ms_max))
     if away is not None and not answered:
         raise away
-    return True
->>>>>>> 6301f11 (Flights: examples and tests; a sink begins its batches while a broker is away)
+    return ClusterTransactions(two_phase, timeout_ms_max)

@@ -217,15 +217,6 @@ class TransactionRequests:
         found = of_group.topics[0].partitions[0]
         return None if found.committed_offset < 0 else (found.committed_offset, found.metadata or "")
 
-    async def of_broker(self, node_id: int, request: Any) -> Any:
-        """The answer of one broker to a question about its own resource."""
-
-        async def send() -> Any:
-            return await self.cluster.request(request, node_id=node_id)
-
-        what = f"{type(request).__name__} to broker {node_id}"
-        return await self._until(send, lambda r: int(r.results[0].error_code), lambda _: None, what)
-
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _ask(

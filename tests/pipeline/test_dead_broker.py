@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installed")
 
 from barnabas.client.cluster import Cluster as Client
-from barnabas.pipeline.topic_sink import two_phase_commit_is_enabled
+from barnabas.pipeline.topic_sink import transactions_of
 from barnabas.pipeline.transaction_requests import TransactionRequests
 from tests.process.cluster import Cluster
 
@@ -17,8 +17,8 @@ async def test_whether_two_phase_commit_is_there_is_known_without_a_dead_broker(
     client = Client(cluster.bootstrap, client_id="sink")
     await client.start()
     try:
-        assert await two_phase_commit_is_enabled(TransactionRequests(client))
+        assert (await transactions_of(TransactionRequests(client))).two_phase
         cluster.kill(dead)
-        assert await two_phase_commit_is_enabled(TransactionRequests(client))
+        assert (await transactions_of(TransactionRequests(client))).two_phase
     finally:
         await client.close()
