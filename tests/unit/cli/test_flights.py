@@ -1,0 +1,136 @@
+"""The flights pipeline without Spark: its data, its story, its figures and its page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from barnabas.cli.flights import dataset as data
+from barnabas.cli.flights.figures import Check, checks
+from barnabas.cli.flights.page import summary, write_page
+from barnabas.cli.flights.replay import _may_send
+from barnabas.cli.flights.story import Batch, Story, Transaction
+from barnabas.cli.rows import InputMissing
+
+
+@pytest.fixture(scope="module")
+def january() -> data.Dataset:
+    try:
+        return data.load(1)
+    except InputMissing as error:
+        pytest.skip(str(error))
+
+
+def test_days_come_in_order_with_all_rows(january: data.Dataset) -> None:
+    assert [day.day for day in january.days] == [date(2013, 1, n) for n in range(1, 32)]
+    times = [event.timestamp_ms for day in january.days for event in day.events]
+    assert times == sorted(times)
+    assert len(times) == len(january.flights) + len(january.weather) == 26_865 + 2_211
+    assert all(event.timestamp_ms > times[-1] for event in january.closing)
+    row = january.days[0].events[-1].value.decode()
+    assert row.count(",") in (18, 14), "a row of one of the two files"
+
+
+def test_an_airline_with_a_comma_in_its_name_is_quoted() -> None:
+    event = data._event(data.AIRLINES, "XX", {"carrier": "XX", "name": "Wings, Inc."}, 0)
+    assert event.value == b'XX,"Wings, Inc."'
+
+
+def figures_of(dataset: data.Dataset, **changed: list[dict[str, object]]) -> dict[str, Check]:
+    reckoned = data.reckon(dataset)
+    hours, carriers = list(reckoned.hours.values()), list(reckoned.carriers.values())
+    by_hour = {"topic": changed.get("topic", hours), "Parquet": hours}
+    found = checks(dataset, reckoned, by_hour, {"topic": carriers, "Parquet": carriers}, open_=0)
+    return {check.what: check for check in found}
+
+
+def test_figures_hold_for_what_is_right(january: data.Dataset) -> None:
+    found = figures_of(january)
+    assert all(check.holds for check in found.values())
+    assert found["flights in, topic"].found == 26_865
+    assert found["flights without departure, topic"].found == 512
+
+
+def test_figures_do_not_hold_for_what_is_doubled_lost_or_changed(january: data.Dataset) -> None:
+    right = list(data.reckon(january).hours.values())
+    changed = [*right[:-1], right[-1] | {"delay": 7_777}]
+    for rows, wrong in (
+        ([*right, right[5]], {"flights in, topic", "rows too many by hour, topic"}),
+        (right[1:], {"flights in, topic", "right rows by hour, topic"}),
+        (changed, {"right rows by hour, topic", "rows too many by hour, topic"}),
+    ):
+        found = figures_of(january, topic=rows)
+        assert wrong <= {what for what, check in found.items() if not check.holds}
+
+
+def batch(query: str, begin_s: float, end_s: float, until: str = "2013-01-05T00:00:00.000Z") -> Batch:
+    return Batch(query, 0, begin_s, end_s, 10, until, "", 0)
+
+
+def test_a_kill_is_recovered_from_when_every_query_has_done_a_batch_that_began_after_it() -> None:
+    story = Story(("a", "b"))
+    story.on_kill("the driver", "pid 1")
+    kill = story.kills[0]
+    story.on_batch(batch("a", kill.at_s - 1, kill.at_s + 1))
+    story.on_batch(batch("a", kill.at_s + 1, kill.at_s + 2))
+    assert kill.back_s is None
+    story.on_batch(batch("b", kill.at_s + 1, kill.at_s + 4))
+    assert kill.back_s == kill.at_s + 4
+
+
+def test_the_replay_waits_for_the_slower_query() -> None:
+    story = Story(("a", "b"))
+    first = date(2013, 1, 1)
+    assert _may_send(date(2013, 1, 28), first, story)
+    assert not _may_send(date(2013, 1, 29), first, story)
+    story.on_batch(batch("a", 0, 1, "2013-01-28T23:00:00.000Z"))
+    assert not _may_send(date(2013, 1, 29), first, story), "b has read nothing yet"
+    story.on_batch(batch("b", 0, 1, "2013-01-10T23:00:00.000Z"))
+    assert _may_send(date(2013, 2, 6), first, story)
+    assert not _may_send(date(2013, 2, 7), first, story)
+
+
+async def test_whoever_waits_for_the_story_is_woken_by_a_batch() -> None:
+    story = Story(("a",))
+    waiting = asyncio.ensure_future(story.until(lambda: story.read_until() > "2013"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    story.on_batch(batch("a", 0, 1))
+    await asyncio.wait_for(waiting, 5)
+
+
+def test_the_page_has_everything_in_itself(january: data.Dataset, tmp_path: Path) -> None:
+    reckoned = data.reckon(january)
+    story = Story(("by hour", "by carrier"))
+    story.transactions.append(Transaction("</script>", 1, 0.0, 1.0, True))
+    page = tmp_path / "made" / "page.html"
+    hours, carriers = list(reckoned.hours.values()), list(reckoned.carriers.values())
+    write_page(page, story, [Check("flights in, topic", 1, 1)], hours, carriers)
+    text = page.read_text()
+    assert not re.search(r"(src|href)=|https?://|@import|url\(", text), "nothing is loaded from elsewhere"
+    assert text.count("</script>") == 1
+    found = re.search(r"^const data = (\{.*\});$", text, re.MULTILINE)
+    assert found is not None
+    drawn = json.loads(found.group(1))
+    assert drawn["total"]["flights"] == 26_865
+    assert drawn["story"]["transactions"][0]["day"] == "</script>"
+
+
+def test_a_summary_is_by_the_clocks_of_new_york() -> None:
+    row = {"origin": "JFK", "flights": 2, "cancelled": 1, "delay": 30, "temp": None}
+    row |= {"visib": 0.5, "precip": None, "wind_speed": 10.0}
+    hours = [row | {"hour": "2013-01-02T04:00:00Z"}, row | {"hour": "2013-07-02T04:00:00Z"}]
+    drawn = summary(hours, [])
+    assert list(drawn["days"]) == ["2013-01-01", "2013-07-02"]
+    assert drawn["clock"] == {
+        "JFK 0": {"flights": 2, "cancelled": 1, "mean": 30.0},
+        "JFK 23": {"flights": 2, "cancelled": 1, "mean": 30.0},
+    }
+    assert drawn["weather"]["Visibility"] == {"under 1 mile": {"flights": 4, "cancelled": 2, "mean": 30.0}}
+    assert drawn["weather"]["Rain"] == {}
+    assert list(drawn["weather"]["Wind"]) == ["10 to 20"]
