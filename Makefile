@@ -1,4 +1,4 @@
-# Two commands do all the work: `make demo` and `make test`. Both make their own virtual environment in .venv.
+# Three commands do all the work: `make demo`, `make demo-spark` and `make test`. They make their own virtual environment in .venv.
 # PYTHON=python3.12 chooses the interpreter (3.11 or newer).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
