@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "DECODED_ELEMENTS_MAX",
     "DECOMPRESSED_BYTES_MAX",
+    "FENCED_PRODUCERS_MAX",
     "FRAME_BYTES_MAX",
     "FRAME_BYTES_SMALL_MAX",
     "INFLIGHT_REQUESTS_MAX",
@@ -16,6 +17,7 @@ __all__ = [
     "UNREAD_ANSWER_BYTES_MAX",
 ]
 
+FENCED_PRODUCERS_MAX = 100_000  # producers of V1 whose newest connection a coordinator remembers: some 20 MB
 FRAME_BYTES_MAX = 100 * 1024 * 1024  # default of socket.request.max.bytes, checked before allocation
 FRAME_BYTES_SMALL_MAX = 8 * 1024 * 1024  # frames of every API but Produce: nothing else has a reason to be larger
 DECODED_ELEMENTS_MAX = (

@@ -84,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         "closed",
         "get_buffer",
         "listener_name",
+        "number",
         "server",
         "silent_since_ms",
     )
@@ -91,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Server, listener_name: str = "") -> None:
         self.server = server
         self.listener_name = listener_name  # by which the peer came, and by which it is told of other brokers
+        self.number = server.next_number()  # in the order of acceptance, over all listeners of the server
         self.client_host = "?"
         self.client_port = 0
         self.closed = False

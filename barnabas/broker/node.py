@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
+from barnabas.broker.coordinator.connection_fence import ConnectionFence
 from barnabas.broker.coordinator.groups import GroupCoordinator
 from barnabas.broker.coordinator.transactions import TransactionCoordinator
 from barnabas.broker.fetch_sessions import FetchSessions
@@ -115,6 +116,7 @@ class Node:
             reads_by_rack=self.reads_by_rack,
         )
         self.listing = BrokerListing(self)
+        self.connection_fence = ConnectionFence()
         self.peers = Peers(self)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.directory_assignments = DirectoryAssignments(self)

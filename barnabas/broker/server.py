@@ -10,6 +10,7 @@ end. Answers that peers leave unread have a budget too: above it Fetch answers g
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +43,7 @@ class Server:
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self.addresses: dict[str, tuple[str, int]] = {}  # really bound, by the listener's name
         self._listeners: list[Listener] = []
+        self._numbers = itertools.count(1)
         self._budget_bytes = 2 * self.request_bytes_max  # of all connections together
         self.unread_bytes = 0  # of all connections together
         self._unread: dict[Connection, int] = {}
@@ -93,6 +95,10 @@ class Server:
         from barnabas.broker.handlers.metadata import unsupported_api_versions
 
         return unsupported_api_versions(self.api_versions_range)
+
+    def next_number(self) -> int:
+        """Connections are numbered as they are accepted."""
+        return next(self._numbers)
 
     def on_connected(self, connection: Connection) -> None:
         """A connection was made."""

@@ -175,8 +175,12 @@ class ProducerState:
     def verification_guard(
         self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool
     ) -> object | None:
-        """Begins or continues the verification of a transaction; None where it is ongoing here and needs none."""
-        if self.has_ongoing_transaction(producer_id, epoch):
+        """Begins or continues the verification of a transaction; None where it is ongoing here and needs none.
+
+        None also for a batch that comes late, behind ones written in the same epoch (V1): it can be a duplicate at most. Kafka
+        has it verified, and the next transaction then refused for beginning behind it.
+        """
+        if self.has_ongoing_transaction(producer_id, epoch) or self._is_past(producer_id, epoch, sequence):
             return None
         verification = self._verifications.get(producer_id)
         if verification is None or epoch > verification.epoch:
@@ -185,6 +189,12 @@ class ProducerState:
             # Batches of one producer may fail their verification in any order: only the lowest may be written first.
             verification.lowest_sequence = sequence
         return verification
+
+    def _is_past(self, producer_id: int, epoch: int, sequence: int) -> bool:
+        entry = self.entries.get(producer_id)
+        if entry is None or entry.epoch != epoch or not entry.batches or sequence < 0:
+            return False
+        return _wrapped(entry.last_sequence - sequence + SEQUENCE_MAX + 1) <= SEQUENCE_MAX // 2
 
     # -- checks before an append ----------------------------------------------------------------------------------
 

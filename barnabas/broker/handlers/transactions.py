@@ -8,6 +8,9 @@ and answered once that is committed. AddPartitionsToTxn adds all partitions or n
 OPERATION_NOT_ATTEMPTED. One that comes while the transaction before is being completed is held up to
 add.partitions.to.txn.retry.backoff.max.ms (`coordinator/holding.py`), where Kafka answers CONCURRENT_TRANSACTIONS at once.
 
+Those of V1 that come over an older connection than their producer speaks over now are late: their connection is closed
+(`coordinator/connection_fence.py`).
+
 Version notes: INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED below InitProducerId 4, AddPartitionsToTxn 2, AddOffsetsToTxn 2 and
 EndTxn 2. InitProducerId 3 names the producer that goes on (KIP-360), 6 asks for two-phase commit (KIP-939; not advertised,
 keeping a prepared transaction is refused so far). AddPartitionsToTxn 4–5 come from brokers, many transactions at once, with 5 for
@@ -94,6 +97,11 @@ def _code(call: Call[Any], error: BrokerError) -> ErrorCode:
     return error.code
 
 
+def _check_in_time(node: Node, call: Call[Any], transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+    """Raises RemoteProtocolError for a request of V1 that comes over a connection its producer has left."""
+    node.connection_fence.check(transactional_id, producer_id, producer_epoch, call.connection.number)
+
+
 @handles(InitProducerIdRequest)
 def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending:
     """A producer id with its epoch; over an ongoing transaction, CONCURRENT_TRANSACTIONS until that is aborted, unless it is to
@@ -136,6 +144,13 @@ def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> 
     request = call.request
     pending = Pending()
     if call.version < 4:
+        _check_in_time(
+            node,
+            call,
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+        )
         single = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
@@ -234,6 +249,8 @@ def _results(
 @handles(AddOffsetsToTxnRequest)
 def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pending:
     """Adds the group's partition of `__consumer_offsets` to the transaction; makes that topic if nobody needed it before."""
+    request = call.request
+    _check_in_time(node, call, request.transactional_id, request.producer_id, request.producer_epoch)
     if node.image.topic(OFFSETS_TOPIC) is not None:
         pending = Pending()
         _add_group(node, call, pending, PendingWaiter(pending))
@@ -273,6 +290,8 @@ def _add_group(node: Node, call: Call[AddOffsetsToTxnRequest], pending: Pending,
 def end_txn(node: Node, call: Call[EndTxnRequest]) -> Pending:
     """Commits or aborts; answered when that is decided for good, before the markers are written."""
     request = call.request
+    if call.version < 5:
+        _check_in_time(node, call, request.transactional_id, request.producer_id, request.producer_epoch)
     pending = Pending()
 
     def done(outcome: ProducerIdentity | BrokerError) -> None:

@@ -2,7 +2,8 @@
 
 Behaviour: topics are looked up here, member and generation in the group's shard. The request is first verified against the
 transaction, or (v5) added to it, unless the log knows that the transaction is open here: that waits before its effect, so the
-later requests of its connection wait too (KIP-890). The offsets are pending until the marker of the transaction's end.
+later requests of its connection wait too (KIP-890). Below v5 one that comes over a connection that its producer has left is late,
+and the connection is closed (`coordinator/connection_fence.py`). The offsets are pending until the marker of the transaction's end.
 
 Version notes: v2 leader epochs; v3 names the member (KIP-447); v4 knows TRANSACTION_ABORTABLE; v5 adds the group's partition
 to the transaction.
@@ -42,6 +43,9 @@ UNKNOWN_SEQUENCE = -1  # offsets are not numbered by their producer
 def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse | Pending:
     """Commits offsets with a transaction: pending until its marker."""
     request = call.request
+    if call.version < 5:
+        key = request.transactional_id, request.group_id
+        node.connection_fence.check(key, request.producer_id, request.producer_epoch, call.connection.number)
     now_ms = node.clock.now_ms()
     metadata_max = node.groups.settings.offset_metadata_bytes_max
     response = TxnOffsetCommitResponse()

@@ -219,6 +219,28 @@ class TestVerification:
         assert again is not guard
         assert code_of(state.check_verified, P, 0, guard) == ErrorCode.INVALID_TXN_STATE
 
+    def test_a_late_batch_of_an_ended_transaction_does_not_hold_up_the_next(self) -> None:
+        state = ProducerState()
+        for sequence in (0, 1, 2):
+            state.append_data(P, 0, sequence, 10 + sequence, 10 + sequence, 1000, True)
+        state.append_marker(P, 0, 0, 13, 1000, aborted=False)
+        for late in (0, 2):
+            guard = state.verification_guard(P, 0, late, supports_epoch_bump=False)
+            assert guard is None
+            assert code_of(state.check_verified, P, 0, guard) == ErrorCode.INVALID_TXN_STATE
+        assert state.find_duplicate(P, 0, 2, 0) is not None
+        guard = state.verification_guard(P, 0, 3, supports_epoch_bump=False)
+        assert guard is not None
+        assert code_of(state.check_verified, P, 0, guard) is None
+        assert code_of(state.check_data, P, 0, 3, True, sequenced=True) is None
+
+    def test_what_is_late_is_told_over_the_wrap_of_sequences(self) -> None:
+        state = ProducerState()
+        state.append_data(P, 0, SEQUENCE_MAX, 10, 10, 1000, True)
+        state.append_marker(P, 0, 0, 11, 1000, aborted=False)
+        assert state.verification_guard(P, 0, SEQUENCE_MAX - 1, supports_epoch_bump=False) is None
+        assert state.verification_guard(P, 0, 0, supports_epoch_bump=False) is not None
+
     def test_a_fenced_producer_learns_of_its_epoch_first(self) -> None:
         state = ProducerState()
         state.append_marker(P, 4, 0, 0, 1000, aborted=True)

@@ -1,0 +1,309 @@
+"""Requests that the network holds back until a later transaction is open, sent by real clients (rows 12 to 14 of what is proven).
+
+A proxy takes one request out of its connection and cuts that; the client goes on over a new one, and repeats it, as clients do. Then the
+request arrives after all, over the old connection. Of Transactions V2 the bundled client, of V1 (where all transactions of a
+producer have one epoch) librdkafka, aiokafka and the bundled client again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from barnabas.client import Producer, TopicPartition
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
+from tests.clients.proxy import Proxy
+from tests.clients.test_transactions import committed_values
+from tests.oracle.wire import Wire
+from tests.process.cluster import free_ports
+from tests.process.served import ServedBroker
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+aiokafka = pytest.importorskip("aiokafka")
+
+pytestmark = pytest.mark.clients
+
+PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 24, 25, 26, 28
+TIMEOUT_MS = 60_000
+_names = itertools.count(1)
+
+
+class Transactor(Protocol):
+    """A transactional producer, whichever client it is."""
+
+    async def begin(self) -> None: ...
+    async def send(self, topic: str, value: bytes) -> None:
+        """Returns when the broker has it."""
+        ...
+
+    async def offsets(self, topic: str, offset: int, group: str) -> None: ...
+    async def commit(self) -> None: ...
+    async def abort(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class Bundled:
+    def __init__(self, version: int) -> None:
+        self._version = version
+
+    async def start(self, bootstrap: str, transactional_id: str) -> None:
+        self._producer = Producer(
+            bootstrap_servers=bootstrap,
+            transactional_id=transactional_id,
+            transaction_version=self._version,
+            transaction_timeout_ms=TIMEOUT_MS,
+        )
+        await self._producer.start()
+
+    async def begin(self) -> None:
+        await self._producer.begin_transaction()
+
+    async def send(self, topic: str, value: bytes) -> None:
+        await self._producer.send_and_wait(topic, value, partition=0)
+
+    async def offsets(self, topic: str, offset: int, group: str) -> None:
+        at = {TopicPartition(topic, 0): OffsetAndMetadata(offset)}
+        await self._producer.send_offsets(at, ConsumerGroupMetadata(group))
+
+    async def commit(self) -> None:
+        await self._producer.commit_transaction()
+
+    async def abort(self) -> None:
+        await self._producer.abort_transaction()
+
+    async def stop(self) -> None:
+        await self._producer.stop()
+
+
+class Librdkafka:
+    async def start(self, bootstrap: str, transactional_id: str) -> None:
+        self._bootstrap = bootstrap
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": TIMEOUT_MS,
+                "linger.ms": 0,
+            }
+        )
+        await asyncio.to_thread(self._producer.init_transactions, 30)
+
+    async def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    async def send(self, topic: str, value: bytes) -> None:
+        failures: list[Any] = []
+        self._producer.produce(topic, value, partition=0, on_delivery=lambda error, _: failures.append(error))
+        assert await asyncio.to_thread(self._producer.flush, 30) == 0
+        assert failures == [None]
+
+    async def offsets(self, topic: str, offset: int, group: str) -> None:
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
+        at = [confluent_kafka.TopicPartition(topic, 0, offset)]
+        try:
+            metadata = consumer.consumer_group_metadata()
+            await asyncio.to_thread(self._producer.send_offsets_to_transaction, at, metadata, 30)
+        finally:
+            consumer.close()
+
+    async def commit(self) -> None:
+        await asyncio.to_thread(self._producer.commit_transaction, 30)
+
+    async def abort(self) -> None:
+        await asyncio.to_thread(self._producer.abort_transaction, 30)
+
+    async def stop(self) -> None:
+        pass
+
+
+class Aiokafka:
+    async def start(self, bootstrap: str, transactional_id: str) -> None:
+        self._producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=bootstrap, transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS
+        )
+        await self._producer.start()
+
+    async def begin(self) -> None:
+        await self._producer.begin_transaction()
+
+    async def send(self, topic: str, value: bytes) -> None:
+        await self._producer.send_and_wait(topic, value, partition=0)
+
+    async def offsets(self, topic: str, offset: int, group: str) -> None:
+        await self._producer.send_offsets_to_transaction({aiokafka.TopicPartition(topic, 0): offset}, group)
+
+    async def commit(self) -> None:
+        await self._producer.commit_transaction()
+
+    async def abort(self) -> None:
+        await self._producer.abort_transaction()
+
+    async def stop(self) -> None:
+        await self._producer.stop()
+
+
+CLIENTS: dict[str, Callable[[], Any]] = {
+    "barnabas V2": lambda: Bundled(2),
+    "barnabas V1": lambda: Bundled(1),
+    "librdkafka": Librdkafka,
+    "aiokafka": Aiokafka,
+}
+V1 = [client for client in CLIENTS if client != "barnabas V2"]
+
+
+class Network:
+    """A broker, and the proxy by which clients reach it."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        inside, outside = free_ports(2)
+        self.proxy = stack.enter_context(Proxy(outside))
+        self.broker = ServedBroker(
+            folder / "data",
+            f"listeners=PLAINTEXT://127.0.0.1:{inside},CLIENTS://127.0.0.1:{outside}",
+            f"advertised.listeners=PLAINTEXT://127.0.0.1:{inside},CLIENTS://{self.proxy.address}",
+            "inter.broker.listener.name=PLAINTEXT",
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            listens=False,
+        ).start()
+        self.wire = Wire(self.broker.address)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    with ExitStack() as stack:
+        network = Network(tmp_path_factory.mktemp("late"), stack)
+        yield network
+        network.wire.close()
+        assert network.broker.stop() == 0, network.broker.log()
+    assert "Traceback" not in network.broker.log(), network.broker.log()
+
+
+class Run:
+    """One producer with a topic of its own, and what is there in the end."""
+
+    def __init__(self, network: Network, producer: Transactor, name: str) -> None:
+        self.network, self.producer, self.name = network, producer, name
+
+    async def transaction(self, value: bytes, *, commit: bool = True) -> None:
+        await self.producer.begin()
+        await self.producer.send(self.name, value)
+        await (self.producer.commit() if commit else self.producer.abort())
+
+    async def held(self, api_key: int, act: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[Any]]:
+        """Holds the next such request back, until the client has brought `act` to its end without it; then what releases it."""
+        held = self.network.proxy.hold(api_key)
+        async with asyncio.timeout(60):
+            await act()
+        held.wait()
+        return lambda: asyncio.to_thread(held.release)
+
+    def state(self) -> str:
+        described = self.network.wire.call(DescribeTransactionsRequest(transactional_ids=[self.name]), 0)
+        return str(described.transaction_states[0].transaction_state)
+
+    def values(self) -> list[bytes]:
+        """What a read_committed reader is given; nothing holds it back."""
+        return committed_values(self.network.wire, self.name, 0)
+
+    def committed_offset(self, group: str) -> int:
+        topics = [OffsetFetchRequestTopic(name=self.name, partition_indexes=[0])]
+        answer = self.network.wire.call(OffsetFetchRequest(group_id=group, topics=topics), 5)
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+
+@pytest.fixture
+async def run(network: Network, request: pytest.FixtureRequest) -> AsyncIterator[Run]:
+    name = f"late-{next(_names)}"
+    network.wire.create_topic(name)
+    network.wire.find_coordinator(name, 1)
+    network.wire.find_coordinator(name, 0)
+    producer = CLIENTS[request.getfixturevalue("client")]()
+    await producer.start(network.proxy.address, name)
+    try:
+        yield Run(network, producer, name)
+    finally:
+        await producer.stop()
+
+
+@pytest.mark.parametrize("late", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_late_end_does_not_end_the_next_transaction(run: Run, client: str, late: str, outcome: str) -> None:
+    """Row 12."""
+    await run.producer.begin()
+    await run.producer.send(run.name, b"first")
+    release = await run.held(END, run.producer.commit if late == "commit" else run.producer.abort)
+    await run.producer.begin()
+    await run.producer.send(run.name, b"second")
+    await release()
+    assert run.state() == "Ongoing"
+    await (run.producer.commit() if outcome == "commit" else run.producer.abort())
+    await run.transaction(b"third")
+    expected = [b"first"] * (late == "commit") + [b"second"] * (outcome == "commit") + [b"third"]
+    assert run.values() == expected
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_late_batch_is_not_written_again(run: Run, client: str, outcome: str) -> None:
+    """Row 13: neither into the transaction after it, nor where none is open and it would hang."""
+    for number in range(2):
+        await run.producer.begin()
+        release = await run.held(PRODUCE, lambda: run.producer.send(run.name, b"first"))
+        await (run.producer.commit() if outcome == "commit" else run.producer.abort())
+        if number:
+            await run.producer.begin()
+            await run.producer.send(run.name, b"second")
+        await release()
+        if number:
+            await run.producer.commit()
+        firsts = [b"first"] * (outcome == "commit") * (number + 1)
+        assert run.values() == firsts + [b"second"] * number
+    assert run.state() == "CompleteCommit"
+
+
+@pytest.mark.parametrize("client", V1)
+async def test_a_late_addition_opens_no_transaction(run: Run, client: str) -> None:
+    """Row 14: after the end of its transaction, and within the next one. V2 has no such request."""
+    for number in range(2):
+        await run.producer.begin()
+        release = await run.held(ADD_PARTITIONS, lambda: run.producer.send(run.name, b"first"))
+        await run.producer.commit()
+        if number:
+            await run.producer.begin()
+            await run.producer.send(run.name, b"second")
+        before = run.state()
+        await release()
+        assert run.state() == before
+        if number:
+            await run.producer.commit()
+    await run.transaction(b"third")
+    assert run.values() == [b"first", b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize("api_key", [ADD_OFFSETS, COMMIT_OFFSETS], ids=["addition", "commit"])
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_late_offsets_do_not_go_back(run: Run, client: str, api_key: int) -> None:
+    """Row 14 for groups: offsets of one transaction, repeated and committed, come once more within the next."""
+    if client == "barnabas V2" and api_key == ADD_OFFSETS:
+        pytest.skip("V2 has no such request")
+    group = run.name
+    await run.producer.begin()
+    release = await run.held(api_key, lambda: run.producer.offsets(run.name, 5, group))
+    await run.producer.commit()
+    assert run.committed_offset(group) == 5
+    await run.producer.begin()
+    await run.producer.offsets(run.name, 9, group)
+    await release()
+    await run.producer.commit()
+    assert run.committed_offset(group) == 9
+    await run.transaction(b"next")
+    assert run.values() == [b"next"]
