@@ -20,7 +20,13 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from barnabas.testing.simulation.invariants import check_acknowledged, check_copy, check_live, check_stable
+from barnabas.testing.simulation.invariants import (
+    Violation,
+    check_acknowledged,
+    check_copy,
+    check_live,
+    check_stable,
+)
 from tests.process.cluster import Cluster
 
 SOURCE, TARGET = "input", "output"
@@ -302,6 +308,7 @@ class CopyRun:
         client: str = "librdkafka",
         partitions: int = 4,
         per_second: int = 6_000,
+        start_worker: Callable[[], Any] | None = None,
     ) -> None:
         self.cluster = cluster
         self.partitions = partitions
@@ -310,7 +317,8 @@ class CopyRun:
         bootstrap = cluster.bootstrap
         self.feeder = Feeder(bootstrap, SOURCE, partitions, per_second=per_second)
         self.reader = Reader(bootstrap, TARGET, partitions)
-        self.worker = CopyWorker(client, bootstrap, folder)
+        # a CopyWorker, or who else has its `copied`, `lives`, `log`, `ask_where` and `end`
+        self.worker: Any = start_worker() if start_worker is not None else CopyWorker(client, bootstrap, folder)
 
     def __enter__(self) -> CopyRun:
         return self
@@ -348,15 +356,34 @@ class CopyRun:
         except AssertionError as late:
             self.worker.ask_where()
             feeder, worker = self.feeder, self.worker
-            late.add_note(f"{feeder.allowed} allowed, {feeder.sent} sent, {len(feeder.acknowledged_at)} acknowledged")
+            late.add_note(
+                f"{feeder.allowed} allowed, {feeder.sent} sent, {len(feeder.acknowledged_at)} acknowledged, {self.reader.count} read"
+            )
+            for partition in range(self.partitions if self.reader.count < feeder.allowed else 0):
+                stable, end = (end_offset(self.cluster, TARGET, partition, level) for level in (1, 0))
+                late.add_note(f"{TARGET}-{partition}: read to {self.reader.offsets.get(partition)}, {stable=} {end=}")
             late.add_note(f"{worker.copied} copied in {worker.lives} lives; the worker says:\n{worker.log()[-3000:]}")
             raise
+
+    def _what_is_wrong(self) -> Violation | None:
+        """Of what there is, as far as it can be read."""
+        source = read_all(self.cluster, SOURCE, self.partitions, isolation_level="read_uncommitted")
+        target = read_all(self.cluster, TARGET, self.partitions, isolation_level="read_committed")
+        try:
+            check_copy(source, target)
+        except Violation as violation:
+            return violation
+        return None
 
     def judge(self, *, seconds: float = 120) -> None:
         """Waits until everything is copied, then holds every promise against what is there."""
         self.feeder.end()
         cluster = self.cluster
-        self.wait_until_copied(seconds)
+        try:
+            self.wait_until_copied(seconds)
+        except AssertionError as late:
+            late.add_note(str(self._what_is_wrong()))
+            raise
         self.worker.end()
         self.reader.wait_for(self.feeder.sent, 20)
         self.reader.end()
