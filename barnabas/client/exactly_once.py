@@ -75,6 +75,7 @@ async def exactly_once(
         polled = await consumer.getmany(timeout_ms=poll_timeout_ms, max_records=transaction_records_max)
         if polled:
             await producer.begin_transaction()
+            committing = False
             try:
                 made = 0
                 for records in polled.values():
@@ -92,6 +93,7 @@ async def exactly_once(
                 if vetoes is not None and vetoes(progress):
                     await _start_over(consumer, producer, progress)
                     continue
+                committing = True
                 await producer.commit_transaction()
             except KafkaError as error:
                 if error.fatal or not (error.txn_requires_abort or error.retriable):
@@ -99,7 +101,10 @@ async def exactly_once(
                 await _start_over(consumer, producer, progress)
                 continue
             except BaseException:
-                await producer.abort_transaction()
+                if (
+                    not committing
+                ):  # cancelled later than that: the commit goes on by itself, its producer's `stop` waits for it
+                    await producer.abort_transaction()
                 raise
             progress.records_in += sum(map(len, polled.values()))
             progress.records_out += made

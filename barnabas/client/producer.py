@@ -228,7 +228,7 @@ class Producer:
             raise
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Sends what waits, aborts a transaction that is open and not prepared, closes the connections.
+        """Sends what waits, ends what is being committed, aborts what is open and not prepared, closes the connections.
 
         Args:
             timeout_ms: how long sending may take (default: as long as the records' own delivery timeout); records that are
@@ -245,6 +245,9 @@ class Producer:
                 ):
                     async with asyncio.timeout(_CLOSE_ABORT_TIMEOUT_MS / 1000):
                         await self.abort_transaction()
+                elif self._txn.state is TransactionState.COMMITTING:
+                    async with asyncio.timeout(_CLOSE_ABORT_TIMEOUT_MS / 1000):
+                        await self.commit_transaction()
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                     await self.flush()
         except (TimeoutError, KafkaError) as error:

@@ -6,6 +6,7 @@ Tests share the broker, so each uses topics, groups and transactional ids of its
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -18,12 +19,15 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from barnabas.client import (
     Admin,
     Consumer,
+    CopyProgress,
     KafkaError,
+    NewMessage,
     OffsetAndMetadata,
     Producer,
     Record,
     RecordMetadata,
     TopicPartition,
+    exactly_once,
 )
 from barnabas.client.errors import (
     AuthorizationFailed,
@@ -571,6 +575,47 @@ async def test_copying_in_transactions_is_exactly_once(bootstrap: str, admin: Ad
                     done += sum(map(len, batch.values()))
     copies = values(await read_all(bootstrap, target, "read_committed"))
     assert sorted(copies) == sorted(b"copy of %d" % i for i in range(2_000))
+
+
+async def test_a_copy_that_is_cancelled_anywhere_goes_on_exactly_once(bootstrap: str, admin: Admin, name: str) -> None:
+    """Also in the middle of a commit, which goes on by itself and is waited for: nothing else than the cancellation comes out."""
+    source, target = await make_topic(admin, f"{name}-in", 1), await make_topic(admin, f"{name}-out", 1)
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for i in range(600):
+            await producer.send(source, b"%d" % i)
+    moments = random.Random(1)
+
+    async def copy() -> None:
+        async with (
+            Consumer(source, bootstrap_servers=bootstrap, group_id=name, auto_offset_reset="earliest",
+                     enable_auto_commit=False, isolation_level="read_committed") as consumer,
+            Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer,
+        ):  # fmt: skip
+            await exactly_once(
+                consumer,
+                producer,
+                lambda record: [NewMessage(target, record.value)],
+                transaction_records_max=20,
+                on_transaction=told,
+            )
+
+    async def told(progress: CopyProgress) -> bool:
+        if progress.committed:
+            moving.set()
+        return False
+
+    for _ in range(12):
+        moving = asyncio.Event()
+        copying = asyncio.ensure_future(copy())
+        await asyncio.wait_for(moving.wait(), 20)
+        await asyncio.sleep(moments.random() * 0.015)
+        copying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await copying
+        if len(copies := values(await read_all(bootstrap, target, "read_committed"))) == 600:
+            break
+    assert copies == [b"%d" % i for i in range(len(copies))]
+    assert len(copies) > 100
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------

@@ -82,7 +82,16 @@ class Churn:
         self.stderr_path = folder / "members.stderr"
         self._clients = list(clients)
         self._job = Job(
-            bootstrap, source, target, GROUP, "", RECORDS_PER_TRANSACTION, protocol, SESSION_MS, TRANSACTION_MS
+            bootstrap,
+            source,
+            target,
+            GROUP,
+            "",
+            RECORDS_PER_TRANSACTION,
+            protocol=protocol,
+            session_ms=SESSION_MS,
+            transaction_ms=TRANSACTION_MS,
+            offsets_are_there=True,
         )
         self._rng = random.Random(seed)
         self._lock = threading.Lock()

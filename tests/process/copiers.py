@@ -250,6 +250,7 @@ async def copy_by_barnabas(job: Job) -> None:
             job.source,
             bootstrap_servers=job.bootstrap,
             group_id=job.group,
+            group_protocol=job.protocol,
             session_timeout_ms=job.session_ms,
             heartbeat_interval_ms=job.session_ms // 5,
             isolation_level="read_committed",

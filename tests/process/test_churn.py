@@ -44,9 +44,8 @@ SETTLE_SECONDS_MAX = 90.0
 SUITE, SOAK = 10.0, 60.0  # seconds of churn
 SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "1:2").split(":")))
 
-CLASSIC = [("barnabas",), ("librdkafka",), ("barnabas", "librdkafka")]
-CONSUMER = [("librdkafka",)]
-GROUPS_OF = [("classic", clients) for clients in CLASSIC] + [("consumer", clients) for clients in CONSUMER]
+CLIENTS = [("barnabas",), ("librdkafka",), ("barnabas", "librdkafka")]
+GROUPS_OF = [(protocol, clients) for protocol in ("classic", "consumer") for clients in CLIENTS]
 NAMES = [f"{protocol}-{'+'.join(clients)}" for protocol, clients in GROUPS_OF]
 
 
@@ -88,8 +87,8 @@ def copy_through_churn(
         run.judge(seconds=SETTLE_SECONDS_MAX)
         settled = time.monotonic() - began - lasted
     changes = churn.changes["joins"] + churn.changes["leaves"] + churn.changes["kills"]
-    assert changes > 0.7 * lasted / CHANGE_SECONDS, churn.changes
-    assert kills > seconds / 10
+    assert changes > 0.4 * lasted / CHANGE_SECONDS, churn.changes
+    assert kills > seconds // 20
     assert committed > seconds, "the copy went on under the churn"
     return {
         "seconds": round(lasted, 1),
