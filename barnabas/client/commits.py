@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import Cluster
@@ -28,6 +30,29 @@ __all__ = ["Commits"]
 log = logging.getLogger("barnabas.client.consumer")
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class _Turns:
+    """Who is next: first come, first served. A place is taken at once, also for a task that begins later."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()  # the first has its turn
+
+    def take(self) -> asyncio.Future[None]:
+        """A future to wait for; afterwards, or instead, it is given back."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._call()
+        return turn
+
+    def give_back(self, turn: asyncio.Future[None]) -> None:
+        if turn in self._waiting:
+            self._waiting.remove(turn)
+            self._call()
+
+    def _call(self) -> None:
+        if self._waiting and not self._waiting[0].done():
+            self._waiting[0].set_result(None)
 
 
 class Commits:
@@ -55,7 +80,7 @@ class Commits:
         self._interval_ms = interval_ms
         self._due_ms = cluster.clock.monotonic_ms() + (interval_ms or 0)
         self._automatic: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()  # first come, first served
+        self._turns = _Turns()
 
     # -- on request ----------------------------------------------------------------------------------------------------
 
@@ -73,15 +98,15 @@ class Commits:
         Raises:
             CommitFailed: the group has rebalanced meanwhile; the partitions may be another member's.
         """
-        group = self._group()
-        tenure = group.tenure if group is not None else 0
-        async with self._turn:
-            await self._commit(offsets, group, tenure)
+        await self._in_turn(offsets, self._turns.take(), self._group(), self._tenure())
 
     def commit_soon(self, offsets: Offsets) -> asyncio.Future[None]:
-        """`commit` in the background. A failure that nobody asks the future for is logged."""
+        """`commit` in the background, before every later one. A failure that nobody asks the future for is logged."""
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._cluster.scope.start(self._deliver(offsets, outcome), name="commit")
+        turn = self._turns.take()
+        work = self._in_turn(offsets, turn, self._group(), self._tenure())
+        task = self._cluster.scope.start(self._deliver(work, outcome), name="commit")
+        task.add_done_callback(lambda _: self._turns.give_back(turn))  # also where it was cancelled before it began
         return outcome
 
     # -- automatic -----------------------------------------------------------------------------------------------------
@@ -98,9 +123,10 @@ class Commits:
 
     async def settle(self) -> None:
         """Waits for the commits on their way, then commits what is safe, unless automatic commits are off."""
-        group = self._group()
-        tenure = group.tenure if group is not None else 0
-        async with self._turn:
+        group, tenure = self._group(), self._tenure()
+        turn = self._turns.take()
+        try:
+            await turn
             if self._interval_ms is None:
                 return
             chosen = {
@@ -108,10 +134,11 @@ class Commits:
                 for tp, state in self._fetcher.partitions.items()
                 if state.safe_position is not None
             }
-            try:
-                await self._commit(chosen, group, tenure)
-            except KafkaError as error:
-                log.warning("automatic commit failed: %s", error)
+            await self._commit(chosen, group, tenure)
+        except KafkaError as error:
+            log.warning("automatic commit failed: %s", error)
+        finally:
+            self._turns.give_back(turn)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -121,9 +148,20 @@ class Commits:
         finally:
             self._automatic = None
 
-    async def _deliver(self, offsets: Offsets, outcome: asyncio.Future[None]) -> None:
+    def _tenure(self) -> int:
+        group = self._group()
+        return group.tenure if group is not None else 0
+
+    async def _in_turn(self, offsets: Offsets, turn: asyncio.Future[None], group: Group | None, tenure: int) -> None:
         try:
-            await self.commit(offsets)
+            await turn
+            await self._commit(offsets, group, tenure)
+        finally:
+            self._turns.give_back(turn)
+
+    async def _deliver(self, work: Coroutine[Any, Any, None], outcome: asyncio.Future[None]) -> None:
+        try:
+            await work
         except KafkaError as error:
             if not outcome.done():
                 log.warning("commit failed: %s", error)
@@ -133,6 +171,7 @@ class Commits:
             if not outcome.done():
                 outcome.set_result(None)
         finally:
+            work.close()
             outcome.cancel()  # where the client was closed first
 
     async def _commit(self, offsets: Offsets, group: Group | None, tenure: int) -> None:

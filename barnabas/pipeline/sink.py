@@ -146,8 +146,7 @@ class _Sink:
 
     async def _abort(self, batch: int, messages: Iterable[Any]) -> None:
         async with self.connected() as cluster:
-            coordinator = self.coordinator(TransactionRequests(cluster))
-            await coordinator.abort_batch(batch, _tasks(messages), self.start)
+            await self.coordinator(TransactionRequests(cluster)).abort_batch(batch, _tasks(messages))
 
     def coordinator(self, requests: TransactionRequests) -> Coordinator:
         """Who decides."""

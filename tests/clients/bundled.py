@@ -1,17 +1,39 @@
-"""What the tests of the bundled client share: an Admin, names of their own, topics, and members that poll together."""
+"""What the tests of the bundled client share: a Barnabas and a real Kafka, an Admin, names of their own, topics, members that poll.
+
+Tests that ask for `bootstrap` run twice, for what the client relies on is Kafka's behaviour, not only ours. They share the broker,
+so each uses topics, groups and transactional ids of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from barnabas.client import Admin, Consumer, NewTopic, Record
+from tests.oracle.real_kafka import SETTINGS
+from tests.process.served import ServedBroker
 
 _names = count()
+
+
+@pytest.fixture(scope="module", params=["barnabas", pytest.param("kafka", marks=pytest.mark.oracle)])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a served Barnabas, and of a real Kafka (skipped without Java)."""
+    if request.param == "kafka":
+        address: str = request.getfixturevalue("kafka")
+        yield address
+        return
+    broker = ServedBroker(tmp_path_factory.mktemp("bundled") / "data", *SETTINGS).start()
+    try:
+        yield broker.address
+        assert broker.stop() == 0, broker.log()
+    finally:
+        broker.kill()
+    assert "Traceback" not in broker.log(), broker.log()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What administrators ask by the bundled client: groups, features, elections, directories, producers. Also run against real Kafka."""
+"""What administrators ask by the bundled client: groups, features, elections, directories, producers. Against both brokers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from barnabas.client import Admin, Consumer, KafkaError, OffsetAndMetadata, Prod
 from barnabas.client.errors import RequestTimedOut
 from barnabas.errors import ErrorCode
 from tests.clients.bundled import make_topic, poll_until
-from tests.process.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
-
-
-@pytest.fixture(scope="module")
-def bootstrap(shared_broker: ServedBroker) -> str:
-    return shared_broker.address
 
 
 async def test_a_groups_offsets_are_moved_and_forgotten(bootstrap: str, admin: Admin, name: str) -> None:

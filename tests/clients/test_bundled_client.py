@@ -1,20 +1,12 @@
-"""The bundled client against a served Barnabas. `tests/oracle/test_bundled_client.py` runs the same tests against real Kafka.
-
-Tests share the broker, so each uses topics, groups and transactional ids of its own.
-"""
+"""The bundled client against a served Barnabas and against real Kafka: producer, consumer, transactions, misuse."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from itertools import groupby
 
-import aiokafka
-import confluent_kafka
 import pytest
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from barnabas.client import (
     Admin,
@@ -33,7 +25,6 @@ from barnabas.client.errors import (
     AuthorizationFailed,
     BrokerUnreachable,
     ClientClosed,
-    CommitFailed,
     IllegalState,
     NoOffsetForPartition,
     OffsetOutOfRange,
@@ -44,27 +35,14 @@ from barnabas.client.errors import (
     TransactionFailed,
     UnknownTopicOrPartition,
 )
-from barnabas.client.group import RebalanceListener
 from barnabas.client.murmur2 import partition_for_key
 from barnabas.client.transaction_state import TransactionState
 from barnabas.client.types import ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import NewRecord, encode_records
 from tests.clients.bundled import make_topic, poll_until
-from tests.process.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
-
-
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    broker = ServedBroker(tmp_path_factory.mktemp("bundled") / "data", "group.initial.rebalance.delay.ms=0").start()
-    try:
-        yield broker.address
-        assert broker.stop() == 0, broker.log()
-    finally:
-        broker.kill()
-    assert "Traceback" not in broker.log(), broker.log()
 
 
 async def read_all(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted") -> list[Record]:
@@ -616,200 +594,6 @@ async def test_a_copy_that_is_cancelled_anywhere_goes_on_exactly_once(bootstrap:
             break
     assert copies == [b"%d" % i for i in range(len(copies))]
     assert len(copies) > 100
-
-
-# -- groups ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
-async def test_two_members_share_and_one_takes_over(bootstrap: str, admin: Admin, name: str, strategy: str) -> None:
-    topic = await make_topic(admin, name, 4)
-    settings = {
-        "bootstrap_servers": bootstrap,
-        "group_id": name,
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        "heartbeat_interval_ms": 100,
-        "partition_assignment_strategy": [strategy],
-    }
-    told: list[tuple[str, int]] = []
-
-    class Listener(RebalanceListener):
-        async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-            told.append(("assigned", len(assigned)))
-
-        async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-            told.append(("revoked", len(revoked)))
-
-    everything = {TopicPartition(topic, p) for p in range(4)}
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        for i in range(40):
-            await producer.send(topic, b"%d" % i, partition=i % 4)
-    async with Consumer(topic, **settings, listener=Listener()) as first:  # type: ignore[arg-type]
-        read = await poll_until([first], lambda: first.assignment() == everything)
-        assert told == [("assigned", 4)]
-        second = Consumer(topic, **settings)  # type: ignore[arg-type]
-        await second.start()
-        try:
-            await poll_until([first, second], lambda: len(first.assignment()) == 2 and len(second.assignment()) == 2)
-            assert first.assignment() | second.assignment() == everything
-            assert told[1:] == [("revoked", 4), ("assigned", 2)]
-            assert first.group_metadata().generation_id == second.group_metadata().generation_id
-            description = await admin.describe_group(name)
-            assert (description.state, description.protocol, len(description.members)) == ("Stable", strategy, 2)
-        finally:
-            await second.stop()
-        await poll_until([first], lambda: first.assignment() == everything)
-        await first.seek_to_beginning()
-        read = []
-        async with asyncio.timeout(10):
-            while len(read) < 40:
-                read += [r for rs in (await first.getmany(timeout_ms=200)).values() for r in rs]
-        assert sorted(int(r.value) for r in read) == list(range(40))
-        told.clear()
-    assert told == [("revoked", 4)], "a close gives up what was held"
-
-
-@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
-async def test_strangers_in_the_same_group(bootstrap: str, admin: Admin, name: str, strategy: str) -> None:
-    """aiokafka and librdkafka as members beside this client: whoever leads, everyone understands the assignment."""
-    topic = await make_topic(admin, name, 6)
-    everything = {TopicPartition(topic, p) for p in range(6)}
-    ours = Consumer(
-        topic,
-        bootstrap_servers=bootstrap,
-        group_id=name,
-        heartbeat_interval_ms=100,
-        partition_assignment_strategy=[strategy],
-    )
-    theirs = aiokafka.AIOKafkaConsumer(
-        topic,
-        bootstrap_servers=bootstrap,
-        group_id=name,
-        heartbeat_interval_ms=100,
-        partition_assignment_strategy=[
-            RoundRobinPartitionAssignor if strategy == "roundrobin" else RangePartitionAssignor
-        ],
-    )
-    librdkafka = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": name,
-            "heartbeat.interval.ms": 100,
-            "partition.assignment.strategy": strategy,
-        }
-    )
-
-    def held() -> list[set[TopicPartition]]:
-        return [
-            ours.assignment(),
-            {TopicPartition(*tp) for tp in theirs.assignment()},
-            {TopicPartition(tp.topic, tp.partition) for tp in librdkafka.assignment()},
-        ]
-
-    async def settle(members: int) -> None:
-        async with asyncio.timeout(30):
-            while sorted(map(len, held())) != sorted([6 // members] * members + [0] * (3 - members)):
-                await ours.getmany(timeout_ms=20)
-                await asyncio.to_thread(librdkafka.poll, 0.02)
-        assert set().union(*held()) == everything
-
-    async with ours:
-        await settle(1)
-        starting = asyncio.create_task(theirs.start())  # it returns once it has joined, for which ours must poll
-        try:
-            await settle(2)
-            await starting
-            librdkafka.subscribe([topic])
-            await settle(3)
-        finally:
-            starting.cancel()
-            await theirs.stop()
-            await asyncio.to_thread(librdkafka.close)
-
-
-async def test_commits_are_found_again(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await make_topic(admin, name)
-    tp = TopicPartition(topic, 0)
-    settings = {"bootstrap_servers": bootstrap, "group_id": name, "auto_offset_reset": "earliest"}
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        for i in range(100):
-            await producer.send(topic, b"%d" % i)
-    async with Consumer(topic, **settings, enable_auto_commit=False) as consumer:  # type: ignore[arg-type]
-        async with asyncio.timeout(20):
-            assert [(await consumer.getone()).offset for _ in range(30)] == list(range(30))
-            await consumer.commit()
-            assert await consumer.committed(tp) == 30
-            assert [(await consumer.getone()).offset for _ in range(5)] == list(range(30, 35))
-    # The second consumer commits by itself at its end: what it was given and came back from.
-    async with Consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
-        async with asyncio.timeout(20):
-            assert [(await consumer.getone()).offset for _ in range(30)] == list(range(30, 60))
-    async with Consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
-        async with asyncio.timeout(20):
-            assert (await consumer.getone()).offset == 60
-
-
-async def test_a_commit_after_the_group_moved_on_is_refused(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await make_topic(admin, name, 2)
-    settings = {
-        "bootstrap_servers": bootstrap,
-        "group_id": name,
-        "enable_auto_commit": False,
-        "max_poll_interval_ms": 800,
-        "session_timeout_ms": 6_000,
-        "heartbeat_interval_ms": 100,
-    }
-    async with (
-        Consumer(topic, **settings) as first,  # type: ignore[arg-type]
-        Consumer(topic, **settings) as second,  # type: ignore[arg-type]
-    ):
-        await poll_until([first], lambda: len(first.assignment()) == 2)
-        # `first` stops polling: it leaves after max_poll_interval_ms and `second` gets everything.
-        await poll_until([second], lambda: len(second.assignment()) == 2)
-        with pytest.raises(CommitFailed):
-            await first.commit({TopicPartition(topic, 0): 5})
-        await second.commit({TopicPartition(topic, 0): 6})
-        await poll_until([first, second], lambda: len(first.assignment()) == 1 == len(second.assignment()))
-        assert await first.committed(TopicPartition(topic, 0)) == 6
-
-
-async def test_a_static_member_keeps_its_place(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await make_topic(admin, name, 2)
-    settings = {"bootstrap_servers": bootstrap, "group_id": name, "group_instance_id": "the one"}
-    async with Consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
-        await poll_until([consumer], lambda: len(consumer.assignment()) == 2)
-        generation = consumer.group_metadata().generation_id
-    async with Consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
-        await poll_until([consumer], lambda: len(consumer.assignment()) == 2)
-        assert consumer.group_metadata().generation_id == generation
-    (member,) = (await admin.describe_group(name)).members
-    assert member.group_instance_id == "the one"
-
-
-async def test_who_unsubscribes_leaves_and_may_come_back(bootstrap: str, admin: Admin, name: str) -> None:
-    topic, other = await make_topic(admin, f"{name}-a", 2), await make_topic(admin, f"{name}-b", 1)
-    settings = {"bootstrap_servers": bootstrap, "group_id": name, "heartbeat_interval_ms": 100}
-    async with (
-        Consumer(topic, **settings) as first,  # type: ignore[arg-type]
-        Consumer(topic, **settings) as second,  # type: ignore[arg-type]
-    ):
-        await poll_until([first, second], lambda: len(first.assignment()) == 1 == len(second.assignment()))
-        first.unsubscribe()
-        assert first.assignment() == set()
-        await poll_until([second], lambda: len(second.assignment()) == 2)
-        first.subscribe([other])
-        await poll_until([first, second], lambda: first.assignment() == {TopicPartition(other, 0)})
-        await poll_until([first, second], lambda: len(second.assignment()) == 2)
-
-
-async def test_a_pattern_finds_topics_that_come_later(bootstrap: str, admin: Admin, name: str) -> None:
-    await make_topic(admin, f"{name}-one")
-    async with Consumer(bootstrap_servers=bootstrap, group_id=name, metadata_max_age_ms=300) as consumer:
-        consumer.subscribe(pattern=f"^{name}-.*")
-        await poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(f"{name}-one", 0)})
-        await make_topic(admin, f"{name}-two")
-        await poll_until([consumer], lambda: len(consumer.assignment()) == 2)
 
 
 # -- misuse, cancellation, strangers -----------------------------------------------------------------------------------

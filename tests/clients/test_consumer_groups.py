@@ -126,7 +126,10 @@ def test_members_share_join_and_leave(broker: ServedBroker) -> None:
     read_until(members, lambda: len(members[0].partitions) == PARTITIONS)
     members.append(Member(broker, group))
     read_until(members, shared(members))
-    seen = lambda: {value for member in members for value in member.values}  # noqa: E731  # shorter where it is used
+
+    def seen() -> set[bytes]:
+        return {value for member in members for value in member.values}
+
     read_until(members, lambda: seen() == wanted)
     wanted |= fill(broker, 100, 1_000)
     read_until(members, lambda: seen() == wanted)

@@ -150,3 +150,10 @@ async def test_brokers_that_are_told_not_to_refuse_in_words(serve: Serve, name: 
 def test_what_is_no_prepared_transaction(text: str) -> None:
     with pytest.raises(ValueError, match="PRODUCER_ID:EPOCH"):
         PreparedTransaction.parse(text)
+
+
+@pytest.mark.oracle
+async def test_a_cluster_without_it_refuses_in_words(kafka: str) -> None:
+    producer = Producer(bootstrap_servers=kafka, transactional_id="two-phase", two_phase_commit=True)
+    with pytest.raises(ProducerFailed, match="KIP-939"):
+        await producer.start()

@@ -18,10 +18,10 @@ from barnabas.protocol.records import decode_records, iter_batches, read_control
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS
 from tests.process.served import ServedBroker
 from tests.unit.storage.histories import clean
 
-from .conftest import KAFKA_UP, SETTINGS
 from .test_dump_log_segments import TOOL
 from .wire import Wire
 

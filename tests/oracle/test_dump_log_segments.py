@@ -21,6 +21,7 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import ProducerState
 from barnabas.storage.segment import Segment
+from tests.oracle.real_kafka import KAFKA_UP
 from tests.unit.storage.batches import (
     NOW,
     append,
@@ -31,8 +32,6 @@ from tests.unit.storage.batches import (
     plain,
     small_segments,
 )
-
-from .conftest import KAFKA_UP
 
 pytestmark = pytest.mark.oracle
 

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from tests.oracle.real_kafka import KAFKA_UP
 
-from .conftest import KAFKA_UP
 from .wire import Wire
 
 pytestmark = [

@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from barnabas.protocol.records import iter_batches
-from tests.oracle.conftest import KAFKA_UP
+from tests.oracle.real_kafka import KAFKA_UP
 from tests.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle

@@ -24,9 +24,9 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import decode_records, iter_batches
+from tests.oracle.real_kafka import KAFKA_UP
 from tests.process.served import ServedBroker
 
-from .conftest import KAFKA_UP
 from .test_groups_diff import RETRY, insist
 from .wire import Wire
 

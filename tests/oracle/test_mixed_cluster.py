@@ -21,10 +21,10 @@ from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreateTopicsRequest,
 )
+from tests.oracle.real_kafka import KAFKA_UP
 from tests.process.cluster import Cluster, KafkaNode, barnabas_nodes, free_ports
 from tests.process.served import ServedBroker
 
-from .conftest import KAFKA_UP
 from .test_transaction_tools import tool
 from .wire import Wire
 

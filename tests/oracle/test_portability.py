@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports
 from tests.process.served import ServedBroker
 
-from .conftest import KAFKA_UP, SETTINGS, START_SECONDS_MAX, _free_ports
 from .wire import Wire
 
 pytestmark = pytest.mark.oracle
@@ -32,7 +32,7 @@ class OpenedKafka:
         self.address = ""
 
     def start(self, data: Path) -> None:
-        port = _free_ports()
+        port = free_ports()
         command = ["bash", str(KAFKA_UP), "open", "--data", str(data), "--node-id", "1", "--port", str(port)]
         # A broker that was killed is fenced after its session only, and Kafka does not let it in again before.
         command += ["--set", "broker.session.timeout.ms=1500", "--set", "broker.heartbeat.interval.ms=300"]

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.world import World
-from tests.oracle.conftest import KAFKA_UP, START_SECONDS_MAX, _free_ports
+from tests.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, free_ports
 from tests.oracle.test_dump_log_segments import COMPLAINT, TOOL
 from tests.simulation.test_copy import crashes
 from tests.simulation.workload import PARTITIONS, Journal
@@ -113,7 +113,7 @@ def test_kafka_serves_what_was_promised(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     journal = live(4, folder)
-    port = _free_ports()
+    port = free_ports()
     kafka = tmp_path / "kafka"
     kafka.mkdir()
     open_it = ["open", "--data", str(folder), "--node-id", "1", "--port", str(port), "--dir", str(kafka)]

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from barnabas.client import Producer as TwoPhase
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports
 from tests.process.served import ServedBroker
 
-from .conftest import KAFKA_UP, SETTINGS, START_SECONDS_MAX, _free_ports
 from .test_transactions_diff import TOPIC, Producer, Script
 from .wire import Wire
 
@@ -144,7 +144,7 @@ def test_we_go_on_with_kafkas_transactions(tmp_path: Path) -> None:
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("no real Kafka to take over from: java or mvn is not installed")
     folder = tmp_path / "kafka"
-    port = _free_ports()
+    port = free_ports()
     with (tmp_path / "kafka-up.log").open("w") as output:
         started = subprocess.run(
             ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)],

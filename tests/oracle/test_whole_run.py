@@ -25,9 +25,9 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from barnabas.client import Admin, Consumer, NewTopic, Producer, TopicPartition
+from tests.oracle.real_kafka import KAFKA_UP
 from tests.process.served import ServedBroker
 
-from .conftest import KAFKA_UP
 from .test_dump_log_segments import COMPLAINT, TOOL
 from .test_simulated_disks import FIRST_OFFSET
 

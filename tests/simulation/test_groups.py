@@ -1,7 +1,8 @@
 """A group of copiers on the simulated loop: members are killed, cut off and added, the broker dies, and the copy is exact.
 
-Every member copies what it is assigned, in transactions of its own that carry the group's generation (KIP-447). Whoever lost its
-partitions without noticing must not commit for them: the copy would have records twice.
+Every member copies what it is assigned, in transactions of its own that carry the group's generation (KIP-447), in rebalances
+with a barrier, without one (cooperative), and where the coordinator assigns (KIP-848). Whoever lost its partitions without noticing
+must not commit for them: the copy would have records twice.
 """
 
 from __future__ import annotations
@@ -23,10 +24,23 @@ MEMBERS = 4  # one more than there are partitions
 FAULTS = 15
 SEEDS = range(10)
 SEEDS_PER_TEST = 5  # so that two cores share the work evenly
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "eager": {},
+    "cooperative": {"partition_assignment_strategy": ["cooperative-sticky"]},
+    "consumer": {"group_protocol": "consumer"},
+}
+SESSIONS = {  # as short as those of the classic members
+    "group.consumer.min.session.timeout.ms": "10000",
+    "group.consumer.session.timeout.ms": "10000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+}
 FLUSH = {"log.flush.interval.messages": "1"}
 
 
-def sharer(journal: Journal, owned: dict[str, set[TopicPartition]], name: str, *, static: bool) -> Program:
+def sharer(
+    journal: Journal, owned: dict[str, set[TopicPartition]], name: str, protocol: str, *, static: bool
+) -> Program:
     """Copies its share of the input, in a transaction a poll; begins anew after an error, as a supervisor would."""
 
     async def transact(producer: Producer, consumer: Consumer, ports: Ports) -> None:
@@ -65,6 +79,7 @@ def sharer(journal: Journal, owned: dict[str, set[TopicPartition]], name: str, *
                 auto_offset_reset="earliest",
                 session_timeout_ms=10_000,
                 heartbeat_interval_ms=1_000,
+                **PROTOCOLS[protocol],
                 **clients,
             ) as consumer,
         ):
@@ -84,17 +99,17 @@ def sharer(journal: Journal, owned: dict[str, set[TopicPartition]], name: str, *
     return program
 
 
-async def churn(world: World, journal: Journal) -> None:
+async def churn(world: World, journal: Journal, protocol: str = "eager") -> None:
     """Even seeds: power fails and acknowledgements wait for the disk. Odd seeds: the broker is killed."""
     power = world.seed % 2 == 0
     rng = world.rng
-    broker = Broker(**(FLUSH if power else {}))
+    broker = Broker(**SESSIONS, **(FLUSH if power else {}))
     node = world.machine("broker")
     node.start(broker)
     fed = world.machine("feeder").start(feeder(journal, records=150, pause_s=0.2))
     owned: dict[str, set[TopicPartition]] = {}
     names = [f"member-{number}" for number in range(MEMBERS)]
-    programs = {name: sharer(journal, owned, name, static=rng.randrange(2) == 0) for name in names}
+    programs = {name: sharer(journal, owned, name, protocol, static=rng.randrange(2) == 0) for name in names}
     machines: dict[str, Machine] = {name: world.machine(name) for name in programs}
     for name, machine in machines.items():
         machine.start(programs[name])
@@ -136,11 +151,12 @@ async def describe(ports: Ports) -> GroupDescription:
 
 
 @pytest.mark.parametrize("first", SEEDS[::SEEDS_PER_TEST])
-def test_members_and_broker_come_and_go(first: int) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_and_broker_come_and_go(protocol: str, first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         journal = Journal()
         with World(seed) as world:
-            world.run(churn(world, journal), time_limit_s=3600)
+            world.run(churn(world, journal, protocol), time_limit_s=3600)
         assert journal.committed > 20
         assert journal.aborted > 0
 

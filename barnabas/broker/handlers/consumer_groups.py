@@ -53,6 +53,7 @@ class _HeartbeatReply:
 @handles(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(node: Node, call: Call[ConsumerGroupHeartbeatRequest]) -> Pending:
     """Joins a group, keeps or ends a membership, and takes the member on to what it shall read."""
+    _check_finalized(node)
     check_heartbeat(call.request, call.version, node.config.get_list("group.consumer.assignors"))
     reply = _HeartbeatReply()
     fresh_id = str(uuid.UUID(bytes=node.rng.uuid())) if not call.request.member_id else ""
@@ -65,9 +66,16 @@ def consumer_group_heartbeat(node: Node, call: Call[ConsumerGroupHeartbeatReques
 @handles(ConsumerGroupDescribeRequest)
 def consumer_group_describe(node: Node, call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
     """State and members of groups."""
+    _check_finalized(node)
     return ConsumerGroupDescribeResponse(
         groups=[_described(node, call, group_id) for group_id in call.request.group_ids]
     )
+
+
+def _check_finalized(node: Node) -> None:
+    """The protocol is there while the cluster has finalized the feature."""
+    if node.image.feature("group.version") < 1:
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def _described(node: Node, call: Call[ConsumerGroupDescribeRequest], group_id: str) -> ConsumerGroupDescribedGroup:

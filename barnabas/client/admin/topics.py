@@ -34,6 +34,7 @@ __all__ = ["TopicAdmin"]
 
 _TOPIC = 2
 _BROKER = 4
+_GROUP = 32
 _TIMES = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 
 
@@ -118,10 +119,15 @@ class TopicAdmin(AdminRequests):
     # -- configs -------------------------------------------------------------------------------------------------------
 
     async def describe_configs(
-        self, *, topic: str | None = None, broker: int | None = None, names: Sequence[str] | None = None
+        self,
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        group: str | None = None,
+        names: Sequence[str] | None = None,
     ) -> dict[str, ConfigEntry]:
-        """The configs of a topic or of a broker, all or those named."""
-        kind, resource, node_id = _resource(topic, broker)
+        """The configs of a topic, of a consumer group or of a broker, all or those named."""
+        kind, resource, node_id = _resource(topic, broker, group)
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
@@ -138,10 +144,15 @@ class TopicAdmin(AdminRequests):
         }
 
     async def alter_configs(
-        self, configs: Mapping[str, str | None], *, topic: str | None = None, broker: int | None = None
+        self,
+        configs: Mapping[str, str | None],
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        group: str | None = None,
     ) -> None:
-        """Sets configs of a topic or of a broker, leaving others as they are; None takes a config back to its default."""
-        kind, resource, node_id = _resource(topic, broker)
+        """Sets configs of a topic, of a consumer group or of a broker, leaving others as they are; None takes one back to its default."""
+        kind, resource, node_id = _resource(topic, broker, group)
         request = IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(
@@ -216,8 +227,10 @@ class TopicAdmin(AdminRequests):
         return done
 
 
-def _resource(topic: str | None, broker: int | None) -> tuple[int, str, int | None]:
+def _resource(topic: str | None, broker: int | None, group: str | None) -> tuple[int, str, int | None]:
     """Type, name and the broker to ask; a broker's own configs only it can tell."""
+    if group is not None:
+        return _GROUP, group, None
     if topic is not None:
         return _TOPIC, topic, None
     return _BROKER, "" if broker is None else str(broker), broker

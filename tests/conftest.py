@@ -1,0 +1,43 @@
+"""A real Kafka 4.3.1, started once a session where Java and Maven are: for comparisons, and for tests that run against both.
+
+`kafka` is its bootstrap address. Tests share it, so each uses topics, groups and transactional ids of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports
+
+
+@pytest.fixture(scope="session")
+def kafka_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A running Kafka: its address, and the folder with its data directory `node-1/data`."""
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"no real Kafka to compare with: {' and '.join(missing)} not installed")
+    folder = tmp_path_factory.mktemp("kafka")
+    port = free_ports()
+    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
+    for setting in SETTINGS:
+        command += ["--set", setting]
+    # Its output goes to a file: the broker inherits it, and a pipe would stay open as long as Kafka runs.
+    with (folder / "kafka-up.log").open("w") as output:
+        started = subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=False)
+    try:
+        if started.returncode:
+            pytest.skip(f"Kafka did not start: {(folder / 'kafka-up.log').read_text()[-500:]}")
+        yield f"127.0.0.1:{port}", folder
+    finally:
+        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_data: tuple[str, Path]) -> str:
+    """Bootstrap address of the real Kafka."""
+    return kafka_data[0]

@@ -1,0 +1,30 @@
+"""How tests start a real Kafka: the tool, its settings, and ports for it."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+__all__ = ["KAFKA_UP", "SETTINGS", "START_SECONDS_MAX", "free_ports"]
+
+KAFKA_UP = Path(__file__).with_name("kafka-up")
+START_SECONDS_MAX = 240  # the first start on a machine downloads Kafka
+# On both sides of every comparison. Groups may be set to short sessions, else a test would wait for long ones.
+SETTINGS = (
+    "group.initial.rebalance.delay.ms=0",
+    "group.consumer.min.heartbeat.interval.ms=100",
+    "group.consumer.min.session.timeout.ms=500",
+)
+
+
+def free_ports() -> int:
+    """The first of two neighbouring free ports."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
