@@ -25,6 +25,7 @@ __all__ = ["Driver", "DriverFailed"]
 
 STALL_S: Final = 300.0  # without a completed batch, starts included
 SAID_LINES: Final = 12
+SAID_CHARACTERS: Final = 120
 JAVA: Final = "-XX:TieredStopAtLevel=1"  # for minutes of work, the quick compiler is the faster one
 WORKER: Final = "pyspark.worker"
 
@@ -130,7 +131,7 @@ class Driver:
         elif "restarted" in what:
             text = f"the query {what['restarted']['query']} goes on from its checkpoint"
             self._story.note(text)
-            self._tell(f"{text}: {what['restarted']['why'][:200]}")
+            self._tell(f"{text}; it had failed: {_short(what['restarted']['why'])}")
         elif "failed" in what:
             raise DriverFailed(f"the query {what['failed']['query']} failed: {what['failed']['why']}")
 
@@ -147,6 +148,11 @@ class Driver:
 
     def _said(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-SAID_LINES:])
+
+
+def _short(why: str) -> str:
+    """Spark's reason without Spark's frame around it."""
+    return why.partition("terminated with exception: ")[2][:SAID_CHARACTERS] or why[:SAID_CHARACTERS]
 
 
 def _parents() -> Iterator[tuple[int, int]]:

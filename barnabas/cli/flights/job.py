@@ -31,7 +31,7 @@ __all__ = ["main"]
 KEYS: Final = {BY_HOUR: ("origin",), BY_CARRIER: ("carrier",)}
 LOOK_S: Final = 0.1
 EVERY: Final = "500 milliseconds"  # at most so often a batch begins: looking for new records costs time, too
-RESTARTS_MAX: Final = 10  # of each query
+RESTARTS_MAX: Final = 10  # of a query that completes no batch meanwhile
 ATTEMPTS: Final = 4  # of a task: a local session would give up at the first death of a worker
 
 
@@ -47,21 +47,24 @@ def main(bootstrap: str, folder: Path, watermark: str, until: str) -> int:
     running = {name: start() for name, start in starters.items()}
     _tell({"ready": {"at_s": time.time()}})
     told: dict[str, tuple[str, int]] = {}  # the batch that was told last, by query: its run and id
-    restarts = dict.fromkeys(running, 0)
+    restarts: dict[str, int] = {}
     while running:
         time.sleep(LOOK_S)
         for name, query in list(running.items()):
+            before = told.get(name)
             if _tell_batches(name, query, told) >= until:
                 query.stop()
                 del running[name]
             elif not query.isActive:
                 failure = _failure_of(query)
-                restarts[name] += 1
+                restarts[name] = restarts.get(name, 0) + 1
                 if restarts[name] > RESTARTS_MAX:
                     _tell({"failed": {"query": name, "why": failure}})
                     return 1
                 running[name] = starters[name]()
                 _tell({"restarted": {"query": name, "at_s": time.time(), "why": failure}})
+            elif told.get(name) != before:
+                restarts.pop(name, None)
     spark.stop()
     return 0
 
