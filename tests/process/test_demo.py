@@ -48,3 +48,19 @@ def test_a_stop_in_the_middle_ends_the_brokers_too(tmp_path: Path) -> None:
     assert demo.wait(60) == 130
     running = subprocess.run(["pgrep", "-f", str(data)], capture_output=True, text=True, check=False)
     assert running.stdout == ""
+
+
+def test_spark_takes_its_own_data() -> None:
+    ran = subprocess.run([*COMMAND, "--spark", "--rows", "3"], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 2
+    assert "leave out --input and --rows" in ran.stderr
+
+
+def test_without_the_extra_spark_is_told_how_to_get_it() -> None:
+    script = (
+        "import sys; sys.modules['pyspark'] = None; sys.argv = ['barnabas', 'demo', '--spark']\n"
+        "from barnabas.cli.main import main; main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 2
+    assert "pip install 'barnabas[pipeline]'" in ran.stderr
