@@ -1,0 +1,134 @@
+"""The pipeline's source and sink beside Spark's own Kafka connector: rows a second, one Spark session, one broker.
+
+usage: pipeline.py [--rows 1000000,3000000] [--rounds 5] [--master local[2]] [--cases source,sink]
+
+Records of 100 bytes with a key, 4 partitions. The source is read with all columns into Spark's sink `noop`; the sink writes generated
+rows: Spark's connector at least once (it knows nothing else), ours exactly once, by two-phase commit, and at least once too.
+The ways take turns within a round, the order alternates, and a first round that warms everything up is not counted. Figures are
+medians, ratios medians of the ratios within a round. Needs the extra `pipeline`, and Maven for the connector's jars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from barnabas.pipeline import session
+from barnabas.pipeline.java import java_home
+from tests.pipeline.connector import connector_jars
+from tests.process.served import ServedBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITIONS = 4
+VALUE_BYTES = 100
+OFFICIAL = "Spark's connector"
+Way = Callable[[], None]
+
+
+def generated(spark: SparkSession, rows: int) -> DataFrame:
+    """Rows with a key and a value of 100 bytes."""
+    return spark.range(0, rows, 1, PARTITIONS).selectExpr(
+        "cast(cast(id as string) as binary) as key",
+        f"cast(rpad(cast(id as string), {VALUE_BYTES}, 'x') as binary) as value",
+    )
+
+
+def source_ways(spark: SparkSession, bootstrap: str, rows: int) -> dict[str, Way]:
+    """Reads of one topic that is filled first, and checked to hold every row."""
+    topic = f"in-{rows}"
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    write = generated(spark, rows).write.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    write.option("topic", topic).save()
+
+    def way(name: str) -> Way:
+        frame = spark.read.format(name).options(**options).load()
+        found = frame.count()
+        if found != rows:
+            raise SystemExit(f"{name} reads {found} of {rows} rows")
+        return lambda: frame.write.format("noop").mode("overwrite").save()
+
+    return {OFFICIAL: way("kafka"), "barnabas": way("barnabas")}
+
+
+def sink_ways(spark: SparkSession, bootstrap: str, rows: int) -> dict[str, Way]:
+    """Writes of the same generated rows."""
+    topic = f"out-{rows}"
+    frame = generated(spark, rows)
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+
+    def exactly_once() -> None:
+        chosen = {"delivery": "exactly_once", "sink.id": f"bench-{uuid.uuid4().hex}"}
+        frame.write.format("barnabas").mode("append").options(**options, **chosen).save()
+
+    return {
+        OFFICIAL: lambda: frame.write.format("kafka").options(**options).save(),
+        "barnabas, exactly once": exactly_once,
+        "barnabas, at least once": lambda: frame.write.format("barnabas").mode("append").options(**options).save(),
+    }
+
+
+def measured(ways: dict[str, Way], rounds: int) -> list[dict[str, float]]:
+    """Seconds of each way, by round."""
+    found = []
+    for number in range(rounds + 1):
+        one = {}
+        for name in list(ways) if number % 2 == 0 else list(ways)[::-1]:
+            began = time.perf_counter()
+            ways[name]()
+            one[name] = time.perf_counter() - began
+        if number:
+            found.append(one)
+    return found
+
+
+def report(case: str, rows: int, found: list[dict[str, float]]) -> None:
+    for name in (name for name in found[0] if name != OFFICIAL):
+        cells = []
+        for one in (OFFICIAL, name):
+            rates = sorted(rows / seconds[one] for seconds in found)
+            cells.append(f"{median(rates) / 1e3:,.0f}k ({rates[0] / 1e3:,.0f}–{rates[-1] / 1e3:,.0f}k)")
+        ratio = median(seconds[OFFICIAL] / seconds[name] for seconds in found)
+        print(f"| {case}, {rows:,} rows: {name} | {cells[0]} | {cells[1]} | {ratio:.2f} |", flush=True)
+
+
+def main(rows: list[int], rounds: int, master: str, cases: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        spark = session(
+            "barnabas-bench",
+            master=master,
+            jars=connector_jars(Path(scratch), java_home() / "bin" / "java"),
+            spark__sql__warehouse__dir=f"{scratch}/warehouse",
+        )
+        print("| rows/s: median (lowest–highest) | Spark's connector | barnabas | ratio |\n|---|---|---|---|")
+        for count in rows:
+            for case, ways in (("source", source_ways), ("sink", sink_ways)):
+                if case in cases:
+                    settings = (f"num.partitions={PARTITIONS}", "transaction.two.phase.commit.enable=true")
+                    broker = ServedBroker(Path(scratch) / f"{case}-{count}", *settings).start()
+                    try:
+                        report(case, count, measured(ways(spark, broker.address, count), rounds))
+                    finally:
+                        broker.stop()
+        spark.stop()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default="1000000,3000000")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--cases", default="source,sink")
+    arguments = parser.parse_args()
+    counts = [int(count) for count in arguments.rows.split(",")]
+    main(counts, arguments.rounds, arguments.master, arguments.cases.split(","))
