@@ -91,6 +91,15 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "export",
+        "barnabas.cli.export:export",
+        "Write topics to Parquet files, by a Spark batch job.",
+        (
+            "`barnabas export --topic orders --to orders.parquet` from a running cluster.",
+            "`barnabas export --topic orders --to out --data d1 --data d2` from the directories of stopped brokers.",
+        ),
+    ),
+    (
         "demo",
         "barnabas.cli.demo:demo",
         "The main job: an exactly-once copy through crashes of brokers and of its worker.",

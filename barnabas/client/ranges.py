@@ -57,22 +57,31 @@ class Chunk(NamedTuple):
     data: bytes
     batches: list[PlacedBatch]
     next_offset: int  # after everything that was looked at, delivered or not
+    control: int = 0  # control records that were left out
+    aborted: int = 0  # records of aborted transactions that were left out
 
 
 def deliverable(
-    buffer: Buffer, next_offset: int, aborted: AbortedFilter | None = None, *, check_crcs: bool = True
+    buffer: Buffer,
+    next_offset: int,
+    aborted: AbortedFilter | None = None,
+    *,
+    start: int = 0,
+    check_crcs: bool = True,
 ) -> Chunk:
     """The batches in `buffer` whose records are delivered; one that is cut off at its end is left out.
 
     Args:
         next_offset: what to go on with where the buffer holds no whole batch.
         aborted: under read_committed, the filter over what the buffer holds.
+        start: records before it do not count as left out.
 
     Raises:
         RemoteProtocolError: a batch is malformed, of another format, or its checksum does not hold.
     """
     found: list[tuple[int, BatchHeader]] = []
     packed = False
+    left_out = left_aborted = 0
     for position, header in iter_batches(buffer):
         if header.magic != MAGIC:
             raise RemoteProtocolError(f"batch of magic {header.magic}, only {MAGIC} is read")
@@ -85,11 +94,13 @@ def deliverable(
                 marker = decode_records(buffer, position, header)
                 abort = bool(marker) and read_control(marker[0]).type == CONTROL_ABORT
                 aborted.on_marker(header.producer_id, header.last_offset, abort=abort)
+            left_out += _from(start, header)
             continue
         transactional = attributes & ATTRIBUTE_TRANSACTIONAL != 0
         if aborted is not None and not aborted.delivers(
             header.producer_id, header.last_offset, transactional=transactional
         ):
+            left_aborted += _from(start, header)
             continue
         if header.record_count > 0:
             found.append((position, header))
@@ -99,6 +110,8 @@ def deliverable(
             bytes(buffer) if found else b"",
             [PlacedBatch(header, at + HEADER_SIZE, at + header.size_bytes) for at, header in found],
             next_offset,
+            left_out,
+            left_aborted,
         )
     parts: list[bytes] = []
     batches: list[PlacedBatch] = []
@@ -109,7 +122,12 @@ def deliverable(
             parts.append(records)
             batches.append(PlacedBatch(header, start, start + len(records)))
             start += len(records)
-    return Chunk(b"".join(parts), batches, next_offset)
+    return Chunk(b"".join(parts), batches, next_offset, left_out, left_aborted)
+
+
+def _from(start: int, header: BatchHeader) -> int:
+    """Records of a batch from an offset on; of one that was compacted, at most so many."""
+    return max(0, min(header.record_count, header.next_offset - start))
 
 
 class RangeReader:
@@ -137,8 +155,11 @@ class RangeReader:
         stall_timeout_ms: int = 120_000,
     ) -> None:
         self.position = start  # the next offset to deliver
+        self.control = 0  # control records left out so far
+        self.aborted = 0  # records of aborted transactions left out so far
         self._cluster = cluster
         self._tp = tp
+        self._start = start
         self._end = end
         self._read_committed = read_committed
         self._check_crcs = check_crcs
@@ -188,6 +209,8 @@ class RangeReader:
             if self._read_committed:
                 aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
             chunk = self._judged(records or b"", position, aborted)
+            self.control += chunk.control
+            self.aborted += chunk.aborted
             if chunk.batches:
                 return chunk
             deadline = Deadline(self._cluster, self._stall_timeout_ms)
@@ -195,7 +218,7 @@ class RangeReader:
 
     def _judged(self, records: Buffer, position: int, aborted: AbortedFilter | None) -> Chunk:
         try:
-            return deliverable(records, position, aborted, check_crcs=self._check_crcs)
+            return deliverable(records, position, aborted, start=self._start, check_crcs=self._check_crcs)
         except RemoteProtocolError as error:
             raise self._corrupt(position, error) from error
 

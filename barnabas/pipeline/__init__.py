@@ -12,14 +12,30 @@ from typing import TYPE_CHECKING, Any
 from barnabas.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
+    from barnabas.pipeline.decisions import DriverReplaced as DriverReplaced
+    from barnabas.pipeline.decisions import HalfCommitted as HalfCommitted
+    from barnabas.pipeline.file_sink import FileSink as FileSink
     from barnabas.pipeline.session import session as session
     from barnabas.pipeline.spark import BarnabasDataSource as BarnabasDataSource
+    from barnabas.pipeline.topic_sink import TopicSink as TopicSink
+    from barnabas.pipeline.two_phase_commit import TwoPhaseCommitSink as TwoPhaseCommitSink
 
-__all__ = ["BarnabasDataSource", "FileSink", "PipelineError", "TopicSink", "TwoPhaseCommitSink", "session"]
+__all__ = [
+    "BarnabasDataSource",
+    "DriverReplaced",
+    "FileSink",
+    "HalfCommitted",
+    "PipelineError",
+    "TopicSink",
+    "TwoPhaseCommitSink",
+    "session",
+]
 
 _HOMES = {
     "BarnabasDataSource": "spark",
+    "DriverReplaced": "decisions",
     "FileSink": "file_sink",
+    "HalfCommitted": "decisions",
     "TopicSink": "topic_sink",
     "TwoPhaseCommitSink": "two_phase_commit",
     "session": "session",

@@ -49,6 +49,7 @@ __all__ = [
     "commit_transaction",
     "driver_id",
     "group_id",
+    "is_of_start",
     "is_own_id",
     "next_run",
     "partition_of",
@@ -86,7 +87,10 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """Answered with the handles of everything that is open or prepared under this sink id, at every participant."""
+    """Answered with the handles of everything that is open or prepared under this sink id, at every participant; with `start`
+    of what tasks of that start have begun."""
+
+    start: BatchStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,13 @@ def task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
 def is_own_id(sink_id: str, transactional_id: str) -> bool:
     """Whether this is the transactional id of some task of this sink."""
     return transactional_id.startswith(f"{sink_id}.") and transactional_id != driver_id(sink_id)
+
+
+def is_of_start(sink_id: str, start: BatchStart, transactional_id: str) -> bool:
+    """Whether this is the transactional id of a task of this batch start. No later start has tasks of such names: it would have
+    kept the run only as the very next one."""
+    runs = [str(start.driver), *([start.run] if start.run else [])]
+    return any(transactional_id.startswith(f"{sink_id}.{run}.") for run in runs)
 
 
 def partition_of(transactional_id: str) -> int:
@@ -408,16 +419,24 @@ def _replaced(sink_id: str) -> DriverReplaced:
     )
 
 
-def abort_batch(batch: int, messages: Iterable[TaskMessage | None]) -> Steps[None]:
+def abort_batch(batch: int, messages: Iterable[TaskMessage | None], start: BatchStart | None = None) -> Steps[None]:
     """After a failed batch: drops its parts, unless the batch was decided; then commits them.
 
-    The decision is read first: Spark calls this too when `commit` raised, whatever had been decided by then.
+    The decision is read first: Spark calls this too when `commit` raised, whatever had been decided by then. Tasks that were
+    killed have sent no message; what they have open is known by its name, which is of the batch's start.
+
+    Args:
+        start: of the batch, where it is known other than by a message.
     """
     standing: Decision | None = yield ReadDecision()
-    handles = [handle for message in messages if message is not None for handle in message.handles]
+    arrived = [message for message in messages if message is not None]
     if standing is not None and standing.next_batch > batch:
         yield from complete(standing)
-    yield from sweep(handles, standing)
+    yield from sweep([handle for message in arrived for handle in message.handles], standing)
+    start = arrived[0].start if arrived else start
+    if start is not None:
+        listed: Sequence[Handle] = yield ListOpen(start)
+        yield from sweep(listed, standing)
 
 
 # -- one transaction ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline.decision_record import Handle
-from barnabas.pipeline.decisions import Outcome
+from barnabas.pipeline.decisions import BatchStart, Outcome
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink
 from barnabas.ports import Disk, File
@@ -115,10 +115,10 @@ class FileSink(TwoPhaseCommitSink):
     async def abort(self, handle: Handle) -> None:
         self._disk.remove(f"{STAGING}/{handle.key}")
 
-    async def list_open(self) -> Sequence[Handle]:
+    async def list_open(self, start: BatchStart | None = None) -> Sequence[Handle]:
         own = f"{self.sink_id}."
-        names = self._disk.listdir(STAGING)
-        return [Handle(self.name, name, "", 0) for name in names if name.startswith(own) and name.endswith(".parquet")]
+        names = [n for n in self._disk.listdir(STAGING) if n.startswith(own) and n.endswith(".parquet")]
+        return [Handle(self.name, n, "", 0) for n in names if start is None or f"-{start.driver}-" in n]
 
     def _forget_before(self, key: str) -> None:
         """Marks of earlier batches have served: the decision about them has been followed by another."""

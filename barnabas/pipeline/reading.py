@@ -24,13 +24,24 @@ from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange
 from barnabas.runtime.loop import loop_factory
 
-__all__ = ["read_range"]
+__all__ = ["LeftOut", "read_range"]
 
 _log = logging.getLogger(__name__)
 
 
-def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[Any]:
+class LeftOut:
+    """How many records of a range are not among its rows, and why; counted while it is read."""
+
+    def __init__(self) -> None:
+        self.control = 0
+        self.aborted = 0
+
+
+def read_range(options: SourceOptions, wanted: OffsetRange, left_out: LeftOut | None = None) -> Iterator[Any]:
     """The record batches of a range, in offset order.
+
+    Args:
+        left_out: takes what is left out of a range that begins and ends where batches do.
 
     Raises:
         PipelineError: records of the range are lost, and `failOnDataLoss` is on; no broker answers.
@@ -53,6 +64,8 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[Any]:
                     ) from error
                 if rows is not None:
                     yield rows
+            if left_out is not None:
+                left_out.control, left_out.aborted = task.control, task.aborted
         finally:
             steps.run_until_complete(cluster.close())
     finally:
@@ -68,14 +81,20 @@ class _Task:
         self._wanted = wanted
         self._cluster = cluster
         self._tp = TopicPartition(wanted.topic, wanted.partition)
+        self.control = self.aborted = 0
         self._reader: RangeReader | None = self._reader_from(wanted.start)
 
     async def next(self) -> Chunk | None:
         while self._reader is not None:
+            reader = self._reader
             try:
-                return await self._reader.next()
+                chunk = await reader.next()
             except OffsetOutOfRange:
-                await self._lost(self._reader.position)
+                await self._lost(reader.position)
+                continue
+            if chunk is None:
+                self.control, self.aborted = reader.control, reader.aborted
+            return chunk
         return None
 
     def _reader_from(self, position: int) -> RangeReader:

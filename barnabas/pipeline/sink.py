@@ -146,7 +146,8 @@ class _Sink:
 
     async def _abort(self, batch: int, messages: Iterable[Any]) -> None:
         async with self.connected() as cluster:
-            await self.coordinator(TransactionRequests(cluster)).abort_batch(batch, _tasks(messages))
+            coordinator = self.coordinator(TransactionRequests(cluster))
+            await coordinator.abort_batch(batch, _tasks(messages), self.start)
 
     def coordinator(self, requests: TransactionRequests) -> Coordinator:
         """Who decides."""

@@ -20,7 +20,7 @@ from barnabas.client.transaction_state import TransactionState
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
 from barnabas.pipeline.decision_record import Handle, Identity, SlotMark
-from barnabas.pipeline.decisions import EndTransaction, Outcome, ReadSlot
+from barnabas.pipeline.decisions import BatchStart, EndTransaction, Outcome, ReadSlot
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
 from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink
@@ -171,11 +171,12 @@ class TopicSink(TwoPhaseCommitSink):
     async def abort(self, handle: Handle) -> None:
         await self._need().end(handle.key, Identity.parse(handle.token), commit=False)
 
-    async def list_open(self) -> Sequence[Handle]:
+    async def list_open(self, start: BatchStart | None = None) -> Sequence[Handle]:
         return [
             Handle(self.name, name, str(identity), 0)
             for name, identity in await self._need().list_open(f"{self.sink_id}.")
             if decisions.is_own_id(self.sink_id, name)
+            and (start is None or decisions.is_of_start(self.sink_id, start, name))
         ]
 
     async def read_slot(self, partition: int, *, stable: bool) -> SlotMark | None:

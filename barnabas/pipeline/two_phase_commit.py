@@ -100,8 +100,8 @@ class TwoPhaseCommitSink(ABC):
     async def abort(self, handle: Handle) -> None:
         """Drops a part that was begun or prepared; nothing happens where it was committed, or is gone."""
 
-    async def list_open(self) -> Sequence[Handle]:
-        """Parts that were begun and neither committed nor aborted, of all tasks of this sink id."""
+    async def list_open(self, start: BatchStart | None = None) -> Sequence[Handle]:
+        """Parts that were begun and neither committed nor aborted, of all tasks of this sink id, or of one start of a batch."""
         return ()
 
 
@@ -150,9 +150,11 @@ class Coordinator:
         spent = 1 if await self.requests.version() >= 2 else 0
         return await self.run(decisions.commit_batch(self.sink_id, batch, messages, spent, self.forgotten))
 
-    async def abort_batch(self, batch: int, messages: Sequence[TaskMessage | None]) -> None:
-        """Drops what a failed batch has prepared, unless it was decided."""
-        await self.run(decisions.abort_batch(batch, messages))
+    async def abort_batch(
+        self, batch: int, messages: Sequence[TaskMessage | None], start: BatchStart | None = None
+    ) -> None:
+        """Drops what a failed batch has begun, unless it was decided."""
+        await self.run(decisions.abort_batch(batch, messages, start))
 
     async def read_decision(self) -> Decision | None:
         """The last decision, once it is certain."""
@@ -202,7 +204,7 @@ class Coordinator:
             name = decisions.driver_id(self.sink_id)
             return await self.requests.fence(name, transaction_timeout_ms=_DRIVER_TIMEOUT_MS)
         if isinstance(effect, ListOpen):
-            return [handle for p in self.participants.values() for handle in await p.list_open()]
+            return [handle for p in self.participants.values() for handle in await p.list_open(effect.start)]
         raise InvariantViolated(f"the protocol asks for {effect!r}, which nobody performs")
 
     async def _decide(self, decision: Decision) -> bool:

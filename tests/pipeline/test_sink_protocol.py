@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from barnabas.client import Admin
-from barnabas.pipeline.decisions import CommitHandle, DriverReplaced, HalfCommitted, TaskName
+from barnabas.pipeline.decision_record import Decision, Handle
+from barnabas.pipeline.decisions import CommitHandle, Decide, DriverReplaced, HalfCommitted, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.sink import SinkMessage, StreamSink
 from barnabas.pipeline.sink_options import SinkOptions
@@ -273,6 +274,21 @@ async def test_ids_are_used_again_where_that_is_asked_for(lab: Lab) -> None:
     assert message.task.handles[0].key not in used, "somebody has begun a batch in between"
     await lab.sink()._commit(3, [message])
     await lab.check(range(8))
+
+
+async def test_a_decision_about_thousands_of_tasks_is_kept_whole(lab: Lab) -> None:
+    """It is longer than an offset's metadata may be."""
+    sink = await lab.started()
+    assert sink.start is not None
+    async with sink.connected() as cluster:
+        coordinator = sink.coordinator(TransactionRequests(cluster))
+        handles = tuple(Handle("topics", f"s.{n * 7919}-1.{n}.{n * 31}", f"{n * 104729}-3", n) for n in range(2_000))
+        decision = Decision(1, "q", sink.start.driver, 1, "", False, handles)
+        assert len(decision.encode()) > 5
+        assert await coordinator.perform(Decide(decision))
+        assert await coordinator.read_decision() == decision
+        assert not await coordinator.perform(Decide(decision._replace(next_batch=2))), "its epoch is spent"
+        assert await coordinator.read_decision() == decision
 
 
 @pytest.mark.parametrize("bootstrap", ["barnabas"], indirect=True)

@@ -128,6 +128,7 @@ class World:
         self.logged: set[int] = set()
         self.records = 0
         self.attempts = 0
+        self.batch_jobs = self.rng.random() < 0.5  # their writer still knows its start when it aborts
         self.reuse = self.rng.random() < 0.5
         self.actors: list[Actor] = []
         self.drivers: list[Driver] = []
@@ -228,17 +229,25 @@ class World:
                 identity = Identity.parse(effect.handle.token)
                 answer = yield from self.protocol.commit_transaction(effect.handle.key, identity, effect.next_batch)
             elif isinstance(effect, ListOpen):
-                topics = yield lambda w: w.open_topics()
-                files = yield lambda w: [Handle("files", key, "", 0) for key in w.staged]
+                topics = yield lambda w, s=effect.start: w.open_topics(s)
+                files = yield lambda w, s=effect.start: w.open_files(s)
                 answer = [*topics, *files]
             else:
                 answer = yield effect
 
-    def open_topics(self) -> list[Handle]:
+    def open_files(self, start: BatchStart | None) -> list[Handle]:
+        names = [
+            key for key in self.staged if start is None or decisions.is_of_start(SINK, start, key.partition("-")[2])
+        ]
+        return [Handle("files", key, "", 0) for key in names]
+
+    def open_topics(self, start: BatchStart | None) -> list[Handle]:
         return [
             Handle("topics", key, str(found.identity), 0)
             for key, found in self.transactions.items()
-            if found.state == "ongoing" and decisions.is_own_id(SINK, key)
+            if found.state == "ongoing"
+            and decisions.is_own_id(SINK, key)
+            and (start is None or decisions.is_of_start(SINK, start, key))
         ]
 
     def pend(self, decision: Decision) -> bool:
@@ -305,7 +314,9 @@ class World:
             except (Fenced, DriverReplaced, HalfCommitted, PipelineError) as error:
                 self.half_committed += isinstance(error, HalfCommitted)
                 try:
-                    yield from self.expand(self.protocol.abort_batch(batch, messages))
+                    yield from self.expand(
+                        self.protocol.abort_batch(batch, messages, start if self.batch_jobs else None)
+                    )
                 except (DriverReplaced, HalfCommitted):
                     pass
                 return

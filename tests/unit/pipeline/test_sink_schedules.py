@@ -69,7 +69,7 @@ def fresh_epoch_commit(sink_id: str, batch: int, messages: Any, spent: int) -> A
     return (yield from decisions.commit_batch(sink_id, batch, renewed, spent))
 
 
-def blind_abort(batch: int, messages: Any) -> Any:
+def blind_abort(batch: int, messages: Any, start: Any) -> Any:
     """Aborts without reading the decision, after a commit that has raised."""
     yield ReadDecision()
     for message in messages:

@@ -1,0 +1,58 @@
+"""`barnabas export`: topics into Parquet files, by a Spark batch job."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from barnabas.cli.session import Bootstrap
+from barnabas.errors import BarnabasError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["export"]
+
+
+def export(
+    *,
+    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Which topic; may be repeated.")],
+    to: Annotated[Path, Parameter(help="The directory for the files, new or empty.")],
+    data: Annotated[
+        tuple[Path, ...],
+        Parameter(negative=(), help="Data directory of a stopped broker, read instead of a cluster; may be repeated."),
+    ] = (),
+    format_: Annotated[Literal["parquet"], Parameter(name="--format", help="What the files are.")] = "parquet",
+    committed: Annotated[bool, Parameter(help="Leave open and aborted transactions out.")] = True,
+    master: Annotated[str, Parameter(help="Spark's master: local[N] for N tasks at a time.")] = "local[2]",
+    bootstrap: Bootstrap = "localhost:9092",
+) -> int:
+    """Write topics to Parquet files."""
+    try:
+        from barnabas.pipeline import session
+
+        def spark() -> SparkSession:
+            return session("barnabas-export", master=master)
+
+        from barnabas.pipeline.export import export_directories, export_topics
+
+        if data:
+            done = export_directories(spark, data, topic, to, committed=committed)
+        else:
+            done = export_topics(spark, bootstrap, topic, to, committed=committed)
+    except BarnabasError as error:
+        print(f"barnabas export: {error}", file=sys.stderr)
+        return 1
+    for p in done.by_partition():
+        counts = ((p.control, "control"), (p.aborted, "aborted"), (p.removed, "removed"))
+        explained = [f"{count} {what}" for count, what in counts if count]
+        less = f" ({', '.join(explained)})" if explained else ""
+        print(f"{p.topic}-{p.partition}: offsets {p.start}..{p.end - 1}, {p.rows} rows{less}")
+    for note in done.notes:
+        print(note)
+    files = sum(1 for part in done.parts if part.file)
+    print(f"{done.rows} rows in {files} files in {done.to}: every offset is accounted for")
+    return 0

@@ -1,0 +1,250 @@
+"""Segments of stopped log directories: which there are, what transactions they hold, their records.
+
+Driven by: an export. Emits: segments with the offsets they cover, the aborted transactions of a partition and how far it is
+decided, chunks of records. Nothing is written; index files are not trusted, and not needed: a segment is read from its
+beginning to its end, and transactions are followed by their own records and markers.
+
+Invariants: a batch whose checksum does not hold ends a partition where it is in the last segment, as it would when a broker
+recovers the log, and is an error anywhere else. Follows KIP-98.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.client.ranges import Chunk, deliverable
+from barnabas.client.read_committed import AbortedFilter
+from barnabas.errors import BarnabasError, RemoteProtocolError
+from barnabas.pipeline.errors import PipelineError
+from barnabas.ports import Disk, DiskLock
+from barnabas.protocol.records import (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
+    decode_records,
+    iter_batches,
+    read_control,
+)
+from barnabas.storage.checkpoints import read_offsets
+from barnabas.storage.replay import scan
+
+__all__ = [
+    "Aborted",
+    "Decided",
+    "Segment",
+    "SegmentScan",
+    "chunks_of",
+    "decided",
+    "lock_directory",
+    "newest_copy",
+    "scan_segment",
+    "segments_of",
+]
+
+LOCK_FILE = ".lock"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+_READ_BYTES = 4 * 1024 * 1024
+
+
+class Segment(NamedTuple):
+    """One .log file of a log directory."""
+
+    root: str
+    topic: str
+    partition: int
+    path: str  # below root
+    base_offset: int
+    log_start: int  # of the partition: what lies before it is deleted
+    is_last: bool
+
+
+class Marker(NamedTuple):
+    """What happened to a producer's transaction: it began with `offset`, or was ended there."""
+
+    offset: int
+    producer_id: int
+    kind: str  # begin, commit, abort
+
+
+class SegmentScan(NamedTuple):
+    """What the headers of a segment tell."""
+
+    segment: Segment
+    first_offset: int
+    next_offset: int
+    leader_epoch: int  # of its last batch, −1 where it has none
+    cut_bytes: int  # behind its last whole batch
+    markers: tuple[Marker, ...]
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction; offsets inclusive."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class Decided(NamedTuple):
+    """The transactions of one partition."""
+
+    aborted: tuple[Aborted, ...]
+    first_open: int | None  # first offset of a transaction that was never ended
+
+
+def lock_directory(disk: Disk, root: str) -> DiskLock:
+    """Takes the lock of a log directory, so that no broker runs on it while it is read.
+
+    Raises:
+        PipelineError: a broker runs on it, or it cannot be locked.
+    """
+    try:
+        return disk.lock(LOCK_FILE)
+    except BarnabasError as error:
+        raise PipelineError(
+            "data", root, "stop the broker, or read from it by --bootstrap", "is used by a running broker"
+        ) from error
+    except OSError as error:
+        raise PipelineError(
+            "data", root, "give a directory that can be locked", f"cannot be locked: {error}"
+        ) from error
+
+
+def segments_of(disk: Disk, root: str, topics: Sequence[str]) -> list[Segment]:
+    """The segments of all partitions of these topics in one log directory, in order."""
+    starts: Mapping[tuple[str, int], int] = read_offsets(disk, LOG_START_CHECKPOINT)
+    found = []
+    for folder in disk.listdir("."):
+        topic, dash, number = folder.rpartition("-")
+        if not dash or topic not in topics or not number.isdecimal():
+            continue
+        names = [name for name in disk.listdir(folder) if re.fullmatch(r"\d{20}\.log", name)]
+        for name in names:
+            found.append(
+                Segment(
+                    root,
+                    topic,
+                    int(number),
+                    f"{folder}/{name}",
+                    int(name[:20]),
+                    starts.get((topic, int(number)), 0),
+                    name == names[-1],
+                )
+            )
+    return sorted(found, key=lambda s: (s.topic, s.partition, s.base_offset))
+
+
+def scan_segment(disk: Disk, segment: Segment) -> SegmentScan:
+    """Reads a whole segment for its offsets and transactions.
+
+    Raises:
+        PipelineError: its batches break off, and it is not the last segment of its partition.
+    """
+    file = disk.open(segment.path)
+    try:
+        size = file.size()
+        first, end, epoch, position = -1, segment.base_offset, -1, 0
+        open_producers: dict[int, None] = {}
+        markers = []
+        for batch, data in scan(file, 0, size):
+            if first < 0:
+                first = batch.base_offset
+            end, epoch, position = batch.last_offset + 1, batch.leader_epoch, batch.position + batch.size
+            producer = batch.producer_id
+            if batch.attributes & ATTRIBUTE_CONTROL:
+                kind = _end_of_transaction(data) if producer >= 0 else ""
+                if kind:
+                    markers.append(Marker(batch.last_offset, producer, kind))
+                    open_producers.pop(producer, None)
+            elif batch.attributes & ATTRIBUTE_TRANSACTIONAL and producer not in open_producers:
+                open_producers[producer] = None
+                markers.append(Marker(batch.base_offset, producer, "begin"))
+    finally:
+        file.close()
+    if position < size and not segment.is_last:
+        raise PipelineError(
+            "data",
+            f"{segment.root}/{segment.path}",
+            "look at it by `barnabas dump`, or export from a broker that has another copy",
+            f"breaks off at byte {position} of {size}",
+        )
+    return SegmentScan(segment, max(first, segment.base_offset), end, epoch, size - position, tuple(markers))
+
+
+def _end_of_transaction(data: memoryview) -> str:
+    try:
+        records = decode_records(data)
+        kind = read_control(records[0]).type if records else -1
+    except RemoteProtocolError:
+        return ""
+    return {CONTROL_ABORT: "abort", CONTROL_COMMIT: "commit"}.get(kind, "")
+
+
+def newest_copy(scans: Iterable[SegmentScan]) -> list[SegmentScan]:
+    """Of each partition that several directories have a copy of, the segments of the copy that goes furthest.
+
+    The latest leader epoch counts before the length: what another leader has overwritten does not count.
+    """
+    copies: dict[tuple[str, int], dict[str, list[SegmentScan]]] = {}
+    for each in scans:
+        segment = each.segment
+        copies.setdefault((segment.topic, segment.partition), {}).setdefault(segment.root, []).append(each)
+    found: list[SegmentScan] = []
+    for key in sorted(copies):
+        by_root = copies[key]
+        root = max(sorted(by_root), key=lambda r: (max(s.leader_epoch for s in by_root[r]), by_root[r][-1].next_offset))
+        found += by_root[root]
+    return found
+
+
+def decided(scans: Iterable[SegmentScan]) -> Decided:
+    """Follows the transactions over the segments of one partition, in order."""
+    begun: dict[int, int] = {}
+    aborted = []
+    for each in scans:
+        for marker in each.markers:
+            if marker.kind == "begin":
+                begun.setdefault(marker.producer_id, marker.offset)
+                continue
+            first = begun.pop(marker.producer_id, None)
+            if first is not None and marker.kind == "abort":
+                aborted.append(Aborted(marker.producer_id, first, marker.offset))
+    return Decided(tuple(aborted), min(begun.values(), default=None))
+
+
+def chunks_of(
+    disk: Disk, wanted: SegmentScan, start: int, end: int, aborted: Sequence[Aborted] | None
+) -> Iterator[Chunk]:
+    """The records of a segment that are delivered, of the batches that reach into the offsets from `start` to before `end`.
+
+    Args:
+        aborted: the aborted transactions of the partition, under read_committed.
+    """
+    judge = None
+    if aborted is not None:
+        reach = [a for a in aborted if a.last_offset >= wanted.first_offset and a.first_offset < wanted.next_offset]
+        judge = AbortedFilter((a.producer_id, a.first_offset) for a in reach)
+    file = disk.open(wanted.segment.path)
+    try:
+        position, size = 0, file.size() - wanted.cut_bytes
+        room = _READ_BYTES
+        while position < size:
+            data = file.pread(min(room, size - position), position)
+            whole = reached = 0
+            for at, header in iter_batches(data):
+                whole = at + header.size_bytes
+                if header.base_offset < end:
+                    reached = whole
+            if not whole and len(data) < size - position:
+                room *= 2  # a batch larger than what was read
+                continue
+            if not reached:
+                return
+            position += whole
+            room = _READ_BYTES
+            yield deliverable(memoryview(data)[:reached], wanted.first_offset, judge, start=start)
+    finally:
+        file.close()
