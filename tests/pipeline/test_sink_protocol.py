@@ -22,7 +22,7 @@ import pyarrow.parquet as parquet
 
 from barnabas.client import Admin
 from barnabas.pipeline.decision_record import Decision, Handle
-from barnabas.pipeline.decisions import CommitHandle, Decide, DriverReplaced, HalfCommitted, TaskName
+from barnabas.pipeline.decisions import CommitHandle, Decide, DriverReplaced, Fence, HalfCommitted, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.sink import SinkMessage, StreamSink
 from barnabas.pipeline.sink_options import SinkOptions
@@ -38,9 +38,9 @@ COLUMNS = [("key", "binary"), ("value", "binary")]
 PARTITIONS = 2
 
 
-@pytest.fixture(scope="module", params=["barnabas", "kafka"])
+@pytest.fixture(scope="module", params=["barnabas", "barnabas V1", "kafka"])
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One broker of Barnabas, or one real Kafka."""
+    """One broker of Barnabas, also with transactions V1 (as of Kafka 3.9), or one real Kafka."""
     folder: Path = tmp_path_factory.mktemp("brokers")
     nodes: list[Node]
     if request.param == "kafka":
@@ -51,7 +51,14 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     else:
         nodes = list(barnabas_nodes(folder, *SETTINGS, count=1))
     with Cluster(nodes) as running:
+        if request.param == "barnabas V1":
+            asyncio.run(set_transaction_version(running.bootstrap, 1))
         yield running.bootstrap
+
+
+async def set_transaction_version(bootstrap: str, level: int) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.update_features({"transaction.version": level}, downgrade="unsafe")
 
 
 class Lab:
@@ -283,11 +290,12 @@ async def test_a_decision_about_thousands_of_tasks_is_kept_whole(lab: Lab) -> No
     async with sink.connected() as cluster:
         coordinator = sink.coordinator(TransactionRequests(cluster))
         handles = tuple(Handle("topics", f"s.{n * 7919}-1.{n}.{n * 31}", f"{n * 104729}-3", n) for n in range(2_000))
-        decision = Decision(1, "q", sink.start.driver, 1, "", False, handles)
+        decision = Decision(1, "q", sink.start.driver, await coordinator.requests.version() - 1, "", False, handles)
         assert len(decision.encode()) > 5
         assert await coordinator.perform(Decide(decision))
         assert await coordinator.read_decision() == decision
-        assert not await coordinator.perform(Decide(decision._replace(next_batch=2))), "its epoch is spent"
+        await coordinator.perform(Fence())
+        assert not await coordinator.perform(Decide(decision._replace(next_batch=2))), "another has begun a batch"
         assert await coordinator.read_decision() == decision
 
 
