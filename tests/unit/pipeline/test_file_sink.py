@@ -1,0 +1,92 @@
+"""Files as a participant: staged, synced, moved into place or removed, in any order of repetitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installed")
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from barnabas.pipeline.decision_record import Handle, Identity
+from barnabas.pipeline.decisions import BatchStart, Outcome, TaskName
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.file_sink import STAGING, FileSink
+from barnabas.pipeline.two_phase_commit import Task
+
+START = BatchStart(Identity(7, 3))
+
+
+def task(batch: int = 0, unique: int = 1, start: BatchStart = START) -> Task:
+    return Task("s", start, TaskName(0, 0, unique), batch, "q")
+
+
+async def prepared(sink: FileSink, of: Task, *rows: int) -> Handle:
+    part = await sink.begin(of)
+    for row in rows:
+        await part.write(pa.record_batch({"n": [row]}))
+    handle = await sink.pre_commit(part)
+    await part.close()
+    return handle
+
+
+def visible(folder: Path) -> list[int]:
+    return sorted(n for path in folder.glob("*.parquet") for n in parquet.read_table(path)["n"].to_pylist())
+
+
+async def test_rows_appear_with_the_commit_and_stay(tmp_path: Path) -> None:
+    sink = FileSink("s", str(tmp_path))
+    handle = await prepared(sink, task(), 1, 2, 3)
+    assert (handle.rows, visible(tmp_path)) == (3, [])
+    other = FileSink("s", str(tmp_path))  # of another process
+    assert [h.key for h in await other.list_open()] == [handle.key]
+    for _ in range(2):
+        assert await other.commit(handle, 1) is Outcome.COMMITTED
+    await other.abort(handle)
+    assert visible(tmp_path) == [1, 2, 3]
+    assert await other.list_open() == []
+
+
+async def test_an_aborted_part_is_gone_and_its_commit_is_lost(tmp_path: Path) -> None:
+    sink = FileSink("s", str(tmp_path))
+    handle = await prepared(sink, task(), 1)
+    for _ in range(2):
+        await sink.abort(handle)
+    assert await sink.commit(handle, 1) is Outcome.LOST
+    assert (visible(tmp_path), await sink.list_open()) == ([], [])
+
+
+async def test_a_file_that_its_readers_took_away_was_committed(tmp_path: Path) -> None:
+    sink = FileSink("s", str(tmp_path))
+    handle = await prepared(sink, task(), 1)
+    await sink.commit(handle, 1)
+    (tmp_path / handle.key).unlink()
+    assert await FileSink("s", str(tmp_path)).commit(handle, 1) is Outcome.COMMITTED
+
+
+async def test_marks_of_earlier_batches_do_not_pile_up(tmp_path: Path) -> None:
+    for batch in range(4):
+        sink = FileSink("s", str(tmp_path))
+        await sink.commit(await prepared(sink, task(batch, batch), batch), batch + 1)
+    assert visible(tmp_path) == [0, 1, 2, 3]
+    assert len(list((tmp_path / STAGING).iterdir())) == 1
+
+
+async def test_a_batch_start_knows_its_own_parts(tmp_path: Path) -> None:
+    sink = FileSink("s", str(tmp_path))
+    later = BatchStart(Identity(7, 5))
+    mine, theirs = await prepared(sink, task(), 1), await prepared(sink, task(unique=2, start=later), 1)
+    other = FileSink("t", str(tmp_path))
+    await prepared(other, task()._replace(sink_id="t"), 9)
+    assert [h.key for h in await sink.list_open(START)] == [mine.key]
+    assert [h.key for h in await sink.list_open(later)] == [theirs.key]
+    assert len(await sink.list_open()) == 2
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PipelineError, match=r"files\.path.*cannot be written"):
+        FileSink("s", str(tmp_path / "file" / "below"))
