@@ -13,7 +13,7 @@ from tests.process.cluster import Cluster
 
 
 @pytest.mark.parametrize("dead", [1, 2, 3])
-async def test_whether_two_phase_commit_is_there_is_known_without_a_dead_broker(cluster: Cluster, dead: int) -> None:
+async def test_what_the_cluster_offers_is_known_without_a_dead_broker(cluster: Cluster, dead: int) -> None:
     client = Client(cluster.bootstrap, client_id="sink")
     await client.start()
     try:
