@@ -29,10 +29,10 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from barnabas.client import Consumer, TopicPartition
 from barnabas.client.errors import CommitFailed
 
-__all__ = ["Aiokafka", "Bundled", "KafkaPython", "Librdkafka", "Member", "Membership"]
+__all__ = ["Aiokafka", "Bundled", "KafkaPython", "Librdkafka", "Member", "Membership", "Read"]
 
 Read = tuple[str, int, int]  # topic, partition, offset
-WAIT_S = 20.0
+WAIT_S = 60.0
 POLL_MS = 20
 
 

@@ -161,14 +161,17 @@ def test_members_and_broker_come_and_go(protocol: str, first: int) -> None:
         assert journal.aborted > 0
 
 
-def test_a_coordinator_that_forgets_generations_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("protocol", "check"), [("eager", "check_classic"), ("consumer", "check_consumer")])
+def test_a_coordinator_that_forgets_generations_is_caught(
+    monkeypatch: pytest.MonkeyPatch, protocol: str, check: str
+) -> None:
     """Without the check of KIP-447 some member commits for partitions that are another's by now."""
-    monkeypatch.setattr(committing, "check_classic", lambda group, committer: None)
+    monkeypatch.setattr(committing, check, lambda *_: None)
     caught = []
     for seed in SEEDS:
         try:
             with World(seed) as world:
-                world.run(churn(world, Journal()), time_limit_s=3600)
+                world.run(churn(world, Journal(), protocol), time_limit_s=3600)
         except WorldFailed as failure:
             caught.append(str(failure))
             break
