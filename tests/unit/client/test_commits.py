@@ -1,0 +1,74 @@
+"""What a refused commit means to a member whose coordinator assigns, and whose turn it is to commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.commits import _Turns
+from barnabas.client.consumer_group import ConsumerGroup
+from barnabas.client.consumer_membership import ConsumerMemberState
+from barnabas.client.group import GroupHooks
+from barnabas.client.types import ConsumerGroupMetadata
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
+
+TENURE = 1
+
+
+async def nothing() -> None:
+    pass
+
+
+@pytest.fixture
+async def group() -> ConsumerGroup:
+    """Its member has joined, has epoch 3, and holds nothing."""
+    hooks = GroupHooks(lambda partitions: None, nothing, lambda: None)
+    group = ConsumerGroup(Cluster("localhost:9092", client_id="c"), "g", hooks)
+    group.member.subscribe(["t"])
+    group.member.join()
+    request = group.member.heartbeat_request(0)
+    group.member.on_heartbeat(request, ConsumerGroupHeartbeatResponse(member_epoch=3, heartbeat_interval_ms=1_000), 0)
+    group.member.take_over([], {})
+    assert (group.member.state, group.tenure) == (ConsumerMemberState.STABLE, TENURE)
+    return group
+
+
+def who(epoch: int) -> ConsumerGroupMetadata:
+    return ConsumerGroupMetadata("g", epoch, "me")
+
+
+async def test_a_commit_in_a_former_epoch_is_tried_in_the_present_one(group: ConsumerGroup) -> None:
+    assert group.on_commit_refused(ErrorCode.STALE_MEMBER_EPOCH, who(2), TENURE)
+    assert group.member.heartbeat_at() == 1_000, "nothing to ask"
+
+
+async def test_an_epoch_that_is_not_known_yet_is_asked_for(group: ConsumerGroup) -> None:
+    assert group.on_commit_refused(ErrorCode.STALE_MEMBER_EPOCH, who(3), TENURE)
+    assert group.member.heartbeat_at() == 0
+    assert group.member.heartbeat_request(0).topic_partitions == [], "all of it is said, so that the coordinator does"
+
+
+async def test_what_was_read_in_a_former_membership_is_not_committed_in_this_one(group: ConsumerGroup) -> None:
+    assert not group.on_commit_refused(ErrorCode.STALE_MEMBER_EPOCH, who(2), TENURE - 1)
+    assert not group.on_commit_refused(ErrorCode.UNKNOWN_MEMBER_ID, who(2), TENURE - 1)
+    assert group.member.state is ConsumerMemberState.STABLE
+
+
+async def test_a_refusal_may_tell_that_the_membership_is_lost(group: ConsumerGroup) -> None:
+    assert not group.on_commit_refused(ErrorCode.UNKNOWN_MEMBER_ID, who(3), TENURE)
+    assert group.member.state is ConsumerMemberState.FENCED
+    assert not group.on_commit_refused(ErrorCode.STALE_MEMBER_EPOCH, who(3), TENURE), "nor is it tried again"
+
+
+async def test_turns_are_first_come_first_served() -> None:
+    turns = _Turns()
+    first, second, third = turns.take(), turns.take(), turns.take()
+    assert [turn.done() for turn in (first, second, third)] == [True, False, False]
+    turns.give_back(second)  # cancelled before it came to it
+    assert not third.done()
+    turns.give_back(first)
+    assert third.done()
+    turns.give_back(first)  # twice does no harm
+    turns.give_back(third)
+    assert turns.take().done()
