@@ -6,11 +6,13 @@ stable offsets under read_committed (KIP-98), high watermarks otherwise.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut
+from barnabas.client.metadata import ClusterMetadata
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
@@ -22,6 +24,9 @@ from barnabas.runtime import loop
 __all__ = ["Discovery", "ask", "connected", "plan_batch"]
 
 T = TypeVar("T")
+
+_PATIENCE_MS = 2_000
+_ASK_AGAIN_MS = 100
 
 
 def cluster_of(client: ClientOptions) -> Cluster:
@@ -87,27 +92,48 @@ class Discovery:
         self._cluster = cluster
         self.options = options
 
-    async def partitions(self) -> list[TopicPartition]:
+    async def partitions(self, expected: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
         """Every partition that the subscription names now, in order.
+
+        A broker may lag behind: what is missing is asked for again for a while before it is taken to be gone.
+
+        Args:
+            expected: partitions that were there before; their topics may be gone where `failOnDataLoss` is off.
 
         Raises:
             PipelineError: a topic or partition that was named is not there.
         """
         subscription = self.options.subscription
+        known = tuple(expected)
         if subscription.option == "subscribePattern":
             self._cluster.all_topics = True
         else:
             self._cluster.add_topics(subscription.topics)
-        metadata = await self._cluster.fresh_metadata()
-        counts: dict[str, int] = {}
-        for name, info in metadata.topics.items():
-            wanted = subscription.matches(name) and not (subscription.pattern and info.is_internal)
-            if wanted and info.error is ErrorCode.NONE:
-                counts[name] = len(info.partitions)
-        self._check_there(subscription, counts)
+        named = dict.fromkeys((*known, *subscription.partitions, *(TopicPartition(t, 0) for t in subscription.topics)))
+        patient_until = self._cluster.clock.monotonic_ms() + _PATIENCE_MS
+        while True:
+            counts = self._counts(await self._cluster.fresh_metadata())
+            if all(tp.partition < counts.get(tp.topic, 0) for tp in named):
+                break
+            if self._cluster.clock.monotonic_ms() >= patient_until:
+                if self.options.fail_on_data_loss or not known:
+                    self._check_there(subscription, counts)
+                break
+            await asyncio.sleep(_ASK_AGAIN_MS / 1000)
         if subscription.partitions:
-            return sorted(subscription.partitions)
+            return sorted(tp for tp in subscription.partitions if tp.partition < counts.get(tp.topic, 0))
         return [TopicPartition(name, p) for name in sorted(counts) for p in range(counts[name])]
+
+    def _counts(self, metadata: ClusterMetadata) -> dict[str, int]:
+        """Partitions of each topic that is subscribed to and there."""
+        subscription = self.options.subscription
+        return {
+            name: len(info.partitions)
+            for name, info in metadata.topics.items()
+            if subscription.matches(name)
+            and info.error is ErrorCode.NONE
+            and not (subscription.pattern and info.is_internal)
+        }
 
     def _check_there(self, subscription: Subscription, counts: Mapping[str, int]) -> None:
         missing = [name for name in subscription.topics if name not in counts]

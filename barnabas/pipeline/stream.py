@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         async def end_of_batch(discovery: Discovery) -> Offsets:
             ends = self._target
             if ends is None:
-                ends = self._latest = await self._last_offsets(discovery)
+                ends = self._latest = await discovery.lasts(await discovery.partitions(begun))
             else:
                 self._latest = ends
             new = [tp for tp in ends if tp not in begun]
@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, ends = from_json(start), from_json(end)
 
         async def check(discovery: Discovery) -> Offsets:
-            there = dict.fromkeys(await discovery.partitions())
+            there = dict.fromkeys(await discovery.partitions(ends))
             firsts = await discovery.firsts([tp for tp in ends if tp in there])
             return self._starts(begun, ends, firsts)
 
