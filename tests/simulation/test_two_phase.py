@@ -13,7 +13,7 @@ import sqlite3
 
 import pytest
 
-from barnabas.client import KafkaError, PreparedTransaction, Producer, TopicPartition
+from barnabas.client import Admin, KafkaError, PreparedTransaction, Producer, TopicPartition
 from barnabas.client.transaction_state import TransactionState
 from barnabas.testing.simulation.world import Ports, World
 from tests.simulation.chaos import Chaos
@@ -42,6 +42,12 @@ class Database:
         self.owner = 0
 
     def own(self) -> int:
+        """Nobody else decides from now on.
+
+        Only who has taken the transaction over may call this, and what is decided is read after it. The other way around two
+        processes that begin together may each get one half: the one that owns the database decides upon a transaction that the
+        one that owns the transaction has aborted, knowing of no decision.
+        """
         self.owner += 1
         return self.owner
 
@@ -72,7 +78,6 @@ def worker(database: Database, journal: Journal) -> Program:
 
     async def live(ports: Ports) -> None:
         rng = ports.rng
-        owner = database.own()
         async with Producer(
             bootstrap_servers=BOOTSTRAP,
             transactional_id="sink",
@@ -83,6 +88,7 @@ def worker(database: Database, journal: Journal) -> Program:
             rng=rng,
             network=ports.network,
         ) as producer:
+            owner = database.own()  # not before: see `Database.own`
             rows = database.decided()
             left = producer.prepared
             committed = await producer.complete(rows[-1][1] if rows else None)
@@ -120,7 +126,6 @@ def worker(database: Database, journal: Journal) -> Program:
 async def agree(ports: Ports, database: Database) -> None:
     """Takes over what is left, completes it, and holds the topic against the database."""
     async with asyncio.timeout(SETTLE_S):
-        database.own()
         async with Producer(
             bootstrap_servers=BOOTSTRAP,
             transactional_id="sink",
@@ -130,9 +135,13 @@ async def agree(ports: Ports, database: Database) -> None:
             rng=ports.rng,
             network=ports.network,
         ) as producer:
+            database.own()
             rows = database.decided()
             await producer.complete(rows[-1][1] if rows else None)
             assert producer.transaction_state is TransactionState.READY
+        async with Admin(bootstrap_servers=BOOTSTRAP, clock=ports.clock, rng=ports.rng, network=ports.network) as admin:
+            while (await admin.describe_transaction("sink")).state.startswith("Prepare"):  # noqa: ASYNC110 -- nobody tells
+                await asyncio.sleep(0.1)  # decided, and its markers are on their way
     expected: dict[int, list[bytes]] = {tp.partition: [] for tp in OUT}
     for batch, _ in rows:
         for number, value in enumerate(values_of(batch)):

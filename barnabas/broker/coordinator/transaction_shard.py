@@ -211,6 +211,10 @@ class TransactionShard:
         if before.state is _S.ONGOING:
             if keep_prepared:
                 return _keep(before, timeout_ms, expected, new_producer_id, now_ms)
+            if before.is_two_phase and expected not in (None, (before.client_id, before.client_epoch)):
+                # A producer that was replaced long ago recovers from an error. Kafka looks at the epoch only when the abort is
+                # done; this transaction may have been prepared, and decided upon, by another since.
+                raise BrokerError(ErrorCode.PRODUCER_FENCED)
             return self._fence(before, new_producer_id, server_version, now_ms)
         if before.is_epoch_exhausted and (expected is None or expected.producer_epoch == before.producer_epoch):
             after = before.with_new_producer_id(
