@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.process.cluster import Cluster, KafkaNode
 from tests.process.copying import end_offset
@@ -297,6 +297,16 @@ class Output:
         for message in self._consumer.consume(10_000, 0.1):
             if message.error() is None:
                 self.seen[int(message.value())] += 1
+                self._next[message.partition()] = message.offset() + 1
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                self._next[message.partition()] = message.offset()
+
+    def read_to(self, ends: Sequence[int], seconds: float = 60.0) -> None:
+        """Takes everything up to these ends, by partition."""
+        deadline = time.monotonic() + seconds
+        while any(self._next[partition] < end for partition, end in enumerate(ends)):
+            assert time.monotonic() < deadline, f"{self.topic} is read to {self._next}, not to {ends}"
+            self.read()
 
     def has(self, count: int) -> bool:
         """Whether so many records are there."""
@@ -507,9 +517,9 @@ class Run:
 
     def judge(self) -> None:
         """The verdict at the end: each record once, in topics and files, and nothing left open."""
-        self.record()
         for output in self.outputs.values():
-            output.read()
+            output.read_to([end_offset(self.cluster, output.topic, partition, 1) for partition in range(PARTITIONS)])
+        self.record()
         wrong = [name for name, output in self.outputs.items() if output.repeated() or output.missing(self.feed.fed)]
         assert not wrong, self.story(wrong)
         self.check_files()
