@@ -8,6 +8,7 @@ So one session costs one start and gives a kill for each of its queries.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from typing import Any
 import pyarrow.dataset
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from barnabas.client import Admin
 from tests.process.cluster import Cluster, KafkaNode
 from tests.process.copying import end_offset
 
@@ -330,6 +332,17 @@ class Output:
         self._consumer.close()
 
 
+def open_transactions(bootstrap: str, sink_id: str) -> list[str]:
+    """Transactional ids of a sink that have an open transaction."""
+
+    async def ask() -> list[str]:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            found = await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
+        return sorted(t.transactional_id for t in found if t.transactional_id.startswith(f"{sink_id}."))
+
+    return asyncio.run(ask())
+
+
 @dataclass(frozen=True)
 class Row:
     """What became of one query: a row of the table in docs/pipeline.md."""
@@ -524,6 +537,8 @@ class Run:
         assert not wrong, self.story(wrong)
         self.check_files()
         assert not self.pinned(), self.pinned()
+        left = [name for query in self.plan.queries for name in open_transactions(self.cluster.bootstrap, query.name)]
+        assert not left, left
 
     def record(self) -> None:
         """Adds the rows of all queries, as they are now, to the file that RESULTS names, if it does."""

@@ -5,7 +5,6 @@ A query has the name of the point where it is when its driver is killed; one dri
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import os
 import shutil
@@ -16,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.client import Admin
-from tests.pipeline.chaos import INPUT, PARTITIONS, RECORDS, Driver, Query, Run
+from tests.pipeline.chaos import INPUT, PARTITIONS, RECORDS, Driver, Query, Run, open_transactions
 from tests.pipeline.conftest import Connector
 from tests.process.cluster import GROUP, Cluster, Node, barnabas_nodes, kafka_nodes
 from tests.process.copying import end_offset
@@ -194,7 +192,7 @@ def test_brokers_are_killed(cluster: Cluster, jars: list[str], tmp_path: Path) -
         return cluster.coordinator(f"{name}.driver")
 
     def of_task(name: str) -> int:
-        return cluster.coordinator(open_transactions(cluster, name)[0])
+        return cluster.coordinator(open_transactions(cluster.bootstrap, name)[0])
 
     def of_group(name: str) -> int:
         return cluster.coordinator(f"eos-{name}", GROUP)
@@ -227,17 +225,6 @@ def test_brokers_are_killed(cluster: Cluster, jars: list[str], tmp_path: Path) -
             run.kills.update(name for name, node in nodes.items() if node == victim)
         run.finish()
         run.judge()
-
-
-def open_transactions(cluster: Cluster, sink_id: str) -> list[str]:
-    """Transactional ids of the sink's tasks that are open."""
-
-    async def ask() -> list[str]:
-        async with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-            found = await admin.list_transactions(states=["Ongoing"])
-        return sorted(t.transactional_id for t in found if t.transactional_id.startswith(f"{sink_id}."))
-
-    return asyncio.run(ask())
 
 
 TIMEOUT_S = 30  # longer than a batch takes on a busy machine
