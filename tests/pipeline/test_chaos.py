@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.chaos import INPUT, PARTITIONS, RECORDS, Driver, Query, Run, open_transactions
+from tests.pipeline.chaos import DONE_SECONDS_MAX, INPUT, PARTITIONS, RECORDS, Driver, Query, Run, open_transactions
 from tests.pipeline.conftest import Connector
 from tests.process.cluster import GROUP, Cluster, Node, barnabas_nodes, kafka_nodes
 from tests.process.copying import end_offset
@@ -257,7 +257,7 @@ def test_driver_is_down_for_longer_than_the_transaction_timeout(
             told.update({said["failed"]: said["error"] for said in driver.new_failures()})
             return set(told) == set(names)
 
-        driver.wait_until(all_stopped, "each query has stopped", 180)
+        driver.wait_until(all_stopped, "each query has stopped", DONE_SECONDS_MAX)
         for name, error in told.items():
             assert "HalfCommitted" in error, error
             assert "sink.forget" in error, error
@@ -319,7 +319,7 @@ def test_a_wiped_checkpoint_is_refused(cluster: Cluster, jars: list[str], tmp_pa
         run.settle()
         for other in others:
             driver.tell(other.name)
-            driver.wait_until(partial(has_failed, driver, other.name), f"{other.name} is refused", 60)
+            driver.wait_until(partial(has_failed, driver, other.name), f"{other.name} is refused", DONE_SECONDS_MAX)
             (error,) = driver.failures(other.name)
             assert "sink.id" in error, error
             assert "belongs to query" in error, error
