@@ -112,10 +112,8 @@ class TransactionRequests:
 
     async def list_open(self, prefix: str) -> list[tuple[str, Identity]]:
         """Transactional ids that begin so and have a transaction that nobody has ended yet, each with the identity it belongs to."""
-        names: dict[str, None] = {}
-        for node_id in sorted(self.cluster.metadata.brokers):
-            for name in await self._list(node_id, prefix):
-                names[name] = None
+        while (names := await self._names(prefix)) is None:
+            pass  # coordinators have moved meanwhile
         found = []
         for name in names:
             request = DescribeTransactionsRequest(transactional_ids=[name])
@@ -130,10 +128,24 @@ class TransactionRequests:
                 found.append((name, Identity(state.producer_id, state.producer_epoch)))
         return found
 
-    async def _list(self, node_id: int, prefix: str) -> list[str]:
+    async def _names(self, prefix: str) -> list[str] | None:
+        """Transactional ids that begin so and have an open transaction, of all brokers; None where one has left meanwhile."""
+        asked = sorted(self.cluster.metadata.brokers)
+        names: dict[str, None] = {}
+        for node_id in asked:
+            listed = await self._list(node_id, prefix)
+            if listed is None:
+                return None
+            names |= dict.fromkeys(listed)
+        return list(names) if sorted(self.cluster.metadata.brokers) == asked else None
+
+    async def _list(self, node_id: int, prefix: str) -> list[str] | None:
+        """Those of one broker; None where the cluster has it no longer."""
         pattern = re.escape(prefix) + ".*"
 
         async def send() -> Any:
+            if node_id not in self.cluster.metadata.brokers:
+                return None
             # A pattern cannot be told to a broker before ListTransactions 2: those list all, and it is looked at here.
             connection = await self.cluster.ready_connection(node_id, Purpose.COORDINATOR)
             knows = connection.core.versions.get(ListTransactionsRequest.API_KEY, (0, 0))[1] >= 2
@@ -142,7 +154,11 @@ class TransactionRequests:
             )
             return await connection.request(request)
 
-        answer = await self._until(send, lambda r: r.error_code, lambda _: None, f"ListTransactions of {prefix}*")
+        answer = await self._until(
+            send, lambda r: r.error_code if r is not None else 0, lambda _: None, f"ListTransactions of {prefix}*"
+        )
+        if answer is None:
+            return None
         return [t.transactional_id for t in answer.transaction_states if t.transactional_id.startswith(prefix)]
 
     async def commit_offset(
