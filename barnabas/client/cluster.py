@@ -26,6 +26,7 @@ from barnabas.client.errors import (
     ClientClosed,
     IllegalState,
     KafkaError,
+    NotKafka,
     RequestTimedOut,
     code_of,
     error_for,
@@ -68,16 +69,28 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
     Raises:
         IllegalState: an address that is none.
     """
-    parts = servers.split(",") if isinstance(servers, str) else list(servers)
+    parts = (
+        servers.split(",")
+        if isinstance(servers, str)
+        else list(servers)
+        if isinstance(servers, Iterable)
+        else [servers]
+    )
+    if not all(isinstance(part, str) for part in parts):
+        raise IllegalState(f"bootstrap_servers must be 'host:port' or a list of such, not {servers!r}")
     addresses = []
     for part in (p.strip() for p in parts):
         if not part:
             continue
+        if "/" in part:
+            raise IllegalState(f"bootstrap_servers: {part!r} is a URL or path; give host:port alone")
         host, colon, port = part.rpartition(":")
         if not colon or part.endswith("]"):
             host, port = part, "9092"
-        if not port.isdigit() or not host:
+        if not port.isdecimal() or not host:
             raise IllegalState(f"bootstrap_servers: {part!r} is not host:port")
+        if not 0 < int(port) < 65_536:
+            raise IllegalState(f"bootstrap_servers: {part!r}: a port is a number from 1 to 65535")
         addresses.append((host.strip("[]"), int(port)))
     if not addresses:
         raise IllegalState("bootstrap_servers names no address; give e.g. 'localhost:9092'")
@@ -143,16 +156,24 @@ class Cluster:
         """Connects and takes the first metadata.
 
         Raises:
-            KafkaError: no bootstrap address answered as a Kafka broker within `timeout_ms` (default `request_timeout_ms`).
+            NotKafka: every bootstrap address was answered by something else; told at once.
+            BrokerUnreachable: none answered within `timeout_ms` (default `request_timeout_ms`).
         """
         self._refresh_wanted.set()
         self.scope.start(self._refresh_metadata(), name="metadata")
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
         while self.metadata.updated_ms < 0:
-            if not await self.changed(deadline):
+            in_time = await self.changed(deadline)
+            strangers = [c.error for c in self._connections.values() if isinstance(c.error, NotKafka)]
+            if len(strangers) == len(self.bootstrap):
+                raise NotKafka("; ".join(error.message for error in strangers)) from strangers[0]
+            if not in_time and self.metadata.updated_ms < 0:
                 cause = self._connection_error() or self.error
                 addresses = ", ".join(f"{host}:{port}" for host, port in self.bootstrap)
-                raise BrokerUnreachable(f"no Kafka broker answers at {addresses}: {cause or 'timed out'}") from cause
+                why = cause.message if cause is not None else "timed out"
+                if self._connection_error() is None and any(c.mute for c in self._connections.values()):
+                    why = "it takes connections and says nothing; is it a Kafka broker?"
+                raise BrokerUnreachable(f"no Kafka broker answers at {addresses}: {why}") from cause
 
     async def close(self) -> None:
         """Closes every connection; waiting requests fail."""

@@ -23,7 +23,7 @@ from barnabas.client.classic_group import ClassicGroup
 from barnabas.client.cluster import Cluster
 from barnabas.client.commits import Commits
 from barnabas.client.consumer_group import ConsumerGroup
-from barnabas.client.errors import ClientClosed, IllegalState
+from barnabas.client.errors import ClientClosed, CommitFailed, IllegalState, check_topic_name, error_for
 from barnabas.client.fetch_state import PartitionState, Reset
 from barnabas.client.fetching import FetchConfig, Fetcher
 from barnabas.client.group import Group, GroupHooks, RebalanceListener, matching_topics
@@ -32,6 +32,7 @@ from barnabas.client.offsets import committed_offsets
 from barnabas.client.positions import Positions
 from barnabas.client.reader import Reader
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
+from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng
 
 __all__ = ["Consumer"]
@@ -185,6 +186,7 @@ class Consumer(Positions):
         self._topics: tuple[str, ...] = ()
         self._pattern: re.Pattern[str] | None = None
         self._assigned_by_hand = False
+        self._missed: dict[tuple[str, int], None] = {}  # what there is not, and the caller was told so; topics with −1
         self._returned: list[PartitionState] = []  # whose records the last poll returned
         self._current: PartitionState | None = None  # the partition that `async for` is in
         if topics:
@@ -198,10 +200,10 @@ class Consumer(Positions):
         Raises:
             KafkaError: no broker can be reached.
         """
-        if self._started:
-            return
         if self._reader.closed:
             raise ClientClosed("the consumer was closed; make a new one")
+        if self._started:
+            return
         self._started = True
         self._reader.start()
         try:
@@ -250,8 +252,13 @@ class Consumer(Positions):
 
         Raises:
             IllegalState: neither or both are given, the expression is none, or partitions were assigned by hand.
+            InvalidTopic: what is named can be no topic.
         """
+        if self._reader.closed:
+            raise ClientClosed("the consumer is closed")
         names = (topics,) if isinstance(topics, str) else tuple(topics)
+        for name in names:
+            check_topic_name(name)
         if bool(names) == (pattern is not None):
             raise IllegalState("subscribe needs topics or a pattern, one of them")
         if self._assigned_by_hand:
@@ -276,13 +283,21 @@ class Consumer(Positions):
 
         Raises:
             IllegalState: topics are subscribed to.
+            InvalidTopic: what is named can be no topic.
         """
+        if self._reader.closed:
+            raise ClientClosed("the consumer is closed")
         if self._subscribed:
             raise IllegalState("topics are subscribed to; unsubscribe() first")
         wanted = [TopicPartition(*tp) for tp in partitions]
+        for tp in wanted:
+            check_topic_name(tp.topic)
         self._assigned_by_hand = bool(wanted)
+        self._missed.clear()
         self._cluster.set_topics(dict.fromkeys(tp.topic for tp in wanted))
         self._fetcher.assign(dict.fromkeys(wanted))
+        if self._started:
+            self._look_for_missing()
         self._reader.wake()
 
     def unsubscribe(self) -> None:
@@ -405,7 +420,13 @@ class Consumer(Positions):
             IllegalState: there is no group_id.
         """
         self._check_open()
-        await self._commits.commit(self._chosen(offsets))
+        chosen = self._chosen(offsets)
+        if offsets is not None and self._subscribed and self.group_metadata().generation_id >= 0:
+            for tp in chosen:
+                if tp not in self._fetcher.partitions:
+                    text = "nothing was committed: the partition is not this member's (any more); who has it goes on from its last commit"
+                    raise CommitFailed(text, topic=tp.topic, partition=tp.partition)
+        await self._commits.commit(chosen)
 
     def commit_soon(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
@@ -492,8 +513,27 @@ class Consumer(Positions):
             self._assign_all(matching_topics(self._cluster.metadata, self._pattern))
         elif self._topics:
             self._assign_all(self._topics)
+        self._look_for_missing()
         self._reader.wake()
         self._reader.notify()
+
+    def _look_for_missing(self) -> None:
+        """Tells, once each, of topics that are not there (they may come) and of partitions that a topic does not have."""
+        by_hand = self._fetcher.partitions if self._assigned_by_hand else ()
+        for topic in dict.fromkeys([*self._topics, *(tp.topic for tp in by_hand)]):
+            info = self._cluster.metadata.topics.get(topic)
+            if info is None or info.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._missed.pop((topic, -1), None)
+            elif (topic, -1) not in self._missed:
+                self._missed[topic, -1] = None
+                log.warning("there is no topic %r: it is read from when it is created", topic)
+        for tp in by_hand:
+            count = self._cluster.metadata.partition_count(tp.topic)
+            if 0 < count <= tp.partition and tp not in self._missed:
+                self._missed[tp] = None
+                text = f"the topic has partitions 0 to {count - 1}; assign others"
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                self._fetcher.errors.append(error_for(code, text, topic=tp.topic, partition=tp.partition))
 
     def _assign_all(self, topics: Iterable[str]) -> None:
         """Subscribed without a group: every partition is ours."""

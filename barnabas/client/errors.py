@@ -8,7 +8,10 @@ can only be closed. An error of an answer is made by `error_for`, which picks th
 
 from __future__ import annotations
 
+import re
+
 from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 
 __all__ = [
     "AuthorizationFailed",
@@ -34,6 +37,7 @@ __all__ = [
     "UnknownGroup",
     "UnknownTopicOrPartition",
     "UnsupportedByBroker",
+    "check_topic_name",
     "code_of",
     "error_for",
 ]
@@ -189,6 +193,8 @@ class AuthorizationFailed(ResponseError):
     """The broker does not allow this client to do that."""
 
 
+_LEGAL_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
+
 _CLASSES: dict[ErrorCode, type[ResponseError]] = {
     ErrorCode.PRODUCER_FENCED: ProducerFenced,
     ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFenced,
@@ -211,6 +217,15 @@ _CLASSES: dict[ErrorCode, type[ResponseError]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationFailed,
     ErrorCode.SASL_AUTHENTICATION_FAILED: AuthorizationFailed,
 }
+
+
+def check_topic_name(name: object) -> None:
+    """Raises InvalidTopic for what no topic can be called, so that nobody waits for it."""
+    if not isinstance(name, str):
+        raise InvalidTopic(f"a topic is named by a str, not {name!r}")
+    if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
+        text = f"{name!r} can be no topic: letters, digits, '.', '_' and '-', {TOPIC_NAME_LENGTH_MAX} at most"
+        raise InvalidTopic(text, code=ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 def code_of(number: int) -> ErrorCode:

@@ -122,8 +122,12 @@ class Fetcher:
         state.move(position, reset)
 
     def unresolved(self) -> Iterator[PartitionState]:
-        """Partitions whose position has to be looked up."""
-        return (state for state in self.partitions.values() if state.position is None and state.reset is not None)
+        """Partitions whose position has to be looked up, and can be: one without a leader must not hold up the others."""
+        return (
+            state
+            for tp, state in self.partitions.items()
+            if state.position is None and state.reset is not None and tp in self.metadata.leaders
+        )
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -349,11 +353,18 @@ class Fetcher:
                     topic=state.tp.topic,
                     partition=state.tp.partition,
                 ) from error
-            fetched.position += header.size_bytes
             if records and records[0].offset < position:
                 records = [r for r in records if r.offset >= position]
             next_offset = max(header.next_offset, position)
             state.record_epoch = header.leader_epoch
+            if records and self._deserializers is not None:
+                records, failed_at = self._deserialized(records)
+                if (
+                    failed_at is not None
+                ):  # what comes before is delivered; the next poll begins with the one that failed
+                    state.ready, state.index, state.ready_next = records, 0, failed_at
+                    return records
+            fetched.position += header.size_bytes
             if records:
                 state.ready = records
                 state.index = 0
@@ -383,11 +394,16 @@ class Fetcher:
             return []
         tail = (*state.tp, header.timestamp_type, header.leader_epoch)
         found: list[Record] = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail)
-        return found if self._deserializers is None else self._deserialized(found)
+        return found
 
-    def _deserialized(self, records: list[Record]) -> list[Record]:
+    def _deserialized(self, records: list[Record]) -> tuple[list[Record], int | None]:
+        """The records up to the first that a deserializer refuses, and its offset.
+
+        Raises:
+            KafkaError: that is the very first.
+        """
         key_of, value_of = self._deserializers or (None, None)
-        out = []
+        out: list[Record] = []
         for record in records:
             key, value = record.key, record.value
             try:
@@ -396,13 +412,15 @@ class Fetcher:
                 if value_of is not None and value is not None:
                     value = value_of(value)
             except Exception as error:
+                if out:
+                    return out, record.offset
                 raise KafkaError(
                     f"a deserializer raised {error!r} at offset {record.offset}; seek past it to go on",
                     topic=record.topic,
                     partition=record.partition,
                 ) from error
             out.append(record._replace(key=key, value=value))
-        return out
+        return out, None
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -207,10 +207,10 @@ class Producer:
         Raises:
             KafkaError: no broker can be reached, or the coordinator refuses (ProducerFailed, AuthorizationFailed).
         """
-        if self._started:
-            return
         if self._delivery.closed:
             raise ClientClosed("the producer was closed; make a new one")
+        if self._started:
+            return
         self._started = True
         self._loop = asyncio.get_running_loop()
         self._delivery.start()

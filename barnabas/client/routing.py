@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from barnabas.client.batching import Accumulator, PartitionQueue
 from barnabas.client.cluster import Cluster
 from barnabas.client.delivery import Delivery
-from barnabas.client.errors import BufferExhausted, ClientClosed, error_for
+from barnabas.client.errors import BufferExhausted, ClientClosed, IllegalState, InvalidTopic, error_for
 from barnabas.client.metadata import ClusterMetadata, TopicInfo
 from barnabas.client.murmur2 import partition_for_key
 from barnabas.client.partitioning import StickyPartitioner
@@ -50,6 +50,8 @@ class TopicRoute:
         found = self._queues.get(partition)
         if found is not None:
             return found
+        if not isinstance(partition, int):
+            raise IllegalState(f"a partition is a number, not {partition!r}", topic=self.topic)
         count = self._metadata.partition_count(self.topic)
         if not 0 <= partition < count:
             raise error_for(
@@ -114,6 +116,8 @@ class Routing:
             KafkaError: the cluster refuses to tell of the topic.
             ClientClosed: the producer was closed meanwhile.
         """
+        if not isinstance(topic, str):
+            raise InvalidTopic(f"a topic is named by a str, not {topic!r}")
         clock = self._cluster.clock
         deadline = clock.monotonic_ms() + self._max_block_ms
         metadata = self._cluster.metadata
@@ -124,7 +128,11 @@ class Routing:
                 raise error_for(info.error, topic=topic)
             if clock.monotonic_ms() >= deadline:
                 cause = error_for(info.error, topic=topic) if info is not None else self._cluster.error
-                raise BufferExhausted(f"no metadata within max_block_ms: {cause}", topic=topic) from cause
+                why = cause.message if cause is not None else "no answer"
+                if info is not None and info.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    why += ", create the topic first (the brokers do not create it by themselves)"
+                text = f"no metadata within max_block_ms={self._max_block_ms}: {why}"
+                raise BufferExhausted(text, topic=topic) from cause
             await self._cluster.changed(deadline)
             self._check_open()
         route = self.routes.get(topic)

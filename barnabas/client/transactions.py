@@ -414,7 +414,9 @@ class Transactions:
 
     def _on_add_partitions(self, request: Outgoing, response: AddPartitionsToTxnResponse, now_ms: int) -> None:
         if self.state is TransactionState.ABORTING:
-            self.started = True  # some may have been added; the abort must reach the coordinator
+            results = [one for topic in response.results_by_topic_v3_and_below for one in topic.results_by_partition]
+            if any(one.partition_error_code == ErrorCode.NONE for one in results):
+                self.started = True  # the abort must reach the coordinator
             return
         retry: ErrorCode | None = None
         for topic in response.results_by_topic_v3_and_below:
@@ -500,9 +502,11 @@ class Transactions:
                 self.needs_new_epoch = False
             self._ended()
         elif (
-            code in _FENCED and self.version >= 2 and self.state is TransactionState.ABORTING and self.prepared is None
+            self.state is TransactionState.ABORTING
+            and self.prepared is None
+            and (code is ErrorCode.INVALID_TXN_STATE or (code in _FENCED and self.version >= 2))
         ):
-            # Kafka says so, too, while the transaction before is being completed and no leader has told of this one. The next
+            # Kafka says so, too, while the transaction before is being completed and nobody has told of this one. The next
             # epoch is given to whom the present one belongs (KIP-360), and refused to who was fenced off.
             self.needs_new_epoch = True
             self._ended()

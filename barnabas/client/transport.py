@@ -74,6 +74,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._unwritten: list[Buffer] = []
+        self._heard = False  # it has answered more than ApiVersions
 
     # -- for the cluster -----------------------------------------------------------------------------------------------
 
@@ -92,6 +93,11 @@ class Connection:
         """Whether an attempt to connect is under way and takes suspiciously long."""
         under_way = self.core.state in (ExchangeState.CONNECTING, ExchangeState.NEGOTIATING)
         return under_way and self._clock.monotonic_ms() - self._began_ms > _STALLED_MS
+
+    @property
+    def mute(self) -> bool:
+        """Whether the other side has taken the connection and has not said what it speaks."""
+        return self.core.state is ExchangeState.NEGOTIATING
 
     @property
     def writable(self) -> bool:
@@ -178,6 +184,7 @@ class Connection:
     # -- from the socket -----------------------------------------------------------------------------------------------
 
     def on_socket_open(self) -> None:
+        self._heard = False
         self._write(self.core.on_connected(self._clock.monotonic_ms()))
         self._arm()
 
@@ -187,6 +194,7 @@ class Connection:
         self.silent = False
         try:
             for frame in reader.received(count):
+                self._heard = self.ready
                 core.on_frame(frame)
                 if core.versions_answer is not None:
                     answer, core.versions_answer = core.versions_answer, None
@@ -196,13 +204,20 @@ class Connection:
                         self.error = None
                         self._on_change()
         except RemoteProtocolError as error:
-            self._lost(NotKafka(f"{self.host}:{self.port} does not answer as a Kafka broker: {error}"))
+            if self._heard:
+                text = f"{self.host}:{self.port} broke Kafka's protocol: {error}"
+            else:
+                text = f"{self.host}:{self.port} does not answer as a Kafka broker: {_stranger(bytes(reader.unread[:8])) or error}"
+            self._lost(NotKafka(text))
             return
         self._arm()
 
     def on_socket_lost(self) -> None:
-        negotiating = self.core.state is ExchangeState.NEGOTIATING
-        hint = " before it said what it speaks: is it a Kafka broker, without TLS or SASL?" if negotiating else ""
+        hint = ""
+        if self.mute:
+            hint = " before it said what it speaks: is it a Kafka broker, without TLS or SASL?"
+        elif self.ready and not self._heard:
+            hint = " at the first request: does this listener demand authentication (SASL)? This client has none, use another listener"
         self._lost(BrokerUnreachable(f"{self.host}:{self.port} closed the connection{hint}", broker=self.node_id))
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -276,6 +291,20 @@ class Connection:
         self._timer = None
         overdue = self.core.on_timer(self._clock.monotonic_ms())
         if overdue is not None:
-            self._lost(RequestTimedOut(f"no answer to {overdue} in time", broker=self.node_id))
+            hint = (
+                f": {self.host}:{self.port} takes connections and says nothing; is it a Kafka broker?"
+                if self.mute
+                else ""
+            )
+            self._lost(RequestTimedOut(f"no answer to {overdue} in time{hint}", broker=self.node_id))
         else:
             self._arm()
+
+
+def _stranger(first: bytes) -> str | None:
+    """What else than Kafka answers with these bytes; None where that is not known."""
+    if first.startswith(b"HTTP"):
+        return "it speaks HTTP; give the address of a broker's Kafka listener"
+    if first[:2] == b"\x15\x03":
+        return "it speaks TLS, which this client does not; give the address of a plaintext listener"
+    return None

@@ -56,6 +56,11 @@ class FrameReader:
         return self._end - self._start
 
     @property
+    def unread(self) -> memoryview:
+        """What was received of a frame that is not yet whole, or was refused; valid until the next read."""
+        return self._view[self._start : self._end]
+
+    @property
     def allocated_bytes(self) -> int:
         """Size of the present buffer."""
         return self._capacity

@@ -412,8 +412,25 @@ def test_a_deserializer_that_raises_names_the_offset() -> None:
     (fetch,) = fetcher.next_fetches(0, lambda _: True)
     data = PartitionData(partition_index=0, records=batch(0, b"1", b"one"))
     fetcher.on_answer(fetch, FetchResponse(responses=[FetchableTopicResponse(topic_id=ID, partitions=[data])]), 0)
+    assert [record.value for record in fetcher.take()[T0]] == [1]
     with pytest.raises(KafkaError, match="offset 1"):
         fetcher.take()
+
+
+def test_what_comes_before_a_record_that_cannot_be_deserialized_is_delivered_first() -> None:
+    fetcher = Fetcher(FetchConfig(), metadata({0: 1}), SeededRng(), value_deserializer=int)
+    world = World({T0: 0})
+    world.fetcher = fetcher
+    fetcher.assign({T0: 1})
+    world.answer(world.fetch(), {0: batch(0, b"no", b"1", b"2", b"no", b"4")})
+    assert world.values() == [1, 2], "and what lies before the position is not looked at"
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="at offset 3"):
+            fetcher.take()
+    assert fetcher.partitions[T0].position == 3
+    fetcher.seek(T0, 4)
+    world.answer(world.fetch(), {0: batch(0, b"no", b"1", b"2", b"no", b"4")})
+    assert world.values() == [4]
 
 
 # -- sessions (KIP-227) ------------------------------------------------------------------------------------------------

@@ -244,6 +244,17 @@ def test_an_abort_that_is_called_fenced_asks_for_the_next_epoch_which_tells_who_
         txn.check_usable()
 
 
+def test_an_abort_of_what_was_not_added_ends_nothing() -> None:
+    """V1: the coordinator was still completing the transaction before."""
+    txn = ready(1)
+    txn.cover(TP)
+    adding = ask(txn)
+    txn.abort()
+    txn.on_answer(adding, added(ErrorCode.CONCURRENT_TRANSACTIONS), 0)
+    assert txn.next_request(0, drained=True) is None
+    assert txn.state is S.READY
+
+
 def test_a_failure_that_stays_is_fatal() -> None:
     txn = ready()
     txn.cover(TP)

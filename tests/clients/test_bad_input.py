@@ -1,0 +1,432 @@
+"""What users get wrong: each is answered by an error that says what to do, the client stays usable or says that it is not, and no
+record is dropped unseen.
+
+Addresses that are none or belong to something else (HTTP, TLS, silence, a listener that demands authentication), topics and
+partitions that are not there, callables that raise, partitions that were lost, clients that are closed, tasks that share a transaction.
+Arguments of the wrong type: `test_misuse_says_what_would_be_right` in test_bundled_client.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.client import Admin, Consumer, Producer, TopicPartition
+from barnabas.client.errors import (
+    BrokerUnreachable,
+    BufferExhausted,
+    ClientClosed,
+    CommitFailed,
+    IllegalState,
+    InvalidTopic,
+    KafkaError,
+    NotKafka,
+    SerializationFailed,
+    UnknownTopicOrPartition,
+)
+from barnabas.client.transaction_state import TransactionState
+from barnabas.protocol.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.registry import API
+from barnabas.protocol.schema import encode
+from tests.clients.bundled import admin, make_topic, name
+from tests.process.served import ServedBroker
+
+__all__ = ["admin", "name"]
+
+pytestmark = pytest.mark.clients
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    broker = ServedBroker(tmp_path_factory.mktemp("bad") / "data", "auto.create.topics.enable=false").start()
+    yield broker
+    assert broker.stop() == 0, broker.log()
+    assert "Traceback" not in broker.log(), broker.log()
+
+
+@pytest.fixture
+def bootstrap(broker: ServedBroker) -> str:
+    return broker.address
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def stranger(answer: Answer, **how: Any) -> AsyncIterator[str]:
+    """Something that listens; its address."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        try:
+            await answer(reader, writer)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, **how)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for writer in writers:
+            writer.transport.abort()
+
+
+CLIENTS = [Producer, Consumer, Admin]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("servers", "says"),
+    [
+        ("", "names no address"),
+        ([], "names no address"),
+        ("localhost:", "is not host:port"),
+        ("localhost:kafka", "is not host:port"),
+        (":9092", "is not host:port"),
+        ("localhost:0", "from 1 to 65535"),
+        ("localhost:65536", "from 1 to 65535"),
+        ("http://localhost:9092", "URL"),
+        ("PLAINTEXT://localhost:9092", "URL"),
+        (None, "must be 'host:port'"),
+        (9092, "must be 'host:port'"),
+        ([("localhost", 9092)], "must be 'host:port'"),
+    ],
+)
+def test_addresses_that_are_none(client: Any, servers: Any, says: str) -> None:
+    with pytest.raises(IllegalState, match=says):
+        client(bootstrap_servers=servers)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_name_that_nobody_has(client: Any) -> None:
+    with pytest.raises(BrokerUnreachable, match=r"no-such-host\.invalid:9092"):
+        await client(bootstrap_servers="no-such-host.invalid", request_timeout_ms=500).start()
+
+
+async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(100)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await writer.drain()
+    writer.close()
+
+
+async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.read(1000):
+        pass
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_an_http_server_is_told_at_once(client: Any) -> None:
+    async with stranger(http) as address:
+        async with asyncio.timeout(10):
+            with pytest.raises(NotKafka, match="speaks HTTP; give the address of a broker"):
+                await client(bootstrap_servers=address, request_timeout_ms=60_000).start()
+
+
+async def test_one_right_address_is_enough(bootstrap: str) -> None:
+    async with stranger(http) as address, Admin(bootstrap_servers=f"{address},{bootstrap}") as admin:
+        assert await admin.describe_cluster()
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> ssl.SSLContext:
+    """A server's, with a certificate of its own making."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    try:
+        subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no openssl to make a certificate with")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+async def test_a_tls_port(tls: ssl.SSLContext) -> None:
+    async with stranger(mute, ssl=tls) as address:
+        with pytest.raises(KafkaError, match="TLS") as refused:
+            await Producer(bootstrap_servers=address, request_timeout_ms=1_500).start()
+    assert isinstance(refused.value, NotKafka | BrokerUnreachable), "an alert, or a connection closed in silence"
+
+
+async def test_something_that_says_nothing() -> None:
+    async with stranger(mute) as address:
+        with pytest.raises(BrokerUnreachable, match="takes connections and says nothing; is it a Kafka broker"):
+            await Producer(bootstrap_servers=address, request_timeout_ms=500).start()
+
+
+async def demands_authentication(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As a SASL listener of Kafka: it tells what it speaks, and closes at the first request that is no SaslHandshake."""
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    frame = await reader.readexactly(size)
+    version = int.from_bytes(frame[2:4], "big")
+    keys = [
+        ApiVersion(api_key=key, min_version=api.versions[0], max_version=api.versions[1]) for key, api in API.items()
+    ]
+    body = encode(ApiVersionsResponse(api_keys=keys), min(version, ApiVersionsRequest.VERSIONS[1]))
+    writer.write((len(body) + 4).to_bytes(4, "big") + frame[4:8] + body)
+    await reader.readexactly(4)
+    writer.close()
+
+
+async def test_a_listener_that_demands_authentication() -> None:
+    async with stranger(demands_authentication) as address:
+        with pytest.raises(BrokerUnreachable, match=r"demand authentication \(SASL\)\? This client has none"):
+            await Producer(bootstrap_servers=address, request_timeout_ms=500).start()
+
+
+# -- topics and partitions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "..", "x" * 250, "é"])
+async def test_names_that_no_topic_can_have(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        with pytest.raises(InvalidTopic):
+            await producer.send(topic, b"x")
+    with pytest.raises(InvalidTopic, match="can be no topic"):
+        Consumer(topic, bootstrap_servers=bootstrap)
+    async with Consumer(bootstrap_servers=bootstrap) as consumer:
+        with pytest.raises(InvalidTopic, match="can be no topic"):
+            consumer.assign([TopicPartition(topic, 0)])
+
+
+@pytest.mark.parametrize("topic", [None, 7, b"bytes"])
+async def test_topics_that_are_no_names(bootstrap: str, topic: Any) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        with pytest.raises(InvalidTopic, match="named by a str"):
+            await producer.send(topic, b"x")
+    with pytest.raises(InvalidTopic, match="named by a str"):
+        Consumer(topic, bootstrap_servers=bootstrap)
+
+
+async def test_sending_to_a_topic_that_is_not_there(bootstrap: str, admin: Admin, name: str) -> None:
+    async with Producer(bootstrap_servers=bootstrap, max_block_ms=300) as producer:
+        with pytest.raises(BufferExhausted, match="UNKNOWN_TOPIC_OR_PARTITION, create the topic first") as refused:
+            await producer.send(name, b"lost?")
+        assert refused.value.topic == name
+        await make_topic(admin, name, 2)
+        for partition in (2, -1):
+            with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1"):
+                await producer.send(name, b"x", partition=partition)
+        with pytest.raises(IllegalState, match="a partition is a number"):
+            await producer.send(name, b"x", partition="1")  # type: ignore[arg-type]
+        assert (await producer.send_and_wait(name, b"there", partition=1)).offset == 0
+
+
+@pytest.mark.parametrize("group", [False, True])
+async def test_reading_a_topic_that_is_not_there_says_so_and_waits(
+    bootstrap: str, admin: Admin, name: str, group: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: dict[str, Any] = {"group_id": name} if group else {}
+    async with Consumer(
+        name, bootstrap_servers=bootstrap, auto_offset_reset="earliest", metadata_max_age_ms=100, **settings
+    ) as consumer:
+        with caplog.at_level(logging.WARNING):
+            assert await consumer.getmany(timeout_ms=300) == {}
+        said = [record.getMessage() for record in caplog.records if "no topic" in record.getMessage()]
+        assert said == [f"there is no topic {name!r}: it is read from when it is created"]
+        await make_topic(admin, name)
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            await producer.send(name, b"at last")
+        async with asyncio.timeout(20):
+            assert (await consumer.getone()).value == b"at last"
+
+
+async def test_a_partition_that_the_topic_does_not_have(bootstrap: str, admin: Admin, name: str) -> None:
+    await make_topic(admin, name, 2)
+    async with (
+        Producer(bootstrap_servers=bootstrap) as producer,
+        Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer,
+    ):
+        await producer.send_and_wait(name, b"x", partition=1)
+        consumer.assign([TopicPartition(name, 1), TopicPartition(name, 2)])
+        with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1; assign others") as refused:
+            await consumer.getmany(timeout_ms=5_000)
+        assert refused.value.partition == 2
+        async with asyncio.timeout(10):
+            assert (await consumer.getone()).value == b"x", "the other is read, and the error was told once"
+
+
+async def test_partitions_that_are_not_assigned(bootstrap: str, admin: Admin, name: str) -> None:
+    tp = TopicPartition(await make_topic(admin, name, 2), 0)
+    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(name, 1)])
+        for use in (lambda: consumer.seek(tp, 0), lambda: consumer.pause(tp), lambda: consumer.resume(tp)):
+            with pytest.raises(IllegalState, match="not assigned to this consumer"):
+                use()
+        with pytest.raises(IllegalState, match="not assigned to this consumer"):
+            await consumer.position(tp)
+
+
+async def test_a_commit_of_a_lost_partition(bootstrap: str, admin: Admin, name: str) -> None:
+    await make_topic(admin, name, 2)
+    settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": name, "enable_auto_commit": False}
+    async with Consumer(name, **settings) as first, Consumer(name, **settings) as second:
+        async with asyncio.timeout(30):
+            while len(first.assignment()) < 2:
+                await first.getmany(timeout_ms=50)
+            await first.commit({TopicPartition(name, 0): 3, TopicPartition(name, 1): 3})
+            while not second.assignment() or len(first.assignment()) > 1:
+                await asyncio.gather(first.getmany(timeout_ms=50), second.getmany(timeout_ms=50))
+        (lost,) = second.assignment()
+        (kept,) = first.assignment()
+        with pytest.raises(CommitFailed, match="nothing was committed: the partition is not this member's") as refused:
+            await first.commit({kept: 9, lost: 9})
+        assert (refused.value.topic, refused.value.partition) == lost
+        assert [await first.committed(tp) for tp in (kept, lost)] == [3, 3]
+        await first.commit({kept: 5})
+        assert await first.committed(kept) == 5
+
+
+# -- callables that raise ----------------------------------------------------------------------------------------------
+
+
+def picky(value: Any) -> bytes:
+    if value == "bad":
+        raise ValueError("not this one")
+    return str(value).encode()
+
+
+async def test_a_serializer_that_raises_in_a_transaction(bootstrap: str, admin: Admin, name: str) -> None:
+    """The record is refused to its sender; a caller that goes on has it not in the transaction, one that does not has none."""
+    await make_topic(admin, name)
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=name, value_serializer=picky) as producer:
+        with pytest.raises(SerializationFailed, match="value serializer raised ValueError"):  # noqa: PT012 - the block is left by it
+            async with producer.transaction():
+                await producer.send(name, "aborted with it")
+                await producer.send(name, "bad")
+        assert producer.transaction_state is TransactionState.READY
+        async with producer.transaction():
+            await producer.send(name, "one")
+            with pytest.raises(SerializationFailed):
+                await producer.send(name, "bad")
+            await producer.send(name, "two")
+    assert await read_committed(bootstrap, name, 2) == [b"one", b"two"]
+
+
+async def test_a_deserializer_that_raises_can_be_passed(bootstrap: str, admin: Admin, name: str) -> None:
+    tp = TopicPartition(await make_topic(admin, name), 0)
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for value in (b"1", b"one", b"2"):
+            await producer.send(name, value)  # one batch
+    async with Consumer(bootstrap_servers=bootstrap, value_deserializer=int) as consumer:
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
+        assert (await consumer.getone()).value == 1, "what comes before it in the same batch is delivered"
+        for _ in range(2):
+            with pytest.raises(KafkaError, match="at offset 1; seek past it to go on") as refused:
+                await consumer.getone()
+            assert isinstance(refused.value.__cause__, ValueError)
+        consumer.seek(tp, 2)
+        async with asyncio.timeout(10):
+            assert (await consumer.getone()).value == 2
+
+
+async def read_committed(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    async with Consumer(
+        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        async with asyncio.timeout(20):
+            return [(await consumer.getone()).value for _ in range(count)]
+
+
+# -- closed clients, shared transactions -------------------------------------------------------------------------------
+
+
+async def test_use_after_close(bootstrap: str, admin: Admin, name: str) -> None:
+    tp = TopicPartition(await make_topic(admin, name), 0)
+    producer = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+    async with producer:
+        pass
+    consumer = Consumer(bootstrap_servers=bootstrap, group_id=name)
+    async with consumer:
+        pass
+    other = Admin(bootstrap_servers=bootstrap)
+    async with other:
+        pass
+    uses: list[Callable[[], Any]] = [
+        producer.start,
+        lambda: producer.send(name, b"x"),
+        producer.flush,
+        producer.begin_transaction,
+        consumer.start,
+        consumer.getone,
+        consumer.getmany,
+        consumer.commit,
+        lambda: consumer.committed(tp),
+        lambda: consumer.end_offsets([tp]),
+        lambda: consumer.subscribe([name]),
+        lambda: consumer.assign([tp]),
+        other.list_topics,
+    ]
+    for use in uses:
+        with pytest.raises(ClientClosed, match="closed"):
+            await called(use)
+    for client in (producer, consumer, other):
+        await client.stop()
+
+
+async def called(use: Callable[[], Any]) -> None:
+    """Calls it, and waits where it is a coroutine."""
+    found = use()
+    if found is not None:
+        await found
+
+
+async def test_closing_tells_every_record_that_was_not_sent(broker: ServedBroker, admin: Admin, name: str) -> None:
+    await make_topic(admin, name)
+    producer = Producer(bootstrap_servers=broker.address)
+    await producer.start()
+    await producer.send_and_wait(name, b"sent")
+    broker.pause()
+    try:
+        futures = [await producer.send(name, b"%d" % number) for number in range(10)]
+        await producer.stop(timeout_ms=200)
+    finally:
+        broker.resume()
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ClientClosed] * 10
+
+
+async def test_two_tasks_in_one_transaction(bootstrap: str, admin: Admin, name: str) -> None:
+    """The second is refused and harms the first in nothing; a record that comes too late is refused to its sender."""
+    await make_topic(admin, name)
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
+        begun = asyncio.Event()
+
+        async def first() -> None:
+            async with producer.transaction():
+                await producer.send(name, b"first")
+                begun.set()
+                await asyncio.sleep(0.05)
+                await producer.send(name, b"first again")
+
+        async def second() -> None:
+            await begun.wait()
+            with pytest.raises(IllegalState, match="one transaction at a time: commit or abort first"):
+                async with producer.transaction():
+                    await producer.send(name, b"second")
+
+        await asyncio.gather(first(), second())
+        await producer.begin_transaction()
+        await producer.send(name, b"third")
+        committing = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(0)
+        with pytest.raises(IllegalState, match="no transaction is open"):
+            await producer.send(name, b"too late")
+        with pytest.raises(IllegalState, match="no transaction to abort"):
+            await producer.abort_transaction()
+        await committing
+        async with producer.transaction():
+            await producer.send(name, b"fourth")
+    assert await read_committed(bootstrap, name, 4) == [b"first", b"first again", b"third", b"fourth"]
