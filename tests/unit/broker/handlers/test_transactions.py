@@ -471,21 +471,21 @@ async def test_a_connection_cut_during_the_hold_leaves_nothing_behind(nodes: Nod
     await until(lambda: len(slow.node.transactions.held) == 0)
     slow.disk.gate.set()
     await settled(client, "CompleteCommit")
-    await slow.add(client.peer, 0)
+    await slow.add(await nodes.peer(slow.node), 0)
     assert slow.node.transactions.describe("tx").partitions == {("t", 0)}
 
 
 async def test_additions_are_held_together_until_the_producer_goes_on_without_them(nodes: Nodes) -> None:
     slow = SlowCompletion(nodes, **LONG)
     client = await slow.prepare()
-    older = await nodes.peer(slow.node)
-    first = older.send(slow.adding(0), 3)
+    newer = await nodes.peer(slow.node)
+    first = client.peer.send(slow.adding(0), 3)
     await until(lambda: len(slow.node.transactions.held) == 1)
-    second = client.peer.send(slow.adding(1), 3)
+    second = newer.send(slow.adding(1), 3)
     await until(lambda: len(slow.node.transactions.held) == 2)
     assert await Client(await nodes.peer(slow.node)).init() is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert slow.code(await older.receive(first)) is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert slow.code(await client.peer.receive(second)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert slow.code(await client.peer.receive(first)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert slow.code(await newer.receive(second)) is ErrorCode.CONCURRENT_TRANSACTIONS
     slow.disk.gate.set()
     await settled(client, "CompleteCommit")
     assert slow.node.transactions.describe("tx").partitions == frozenset()
