@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
@@ -278,9 +278,15 @@ class Node:
         return LogDirectory(
             disk,
             soon=self.soon,
-            start=lambda coroutine, name: self.scope.start(coroutine, name=name),
+            start=self._start_sync,
             on_failure=self._on_directory_failed,
         )
+
+    def _start_sync(self, sync: Coroutine[Any, Any, None], name: str) -> None:
+        if self.scope.stopping:
+            sync.close()  # what is left is synced when the logs are closed
+        else:
+            self.scope.start(sync, name=name)
 
     def on_metadata_disk_failed(self, error: OSError) -> None:
         """The metadata log cannot be written or synced: its directory is offline, for partitions, too."""

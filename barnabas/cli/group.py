@@ -32,7 +32,10 @@ def list_(*, bootstrap: Bootstrap = "localhost:9092") -> int:
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            for group in sorted(await admin.list_groups()):
+            groups = sorted(await admin.list_groups())
+            if not groups:
+                print("there are no groups", file=sys.stderr)
+            for group in groups:
                 print(f"{group.group_id}  {group.state or 'unknown'}  {group.type.lower() or 'classic'}")
 
     return worked("group list", work())

@@ -244,11 +244,11 @@ def error_for(
     topic: str | None = None,
     partition: int | None = None,
 ) -> KafkaError:
-    """The exception for an answer's error code: its class by the code, its text the code's name and the broker's words."""
+    """The exception for an answer's error code: its class by the code, its text the code's name and the broker's words, or what
+    the code means."""
     known = code_of(code)
     text = known.name if known == code else f"{known.name} (code {int(code)})"
-    if message:
-        text = f"{text}: {message}"
+    text = f"{text}: {message or known.meaning}"
     kind = _CLASSES.get(known, ResponseError)
     if known in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return RecordTooLarge(text, code=known, broker=broker, topic=topic, partition=partition)

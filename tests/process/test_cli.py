@@ -146,6 +146,7 @@ def test_groups_are_shown_and_moved(shared_broker: ServedBroker) -> None:
         (("topic", "describe", "missing"), "UNKNOWN_TOPIC_OR_PARTITION"),
         (("consume", "missing"), "no such topic"),
         (("txn", "describe", "missing"), "TRANSACTIONAL_ID_NOT_FOUND"),
+        (("group", "delete", "missing"), "there is no such group"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -57,7 +57,7 @@ class LogDirectory:
 
     Args:
         soon: runs a callback at the end of the present wake-up.
-        start: runs a task of the node.
+        start: runs a task of the node, unless it is stopping.
         on_failure: called once, when the directory has failed.
 
     Attributes:

@@ -90,6 +90,31 @@ async def test_a_crash_loses_nothing_that_was_flushed(nodes: Nodes) -> None:
     assert again.replicas.leader("fast", 0).log.log_end_offset <= 5
 
 
+async def test_a_sync_that_is_asked_for_during_the_stop_is_left_to_the_closing(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    await (await nodes.peer(node)).create("t", flush_messages="1")
+    replica = node.replicas.leader("t", 0)
+
+    async def last_words() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:  # the node's scope is stopping
+            replica.log.append_as_leader(
+                build_batch([NewRecord(None, b"x", 0)]), leader_epoch=replica.leader_epoch, now_ms=0
+            )
+            node.log_dirs.main.request_sync(replica)
+
+    node.scope.start(last_words())
+    await asyncio.sleep(0)
+    await node.stop()
+    assert not [record for record in caplog.records if record.exc_info]
+    disk.crash()
+    assert (await nodes.start(disk)).replicas.leader("t", 0).log.log_end_offset == 1
+
+
 async def test_what_is_written_where_a_cut_was_is_not_taken_for_durable(nodes: Nodes) -> None:
     """The recovery point of before the cut would leave a hole in the log after a power loss: later segments follow a lost end."""
     disk = MemoryDisk()
