@@ -13,9 +13,10 @@ Driven by: Spark. Emits: rows in topics and files; the rules are in `decisions`.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,10 @@ log = logging.getLogger("barnabas.pipeline")
 _BATCH_QUERY = "batch"  # in the decisions of batch jobs, which have no query
 _CONNECT_TIMEOUT_MS = 15_000
 _TOPIC_TIMEOUT_MS = 10_000
+_STRAGGLER_MS = (
+    3_000  # Spark kills the worker of a task two seconds after it has told it to stop (spark.python.task.killTimeout)
+)
+_STRAGGLER_LOOK_S = 0.25
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType) -> DataSourceWriter:
@@ -144,10 +149,17 @@ class _Sink:
             decision: Decision = await self.coordinator(TransactionRequests(cluster)).commit_batch(batch, tasks)
             log.info("sink %s: batch %d is committed: %s", self.options.sink_id, batch, decision)
 
-    async def _abort(self, batch: int, messages: Iterable[Any]) -> None:
+    async def _abort(self, batch: int, messages: Sequence[Any]) -> None:
+        """Where tasks have sent nothing, it looks again for as long as they may still run: a worker that Spark is about to kill
+        would otherwise begin its transaction behind the back of this."""
+        clock = SystemClock()
+        until_ms = clock.monotonic_ms() + (_STRAGGLER_MS if None in messages else 0)
         async with self.connected() as cluster:
             coordinator = self.coordinator(TransactionRequests(cluster))
             await coordinator.abort_batch(batch, _tasks(messages), self.start)
+            while clock.monotonic_ms() < until_ms:
+                await asyncio.sleep(_STRAGGLER_LOOK_S)
+                await coordinator.abort_batch(batch, _tasks(messages), self.start)
 
     def coordinator(self, requests: TransactionRequests) -> Coordinator:
         """Who decides."""

@@ -25,6 +25,7 @@ from tests.pipeline import chaos_points
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ROOT = Path(__file__).parents[2]
 WATCH_SECONDS = 0.1
 START_SECONDS_MAX = 30.0
 
@@ -79,8 +80,8 @@ def settle(query: StreamingQuery) -> None:
 
 def main(path: str) -> None:
     plan = json.loads(Path(path).read_text())
-    paths = [str(Path(__file__).with_name("preloaded")), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # of the workers
+    paths = [Path(__file__).with_name("preloaded"), ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, paths))  # of the workers
     spark = session("chaos", master=plan["master"], jars=plan["jars"], **plan["settings"])
     spark.dataSource.register(chaos_points.ChaosDataSource)
     spark.streams.addListener(Batches())

@@ -33,6 +33,7 @@ from tests.pipeline.topics import new_topic, read_committed
 from tests.process.cluster import Cluster, Node, barnabas_nodes, kafka_nodes
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "transaction.abort.timed.out.transaction.cleanup.interval.ms=200")
+ENDING = ("PrepareCommit", "PrepareAbort")
 TIMEOUT_MS = 1_000
 COLUMNS = [("key", "binary"), ("value", "binary")]
 PARTITIONS = 2
@@ -113,13 +114,16 @@ class Lab:
             for value in parquet.read_table(path)["value"].to_pylist()
         )
 
-    async def open_transactions(self) -> list[str]:
+    async def open_transactions(self, *states: str) -> list[str]:
+        states = states or ("Ongoing", *ENDING)
         async with Admin(bootstrap_servers=self.bootstrap) as admin:
-            found = await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
+            found = await admin.list_transactions(states=states)
         return [t.transactional_id for t in found if t.transactional_id.startswith(self.options["sink.id"])]
 
     async def check(self, expected: range) -> None:
         """Every row is there once, in topics and files, and nothing is open."""
+        while await self.open_transactions(*ENDING):  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.05)  # Kafka answers before the markers are written
         assert await self.open_transactions() == []
         assert self.output() == list(expected)
         assert self.rows_in_files() == list(expected)
