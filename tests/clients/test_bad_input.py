@@ -211,7 +211,7 @@ async def test_topics_that_are_no_names(bootstrap: str, topic: Any) -> None:
 
 async def test_sending_to_a_topic_that_is_not_there(bootstrap: str, admin: Admin, name: str) -> None:
     async with Producer(bootstrap_servers=bootstrap, max_block_ms=300) as producer:
-        with pytest.raises(BufferExhausted, match="UNKNOWN_TOPIC_OR_PARTITION: .*, create the topic first") as refused:
+        with pytest.raises(BufferExhausted, match=r"UNKNOWN_TOPIC_OR_PARTITION: .*, create the topic first") as refused:
             await producer.send(name, b"lost?")
         assert refused.value.topic == name
         await make_topic(admin, name, 2)
