@@ -454,6 +454,10 @@ class Producer:
             raise IllegalState(
                 "prepare needs two_phase_commit=True: a transaction with a timeout cannot wait for a decision"
             )
+        return await self._prepare()
+
+    async def _prepare(self) -> PreparedTransaction:
+        """`prepare`, whatever the transaction's timeout is."""
         self._txn.prepare()
         self._delivery.wake()
         while self._txn.state is TransactionState.PREPARING:

@@ -11,59 +11,23 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut
+from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
 from barnabas.client.metadata import ClusterMetadata
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
+from barnabas.pipeline.connection import connected, unreachable
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.options import Bound, ClientOptions, SourceOptions, Subscription
+from barnabas.pipeline.options import Bound, SourceOptions, Subscription
 from barnabas.pipeline.planning import OffsetRange, Offsets, Pushdown
 from barnabas.runtime import loop
 
-__all__ = ["Discovery", "ask", "connected", "plan_batch"]
+__all__ = ["Discovery", "ask", "plan_batch"]
 
 T = TypeVar("T")
 
 _PATIENCE_MS = 2_000
 _ASK_AGAIN_MS = 100
-
-
-def cluster_of(client: ClientOptions) -> Cluster:
-    """A client of the cluster that the options name, not started."""
-    return Cluster(
-        client.bootstrap_servers,
-        client_id=client.client_id,
-        request_timeout_ms=client.request_timeout_ms,
-        retry_backoff_ms=client.retry_backoff_ms,
-        metadata_max_age_ms=client.metadata_max_age_ms,
-    )
-
-
-async def connected(client: ClientOptions) -> Cluster:
-    """A started client of the cluster that the options name.
-
-    Raises:
-        PipelineError: no broker answers there.
-    """
-    cluster = cluster_of(client)
-    try:
-        await cluster.start()
-    except BaseException as error:
-        await cluster.close()
-        if isinstance(error, (BrokerUnreachable, NotKafka, RequestTimedOut)):
-            raise unreachable(client, error) from error
-        raise
-    return cluster
-
-
-def unreachable(client: ClientOptions, error: KafkaError) -> PipelineError:
-    return PipelineError(
-        "kafka.bootstrap.servers",
-        client.bootstrap_servers,
-        "check the address, and that a broker runs and can be reached from here",
-        f"cannot be reached ({error.message})",
-    )
 
 
 def ask(options: SourceOptions, question: Callable[[Discovery], Coroutine[Any, Any, T]]) -> T:

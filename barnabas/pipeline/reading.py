@@ -18,7 +18,7 @@ from barnabas.client.ranges import Chunk, RangeReader
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.pipeline.columns import decode
-from barnabas.pipeline.discovery import connected
+from barnabas.pipeline.connection import connected
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange

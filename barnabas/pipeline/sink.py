@@ -32,8 +32,8 @@ from pyspark.sql.types import StructType
 
 from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, Producer
 from barnabas.client.cluster import Cluster
-from barnabas.client.errors import BrokerUnreachable
 from barnabas.pipeline import decisions
+from barnabas.pipeline.connection import connected
 from barnabas.pipeline.decision_record import Decision, Handle, SlotMark
 from barnabas.pipeline.decisions import BatchStart, TaskMessage, TaskName
 from barnabas.pipeline.errors import PipelineError
@@ -152,14 +152,16 @@ class _Sink:
     async def _abort(self, batch: int, messages: Sequence[Any]) -> None:
         """Where tasks have sent nothing, it looks again for as long as they may still run: a worker that Spark is about to kill
         would otherwise begin its transaction behind the back of this."""
+        tasks = _tasks(messages)
         clock = SystemClock()
         until_ms = clock.monotonic_ms() + (_STRAGGLER_MS if None in messages else 0)
         async with self.connected() as cluster:
             coordinator = self.coordinator(TransactionRequests(cluster))
-            await coordinator.abort_batch(batch, _tasks(messages), self.start)
-            while clock.monotonic_ms() < until_ms:
+            while True:
+                await coordinator.abort_batch(batch, tasks, self.start)
+                if clock.monotonic_ms() >= until_ms:
+                    return
                 await asyncio.sleep(_STRAGGLER_LOOK_S)
-                await coordinator.abort_batch(batch, _tasks(messages), self.start)
 
     def coordinator(self, requests: TransactionRequests) -> Coordinator:
         """Who decides."""
@@ -270,23 +272,8 @@ class _Sink:
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Cluster]:
         """The cluster, for as long as the block lasts. Raises PipelineError where it cannot be reached."""
-        client = self.options.client
-        cluster = Cluster(
-            client.bootstrap_servers,
-            client_id=client.client_id,
-            request_timeout_ms=client.request_timeout_ms,
-            retry_backoff_ms=client.retry_backoff_ms,
-            metadata_max_age_ms=client.metadata_max_age_ms,
-            auto_create_topics=True,
-        )
+        cluster = await connected(self.options.client, auto_create_topics=True, timeout_ms=_CONNECT_TIMEOUT_MS)
         try:
-            try:
-                await cluster.start(_CONNECT_TIMEOUT_MS)
-                await cluster.learn_transaction_version()
-            except BrokerUnreachable as error:
-                raise PipelineError(
-                    "kafka.bootstrap.servers", client.bootstrap_servers, "start the brokers, or name others", str(error)
-                ) from error
             yield cluster
         finally:
             await cluster.close()

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.client import Producer, RecordMetadata
-from barnabas.client.errors import KafkaError
+from barnabas.client import Producer
 from barnabas.pipeline.encoding import as_binary, encode_rows, lengths_of, partitions_of_keys
 from barnabas.pipeline.errors import PipelineError
 from barnabas.ports import Clock
@@ -77,10 +76,7 @@ class TopicRows:
     def _settled(future: Any) -> bool:
         if not future.done():
             return False
-        error = future.exception()
-        if isinstance(error, KafkaError):
-            raise error
-        _: RecordMetadata = future.result()
+        future.result()  # raises what went wrong
         return True
 
     async def _partition_count(self, producer: Producer, topic: str) -> int:

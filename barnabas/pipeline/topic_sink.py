@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, Producer
 from barnabas.client.errors import KafkaError, TransactionFailed, UnsupportedByBroker
-from barnabas.client.transaction_state import TransactionState
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
 from barnabas.pipeline.decision_record import Handle, Identity, SlotMark
 from barnabas.pipeline.decisions import BatchStart, EndTransaction, Outcome, ReadSlot
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
-from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink
+from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink, drive
 from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeConfigsResource
 
 if TYPE_CHECKING:
@@ -46,15 +45,7 @@ class OpenEndedProducer(Producer):
     async def prepare(self) -> PreparedTransaction:
         """As Producer.prepare, in every cluster."""
         self._check_transactional()
-        self._txn.prepare()
-        self._delivery.wake()
-        while self._txn.state is TransactionState.PREPARING:
-            await self._delivery.progress()
-        self._txn.check_usable()
-        if self._txn.prepared is None:
-            self._txn.check_sendable()
-            raise TransactionFailed(f"the transaction was ended meanwhile: the producer is {self._txn.state.value}")
-        return self._txn.prepared
+        return await self._prepare()
 
     @property
     def identity(self) -> Identity:
@@ -152,21 +143,16 @@ class TopicSink(TwoPhaseCommitSink):
     # -- the driver ----------------------------------------------------------------------------------------------------
 
     async def commit(self, handle: Handle, next_batch: int) -> Outcome:
-        requests = self._need()
-        steps = decisions.commit_transaction(handle.key, Identity.parse(handle.token), next_batch)
-        answer: Any = None
-        while True:
-            try:
-                effect = steps.send(answer)
-            except StopIteration as stop:
-                outcome: Outcome = stop.value
-                return outcome
-            if isinstance(effect, EndTransaction):
-                answer = await requests.end(effect.transactional_id, effect.identity, commit=True, decided=True)
-            elif isinstance(effect, ReadSlot):
-                answer = await self.read_slot(effect.partition, stable=False)
-            else:
-                raise InvariantViolated(f"the protocol asks for {effect!r}, which nobody performs")
+        return await drive(
+            decisions.commit_transaction(handle.key, Identity.parse(handle.token), next_batch), self._perform
+        )
+
+    async def _perform(self, effect: Any) -> Any:
+        if isinstance(effect, EndTransaction):
+            return await self._need().end(effect.transactional_id, effect.identity, commit=True, decided=True)
+        if isinstance(effect, ReadSlot):
+            return await self.read_slot(effect.partition, stable=False)
+        raise InvariantViolated(f"the protocol asks for {effect!r}, which nobody performs")
 
     async def abort(self, handle: Handle) -> None:
         await self._need().end(handle.key, Identity.parse(handle.token), commit=False)

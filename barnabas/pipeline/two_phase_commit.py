@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.errors import InvariantViolated
@@ -38,7 +38,7 @@ from barnabas.pipeline.transaction_requests import TransactionRequests
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Coordinator", "Handle", "Outcome", "Part", "Task", "TwoPhaseCommitSink"]
+__all__ = ["Coordinator", "Handle", "Outcome", "Part", "Task", "TwoPhaseCommitSink", "drive"]
 
 log = logging.getLogger("barnabas.pipeline")
 
@@ -103,6 +103,18 @@ class TwoPhaseCommitSink(ABC):
     async def list_open(self, start: BatchStart | None = None) -> Sequence[Handle]:
         """Parts that were begun and neither committed nor aborted, of all tasks of this sink id, or of one start of a batch."""
         return ()
+
+
+async def drive(steps: Steps[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
+    """Runs a part of the protocol: has each effect performed, and gives it what came of that."""
+    answer: Any = None
+    while True:
+        try:
+            effect = steps.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        answer = await perform(effect)
 
 
 class Coordinator:
@@ -180,14 +192,7 @@ class Coordinator:
 
     async def run(self, steps: Steps[T]) -> T:
         """Drives a part of the protocol to its end."""
-        answer: Any = None
-        while True:
-            try:
-                effect = steps.send(answer)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            answer = await self.perform(effect)
+        return await drive(steps, self.perform)
 
     async def perform(self, effect: Any) -> Any:
         """Does what the protocol asks for next, and answers it."""

@@ -1,0 +1,50 @@
+"""The way from the options to a cluster: one client for source and sink, and one refusal where nobody answers."""
+
+from __future__ import annotations
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.options import ClientOptions
+
+__all__ = ["connected", "unreachable"]
+
+
+async def connected(
+    client: ClientOptions, *, auto_create_topics: bool = False, timeout_ms: int | None = None
+) -> Cluster:
+    """A started client of the cluster that the options name.
+
+    Args:
+        auto_create_topics: naming a topic may create it, where the brokers do that.
+        timeout_ms: how long a first answer is waited for; the request timeout by default.
+
+    Raises:
+        PipelineError: no broker answers there.
+    """
+    cluster = Cluster(
+        client.bootstrap_servers,
+        client_id=client.client_id,
+        request_timeout_ms=client.request_timeout_ms,
+        retry_backoff_ms=client.retry_backoff_ms,
+        metadata_max_age_ms=client.metadata_max_age_ms,
+        auto_create_topics=auto_create_topics,
+    )
+    try:
+        await cluster.start(timeout_ms)
+    except BaseException as error:
+        await cluster.close()
+        if isinstance(error, (BrokerUnreachable, NotKafka, RequestTimedOut)):
+            raise unreachable(client, error) from error
+        raise
+    return cluster
+
+
+def unreachable(client: ClientOptions, error: KafkaError) -> PipelineError:
+    """What is said where no broker answers."""
+    return PipelineError(
+        "kafka.bootstrap.servers",
+        client.bootstrap_servers,
+        "check the address, and start the brokers if none runs there",
+        f"cannot be reached ({error.message})",
+    )
