@@ -7,7 +7,7 @@ so each uses topics, groups and transactional ids of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 
 from barnabas.client import Admin, Consumer, NewTopic, Record
 from tests.oracle.real_kafka import SETTINGS
+from tests.process.conftest import end
 from tests.process.served import ServedBroker
 
 _names = count()
@@ -28,12 +29,8 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield address
         return
     broker = ServedBroker(tmp_path_factory.mktemp("bundled") / "data", *SETTINGS).start()
-    try:
-        yield broker.address
-        assert broker.stop() == 0, broker.log()
-    finally:
-        broker.kill()
-    assert "Traceback" not in broker.log(), broker.log()
+    yield broker.address
+    end(broker)
 
 
 @pytest.fixture
@@ -54,11 +51,11 @@ async def make_topic(admin: Admin, name: str, partitions: int = 1, **configs: st
     return name
 
 
-async def poll_until(consumers: list[Consumer], settled: object) -> list[Record]:
+async def poll_until(consumers: list[Consumer], settled: Callable[[], bool]) -> list[Record]:
     """Polls all of them until `settled()` holds; what they read meanwhile."""
     read: list[Record] = []
     async with asyncio.timeout(30):
-        while not settled():  # type: ignore[operator]
+        while not settled():
             for consumer in consumers:
                 for records in (await consumer.getmany(timeout_ms=20)).values():
                     read += records

@@ -219,7 +219,7 @@ async def test_sending_to_a_topic_that_is_not_there(bootstrap: str, admin: Admin
             with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1"):
                 await producer.send(name, b"x", partition=partition)
         with pytest.raises(IllegalState, match="a partition is a number"):
-            await producer.send(name, b"x", partition="1")  # type: ignore[arg-type]
+            await producer.send(name, b"x", partition="1")  # type: ignore[arg-type]  # which is tried
         assert (await producer.send_and_wait(name, b"there", partition=1)).offset == 0
 
 

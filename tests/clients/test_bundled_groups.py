@@ -186,7 +186,7 @@ async def test_an_assignor_that_the_coordinator_does_not_know(bootstrap: str, ad
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 async def test_two_members_share_and_one_takes_over(bootstrap: str, admin: Admin, name: str, strategy: str) -> None:
     topic = await make_topic(admin, name, 4)
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "group_id": name,
         "auto_offset_reset": "earliest",
@@ -207,10 +207,10 @@ async def test_two_members_share_and_one_takes_over(bootstrap: str, admin: Admin
     async with Producer(bootstrap_servers=bootstrap) as producer:
         for i in range(40):
             await producer.send(topic, b"%d" % i, partition=i % 4)
-    async with Consumer(topic, **settings, listener=Listener()) as first:  # type: ignore[arg-type]
+    async with Consumer(topic, **settings, listener=Listener()) as first:
         read = await poll_until([first], lambda: first.assignment() == everything)
         assert told == [("assigned", 4)]
-        second = Consumer(topic, **settings)  # type: ignore[arg-type]
+        second = Consumer(topic, **settings)
         await second.start()
         try:
             await poll_until([first, second], lambda: len(first.assignment()) == 2 and len(second.assignment()) == 2)
@@ -278,7 +278,7 @@ async def test_what_stays_is_read_on_and_not_spoken_of(bootstrap: str, admin: Ad
 async def test_commits_are_found_again(bootstrap: str, admin: Admin, name: str, protocol: str) -> None:
     topic = await make_group(admin, name, 1)
     tp = TopicPartition(topic, 0)
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "group_id": name,
         "auto_offset_reset": "earliest",
@@ -287,17 +287,17 @@ async def test_commits_are_found_again(bootstrap: str, admin: Admin, name: str, 
     async with Producer(bootstrap_servers=bootstrap) as producer:
         for i in range(100):
             await producer.send(topic, b"%d" % i)
-    async with Consumer(topic, **settings, enable_auto_commit=False) as consumer:  # type: ignore[arg-type]
+    async with Consumer(topic, **settings, enable_auto_commit=False) as consumer:
         async with asyncio.timeout(20):
             assert [(await consumer.getone()).offset for _ in range(30)] == list(range(30))
             await consumer.commit()
             assert await consumer.committed(tp) == 30
             assert [(await consumer.getone()).offset for _ in range(5)] == list(range(30, 35))
     # The second consumer commits by itself at its end: what it was given and came back from.
-    async with Consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
+    async with Consumer(topic, **settings) as consumer:
         async with asyncio.timeout(20):
             assert [(await consumer.getone()).offset for _ in range(30)] == list(range(30, 60))
-    async with Consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
+    async with Consumer(topic, **settings) as consumer:
         async with asyncio.timeout(20):
             assert (await consumer.getone()).offset == 60
 

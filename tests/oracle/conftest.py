@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports
+from tests.process.conftest import end
 from tests.process.served import ServedBroker
 
 
@@ -19,12 +20,8 @@ from tests.process.served import ServedBroker
 def barnabas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Bootstrap address of a served Barnabas with the same settings; it must not have crashed inside, and end cleanly."""
     broker = ServedBroker(tmp_path_factory.mktemp("barnabas") / "data", *SETTINGS).start()
-    try:
-        yield broker.address
-        assert broker.stop() == 0, broker.log()
-    finally:
-        broker.kill()
-    assert "Traceback" not in broker.log(), broker.log()
+    yield broker.address
+    end(broker)
 
 
 @pytest.fixture

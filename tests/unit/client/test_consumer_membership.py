@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from barnabas.client.consumer_membership import VALID_PREVIOUS, ConsumerMember, ConsumerMemberState
@@ -41,8 +43,8 @@ def answer(
     )
 
 
-def make(**settings: object) -> ConsumerMember:
-    member = ConsumerMember("g", "me", **settings)  # type: ignore[arg-type]
+def make(**settings: Any) -> ConsumerMember:
+    member = ConsumerMember("g", "me", **settings)
     member.subscribe(["t"])
     return member
 
