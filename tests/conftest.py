@@ -5,22 +5,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports, needs_java
 
 
 @pytest.fixture(scope="session")
 def kafka_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A running Kafka: its address, and the folder with its data directory `node-1/data`."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"no real Kafka to compare with: {' and '.join(missing)} not installed")
+    needs_java()
     folder = tmp_path_factory.mktemp("kafka")
     port = free_ports()
     command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]

@@ -1,13 +1,17 @@
-"""How tests start a real Kafka: the tool, its settings, and ports for it."""
+"""How tests start a real Kafka: the tool, what it needs, its settings, and ports for it."""
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
-__all__ = ["KAFKA_UP", "SETTINGS", "START_SECONDS_MAX", "free_ports"]
+import pytest
+
+__all__ = ["KAFKA_UP", "MISSING", "SETTINGS", "START_SECONDS_MAX", "free_ports", "needs_java"]
 
 KAFKA_UP = Path(__file__).with_name("kafka-up")
+MISSING = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]  # of what fetches and runs it
 START_SECONDS_MAX = 240  # the first start on a machine downloads Kafka
 # On both sides of every comparison. Groups may be set to short sessions, else a test would wait for long ones.
 SETTINGS = (
@@ -15,6 +19,12 @@ SETTINGS = (
     "group.consumer.min.heartbeat.interval.ms=100",
     "group.consumer.min.session.timeout.ms=500",
 )
+
+
+def needs_java(without: str = "no real Kafka to compare with") -> None:
+    """Skips the test where Java or Maven is missing; `without` says what is left out then."""
+    if MISSING:
+        pytest.skip(f"{without}: {' and '.join(MISSING)} not installed")
 
 
 def free_ports() -> int:

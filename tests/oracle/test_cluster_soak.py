@@ -5,13 +5,13 @@ Not part of the suite: three JVMs, and a session's time-out after each kill.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.oracle.real_kafka import needs_java
 from tests.process.cluster import Cluster, kafka_nodes
 
 pytest.importorskip("confluent_kafka")
@@ -40,9 +40,7 @@ test_below_min_insync_nothing_is_acknowledged = test_cluster.test_below_min_insy
 @pytest.fixture
 def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
     """As of the process tests, of Kafka."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"no real Kafka to compare with: {' and '.join(missing)} not installed")
+    needs_java()
     started: list[Cluster] = []
 
     def start(*settings: str, **how: Any) -> Cluster:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from barnabas.protocol.messages.admin import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from tests.oracle.real_kafka import needs_java
 from tests.process.cluster import Cluster, barnabas_nodes
 from tests.process.served import ServedBroker
 
@@ -23,8 +23,7 @@ TOPIC = "administered"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes, and a topic of two partitions, on 1 and 2, and on 2 and 3."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("no tools of Kafka: java or mvn is not installed")
+    needs_java("no tools of Kafka")
     with Cluster(barnabas_nodes(tmp_path_factory.mktemp("cluster"))) as cluster:
         assignments = [
             CreatableReplicaAssignment(partition_index=number, broker_ids=ids)

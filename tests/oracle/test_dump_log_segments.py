@@ -21,7 +21,7 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import ProducerState
 from barnabas.storage.segment import Segment
-from tests.oracle.real_kafka import KAFKA_UP
+from tests.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.unit.storage.batches import (
     NOW,
     append,
@@ -44,9 +44,7 @@ FIELD = re.compile(r"(\w+): (\S+)")
 
 def dump(folder: Path) -> dict[str, list[dict[str, str]]]:
     """What Kafka's tool says of each file: a dict of fields a line."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"Kafka's tool cannot run: {' and '.join(missing)} not installed")
+    needs_java("Kafka's tool cannot run")
     files = [path for path in sorted(folder.iterdir()) if path.name[0].isdigit()]
     command = ["bash", str(KAFKA_UP), "tool", TOOL, "--deep-iteration", "--files", ",".join(map(str, files))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

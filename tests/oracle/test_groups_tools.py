@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from tests.oracle.real_kafka import KAFKA_UP
+from tests.oracle.real_kafka import KAFKA_UP, MISSING
 
 from .wire import Wire
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.skipif(
-        shutil.which("java") is None or shutil.which("mvn") is None, reason="Kafka's tools need Java and Maven"
-    ),
+    pytest.mark.skipif(bool(MISSING), reason="Kafka's tools need Java and Maven"),
 ]
 
 TOPIC = "java-tools"

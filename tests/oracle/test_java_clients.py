@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import uuid
 
 import pytest
 
 from barnabas.protocol.records import iter_batches
-from tests.oracle.real_kafka import KAFKA_UP
+from tests.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
@@ -19,9 +18,7 @@ ROWS = 2_000
 
 def tool(name: str, *arguments: str, stdin: str = "") -> str:
     """Runs a class of Kafka's tools; what it says on stdout."""
-    missing = [program for program in ("java", "mvn") if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"no Java clients: {' and '.join(missing)} not installed")
+    needs_java("no Java clients")
     ran = subprocess.run(
         ["bash", str(KAFKA_UP), "tool", f"org.apache.kafka.tools.{name}", *arguments],
         input=stdin,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process, create_subprocess_exec
 
@@ -13,14 +12,12 @@ import pytest
 
 from barnabas.client import Admin, NewTopic, Producer, TopicPartition
 from tests.clients.group_members import Bundled, Member, Membership, Read
-from tests.oracle.real_kafka import KAFKA_UP
+from tests.oracle.real_kafka import KAFKA_UP, MISSING
 
 pytestmark = [
     pytest.mark.oracle,
     pytest.mark.asyncio,
-    pytest.mark.skipif(
-        shutil.which("java") is None or shutil.which("mvn") is None, reason="the Java consumer needs Java and Maven"
-    ),
+    pytest.mark.skipif(bool(MISSING), reason="the Java consumer needs Java and Maven"),
 ]
 
 PARTITIONS = 6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.real_kafka import KAFKA_UP
+from tests.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.process.served import ServedBroker
 
 from .test_groups_diff import RETRY, insist
@@ -37,9 +36,7 @@ PAYLOAD = re.compile(r"payload: (\{.*\})")
 
 
 def dump(*files: Path) -> str:
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"Kafka's tool cannot run: {' and '.join(missing)} not installed")
+    needs_java("Kafka's tool cannot run")
     command = ["bash", str(KAFKA_UP), "tool", TOOL, "--cluster-metadata-decoder", "--files", ",".join(map(str, files))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

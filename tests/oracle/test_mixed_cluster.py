@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from tests.oracle.real_kafka import KAFKA_UP
+from tests.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.process.cluster import Cluster, KafkaNode, barnabas_nodes, free_ports
 from tests.process.served import ServedBroker
 
@@ -87,9 +86,7 @@ class KafkaBroker(KafkaNode):
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three of ours, with a snapshot to be loaded, and Kafka."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"no real Kafka to take in: {' and '.join(missing)} not installed")
+    needs_java("no real Kafka to take in")
     own = barnabas_nodes(
         tmp_path, "metadata.log.max.record.bytes.between.snapshots=2000", "metadata.max.retention.bytes=4000"
     )

@@ -5,7 +5,6 @@ Not part of the suite: three JVMs. What it found is held by tests/process/test_n
 
 from __future__ import annotations
 
-import shutil
 import time
 from typing import Any
 
@@ -26,6 +25,7 @@ from barnabas.protocol.messages.offsets import (
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch, iter_batches
+from tests.oracle.real_kafka import needs_java
 from tests.oracle.wire import NOT_READY, Wire
 from tests.process.cluster import Cluster, barnabas_nodes, kafka_nodes
 
@@ -279,9 +279,7 @@ def questions(cluster: Cluster) -> Script:
 
 @pytest.fixture(scope="module")
 def of_kafka(tmp_path_factory: pytest.TempPathFactory) -> Script:
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"no real Kafka to compare with: {' and '.join(missing)} not installed")
+    needs_java()
     nodes = kafka_nodes(tmp_path_factory.mktemp("kafka"), SELECTOR, "broker.rack=rack-{node}")
     return _run(Cluster(nodes))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports, needs_java
 from tests.process.served import ServedBroker
 
 from .wire import Wire
@@ -63,9 +62,7 @@ class OpenedKafka:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[OpenedKafka]:
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"Kafka cannot be started: {' and '.join(missing)} not installed")
+    needs_java("Kafka cannot be started")
     kafka = OpenedKafka(tmp_path / "opened")
     yield kafka
     kafka.stop()

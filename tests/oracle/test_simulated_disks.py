@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.world import World
-from tests.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, free_ports
+from tests.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, free_ports, needs_java
 from tests.oracle.test_dump_log_segments import COMPLAINT, TOOL
 from tests.simulation.test_copy import crashes
 from tests.simulation.workload import PARTITIONS, Journal
@@ -44,9 +43,7 @@ def save(disk: MemoryDisk, folder: Path, path: str = "") -> None:
 
 def live(seed: int, folder: Path) -> Journal:
     """Lives a life of crashes that ends in one, and saves the broker's disk; returns the journal of its clients."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"no real Kafka to read it: {' and '.join(missing)} not installed")
+    needs_java("no real Kafka to read it")
     journal = Journal()
     with World(seed) as world:
         world.run(crashes(world, journal), time_limit_s=3600)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from barnabas.protocol.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from tests.oracle.real_kafka import needs_java
 
 from .wire import Wire
 
@@ -37,8 +37,7 @@ def tool(name: str, *arguments: str) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def _needs_java() -> None:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("no tools of Kafka: java or mvn is not installed")
+    needs_java("no tools of Kafka")
 
 
 def test_the_java_producer_takes_an_epoch_for_each_transaction(barnabas: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import Producer as TwoPhase
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports, needs_java
 from tests.process.served import ServedBroker
 
 from .test_transactions_diff import TOPIC, Producer, Script
@@ -141,8 +140,7 @@ def test_kafka_goes_on_with_our_transactions(tmp_path: Path, kafka_on: Callable[
 
 
 def test_we_go_on_with_kafkas_transactions(tmp_path: Path) -> None:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("no real Kafka to take over from: java or mvn is not installed")
+    needs_java("no real Kafka to take over from")
     folder = tmp_path / "kafka"
     port = free_ports()
     with (tmp_path / "kafka-up.log").open("w") as output:
@@ -170,8 +168,7 @@ def test_we_go_on_with_kafkas_transactions(tmp_path: Path) -> None:
 
 def test_kafka_reads_the_record_of_a_transaction_that_was_kept(tmp_path: Path) -> None:
     """KIP-939: two producer identities in one record, in the fields that Kafka has for them."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("no DumpLogSegments: java or mvn is not installed")
+    needs_java("no DumpLogSegments")
     broker = ServedBroker(tmp_path / "data", *SETTINGS, "transaction.state.log.num.partitions=1").start()
 
     async def keep() -> None:

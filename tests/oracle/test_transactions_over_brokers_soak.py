@@ -7,12 +7,12 @@ hangs there for ever.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.oracle.real_kafka import needs_java
 from tests.process import test_transactions_over_brokers as over_brokers
 from tests.process.cluster import Cluster, kafka_nodes
 
@@ -27,9 +27,7 @@ test_offsets_of_a_group_on_another_broker = over_brokers.test_offsets_of_a_group
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three nodes of Kafka."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"no real Kafka to compare with: {' and '.join(missing)} not installed")
+    needs_java()
     kafka = Cluster(kafka_nodes(tmp_path, *over_brokers.SETTINGS))
     try:
         kafka.start()

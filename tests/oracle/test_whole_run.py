@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import shutil
 import subprocess
 import time
 from collections import Counter, defaultdict
@@ -25,7 +24,7 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from barnabas.client import Admin, Consumer, NewTopic, Producer, TopicPartition
-from tests.oracle.real_kafka import KAFKA_UP
+from tests.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.process.served import ServedBroker
 
 from .test_dump_log_segments import COMPLAINT, TOOL
@@ -269,9 +268,7 @@ def topic_of(path: Path) -> str:
 
 @pytest.mark.parametrize("killed", [False, True], ids=["terminated", "killed and terminated"])
 def test_kafkas_tool_reads_every_file(tmp_path: Path, killed: bool) -> None:
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"Kafka's tool cannot run: {' and '.join(missing)} not installed")
+    needs_java("Kafka's tool cannot run")
     offsets = run(tmp_path / "data", killed=killed)
     dump = Dump(tmp_path / "data")
     check_files(dump)

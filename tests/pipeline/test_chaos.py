@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.oracle.real_kafka import needs_java
 from tests.pipeline.chaos import DONE_SECONDS_MAX, INPUT, PARTITIONS, RECORDS, Driver, Query, Run, open_transactions
 from tests.pipeline.conftest import Connector
 from tests.process.cluster import GROUP, Cluster, Node, barnabas_nodes, kafka_nodes
@@ -58,9 +58,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
     (tmp_path / "cluster").mkdir()
     nodes: Sequence[Node]
     if request.param == "kafka":
-        missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-        if missing:
-            pytest.skip(f"no real Kafka to compare with: {' and '.join(missing)} not installed")
+        needs_java()
         nodes = kafka_nodes(tmp_path / "cluster", CLEANUP, count=1)
     else:
         nodes = barnabas_nodes(tmp_path / "cluster", *SETTINGS)

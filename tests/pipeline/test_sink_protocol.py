@@ -7,7 +7,6 @@ with transactions that wait for ever, and on a real Kafka, where their timeout r
 from __future__ import annotations
 
 import asyncio
-import shutil
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from barnabas.pipeline.sink_options import SinkOptions
 from barnabas.pipeline.topic_sink import TopicPart, TopicSink
 from barnabas.pipeline.transaction_requests import TransactionRequests
 from barnabas.pipeline.two_phase_commit import Coordinator, Task
+from tests.oracle.real_kafka import needs_java
 from tests.pipeline.topics import new_topic, read_committed
 from tests.process.cluster import Cluster, Node, barnabas_nodes, kafka_nodes
 
@@ -45,9 +45,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     folder: Path = tmp_path_factory.mktemp("brokers")
     nodes: list[Node]
     if request.param == "kafka":
-        missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-        if missing:
-            pytest.skip(f"no real Kafka to compare with: {' and '.join(missing)} not installed")
+        needs_java()
         nodes = list(kafka_nodes(folder, *SETTINGS, count=1))
     else:
         nodes = list(barnabas_nodes(folder, *SETTINGS, count=1))

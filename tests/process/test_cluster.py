@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.testing.simulation.invariants import check_acknowledged
+from tests.oracle.real_kafka import needs_java
 from tests.oracle.wire import Wire
 from tests.process.cluster import KAFKA_UP, Cluster, barnabas_nodes
 
@@ -59,8 +59,7 @@ def cluster(start_cluster: StartCluster) -> Cluster:
 
 def dumped_by_kafka(cluster: Cluster) -> None:
     """Kafka's tool reads every log that the nodes left behind, state topics and metadata by their decoders."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("the logs were not read by DumpLogSegments: java and mvn are not installed")
+    needs_java("the logs were not read by DumpLogSegments")
     logs = [
         path for node in cluster.nodes.values() for path in sorted(node.data.glob("*-*/*.log")) if path.stat().st_size
     ]

@@ -8,7 +8,6 @@ every log that the runs left behind.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -22,6 +21,7 @@ import pytest
 
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
+from tests.oracle.real_kafka import needs_java
 from tests.oracle.wire import Wire
 from tests.process.served import ServedBroker
 
@@ -201,8 +201,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     logs = sorted(str(path) for path in tmp_path.glob("*/data/*-*/*.log") if path.stat().st_size)
     assert logs
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("the logs were not read by DumpLogSegments: java and mvn are not installed")
+    needs_java("the logs were not read by DumpLogSegments")
     command = ["bash", str(KAFKA_UP), "tool", "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
     ours = [log for log in logs if "__cluster_metadata" not in log]
     dumped = subprocess.run(
