@@ -1,4 +1,4 @@
-"""What administrators ask by the bundled client: groups, features, elections, directories, producers. Against both brokers."""
+"""What administrators ask by the bundled client: groups, features, elections, moves, directories, producers. Against both brokers."""
 
 from __future__ import annotations
 
@@ -54,6 +54,20 @@ async def test_elections_that_are_not_needed(admin: Admin, name: str) -> None:
         TopicPartition(topic, 0): ErrorCode.ELECTION_NOT_NEEDED,
         TopicPartition(f"{topic}-none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
+
+
+async def test_moves_that_cannot_be(admin: Admin, name: str) -> None:
+    tp = TopicPartition(await make_topic(admin, name), 0)
+    assert await admin.list_partition_reassignments() == {}
+    for targets, why in (
+        ({tp: [4711]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({tp: None}, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+        ({TopicPartition(name, 7): [1]}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            await admin.alter_partition_reassignments(targets)
+        assert (refused.value.code, refused.value.topic) == (why, name)
+    assert refused.value.partition == 7
 
 
 async def test_directories_and_what_lies_in_them(bootstrap: str, admin: Admin, name: str) -> None:

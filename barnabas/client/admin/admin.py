@@ -4,18 +4,19 @@ Driven by: its caller. Emits: requests to any broker, to leaders or to coordinat
 `timeout_ms` is over. A call that names several things tries them all, then raises the first refusal; what was done stays
 done. Cancelled, a call may or may not have taken effect.
 Follows KIP-117, KIP-339 (incremental configs), KIP-516, KIP-664 (transactions), KIP-222 (groups), KIP-848 (their consumer protocol),
-KIP-460 (elections), KIP-584 (features), KIP-595 (the quorum).
+KIP-455 (reassignments), KIP-460 (elections), KIP-584 (features), KIP-595 (the quorum).
 """
 
 from __future__ import annotations
 
 from barnabas.client.admin.cluster import ClusterAdmin
 from barnabas.client.admin.groups import GroupAdmin
+from barnabas.client.admin.reassignments import ReassignmentAdmin
 from barnabas.client.admin.topics import TopicAdmin
 from barnabas.client.admin.transactions import TransactionAdmin
 
 __all__ = ["Admin"]
 
 
-class Admin(ClusterAdmin, TopicAdmin, GroupAdmin, TransactionAdmin):
+class Admin(ClusterAdmin, TopicAdmin, ReassignmentAdmin, GroupAdmin, TransactionAdmin):
     """Administers a cluster. Use as `async with Admin(bootstrap_servers=…) as admin:` or with `start` … `stop`."""

@@ -1,4 +1,5 @@
-"""What administrators give and are told: topics to create, and descriptions of configs, groups, transactions, directories."""
+"""What administrators give and are told: topics to create, and descriptions of configs, groups, transactions, directories,
+reassignments."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ __all__ = [
     "LogDirDescription",
     "NewTopic",
     "PartitionLag",
+    "PartitionReassignment",
     "ProducerDescription",
     "QuorumDescription",
     "ReplicaDescription",
@@ -85,6 +87,14 @@ class PartitionLag(NamedTuple):
     def lag(self) -> int:
         """Records that are still to be read, at most."""
         return max(self.end - self.committed, 0)
+
+
+class PartitionReassignment(NamedTuple):
+    """Brokers of a partition on the move: all that hold it meanwhile, those among them that are new, and those that will not stay."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
 
 class QuorumDescription(NamedTuple):

@@ -1,0 +1,66 @@
+"""Partitions on the move: begun, cancelled, and listed while they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from barnabas.client.admin.requests import AdminRequests
+from barnabas.client.admin.types import PartitionReassignment
+from barnabas.client.errors import error_for
+from barnabas.client.types import TopicPartition
+from barnabas.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+__all__ = ["ReassignmentAdmin"]
+
+
+class ReassignmentAdmin(AdminRequests):
+    """Partitions on the move (KIP-455)."""
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int | None = None
+    ) -> None:
+        """Begins to move partitions to other brokers; each goes on by itself until `list_partition_reassignments` no longer has it.
+
+        Args:
+            targets: the brokers where each partition is to lie, the preferred leader first; None cancels a move.
+
+        Raises:
+            KafkaError: the first refusal, with topic and partition; the others were begun.
+        """
+        topics: dict[str, ReassignableTopic] = {}
+        for tp, brokers in targets.items():
+            partition = ReassignablePartition(
+                partition_index=tp.partition, replicas=None if brokers is None else list(brokers)
+            )
+            topics.setdefault(tp.topic, ReassignableTopic(name=tp.topic)).partitions.append(partition)
+        response = await self._retried(
+            lambda left_ms: AlterPartitionReassignmentsRequest(topics=list(topics.values()), timeout_ms=left_ms),
+            lambda r: r,
+            timeout_ms=timeout_ms,
+        )
+        for topic in response.responses:
+            for p in topic.partitions:
+                if p.error_code:
+                    raise error_for(p.error_code, p.error_message, topic=topic.name, partition=p.partition_index)
+
+    async def list_partition_reassignments(
+        self, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions that are on the move now."""
+        response = await self._retried(
+            lambda left_ms: ListPartitionReassignmentsRequest(topics=None, timeout_ms=left_ms),
+            lambda r: r,
+            timeout_ms=timeout_ms,
+        )
+        return {
+            TopicPartition(topic.name, p.partition_index): PartitionReassignment(
+                tuple(p.replicas), tuple(p.adding_replicas), tuple(p.removing_replicas)
+            )
+            for topic in response.topics
+            for p in topic.partitions
+        }
