@@ -5,7 +5,7 @@ checksums verified, records decompressed, control batches and (read_committed) a
 shell that fetches: the next request is on its way before an answer is judged, so that a broker works while its reader does.
 
 Invariants: chunks come in offset order; every data record of the range is in exactly one of them, with records of other
-offsets beside it where a batch lies across an end of the range. Follows KIP-98, KIP-516 (topic ids), KIP-951 (new leaders).
+offsets beside it where a batch lies across an end of the range; a call that fails or is cancelled has taken nothing. Follows KIP-98, KIP-516 (topic ids), KIP-951 (new leaders).
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ class RangeReader:
         self._fetch_bytes = fetch_bytes
         self._max_wait_ms = max_wait_ms
         self._stall_timeout_ms = stall_timeout_ms
-        self._answer: asyncio.Future[Any] | None = None  # of the request that is on its way, for `position`
+        self._answer: asyncio.Future[Any] | None = None  # of the request that is on its way
+        self._asked = start  # the offset that it asks for
         cluster.add_topics([tp.topic])
 
     async def next(self) -> Chunk | None:
@@ -201,14 +202,14 @@ class RangeReader:
                     )
                 )
                 continue
-            position, self.position = self.position, moved_to
             if moved_to < self._end:
-                self._send()
+                self._send(moved_to)
                 await asyncio.sleep(0)  # the request leaves before the answer is worked on
             aborted = None
             if self._read_committed:
                 aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
-            chunk = self._judged(records or b"", position, aborted)
+            chunk = self._judged(records or b"", aborted)
+            self.position = moved_to
             self.control += chunk.control
             self.aborted += chunk.aborted
             if chunk.batches:
@@ -216,22 +217,22 @@ class RangeReader:
             deadline = Deadline(self._cluster, self._stall_timeout_ms)
         return None
 
-    def _judged(self, records: Buffer, position: int, aborted: AbortedFilter | None) -> Chunk:
+    def _judged(self, records: Buffer, aborted: AbortedFilter | None) -> Chunk:
         try:
-            return deliverable(records, position, aborted, start=self._start, check_crcs=self._check_crcs)
+            return deliverable(records, self.position, aborted, start=self._start, check_crcs=self._check_crcs)
         except RemoteProtocolError as error:
-            raise self._corrupt(position, error) from error
+            raise self._corrupt(error) from error
 
     def _peek(self, records: Buffer) -> int:
         """The offset after the whole batches of an answer."""
         try:
             return max((header.next_offset for _, header in iter_batches(records)), default=self.position)
         except RemoteProtocolError as error:
-            raise self._corrupt(self.position, error) from error
+            raise self._corrupt(error) from error
 
-    def _corrupt(self, position: int, error: RemoteProtocolError) -> KafkaError:
+    def _corrupt(self, error: RemoteProtocolError) -> KafkaError:
         return KafkaError(
-            f"the batch after offset {position} cannot be read: {error}",
+            f"the batch after offset {self.position} cannot be read: {error}",
             code=ErrorCode.CORRUPT_MESSAGE,
             topic=self._tp.topic,
             partition=self._tp.partition,
@@ -239,8 +240,10 @@ class RangeReader:
 
     async def _fetched(self) -> PartitionData:
         """The answer for `position`, of the request that is on its way or of a new one."""
-        if self._answer is None:
-            self._send()
+        if (
+            self._answer is None or self._asked != self.position
+        ):  # a call that was cancelled may have asked for what follows
+            self._send(self.position)
         answer = self._answer
         if answer is None:  # no connection yet, or no leader
             leader = self._cluster.metadata.leaders.get(self._tp)
@@ -250,7 +253,7 @@ class RangeReader:
             if leader is None:
                 raise self._no_leader()
             await self._cluster.ready_connection(leader, Purpose.FETCH)
-            self._send()
+            self._send(self.position)
             answer = self._answer
             if answer is None:
                 raise BrokerUnreachable("the leader was lost just now", broker=leader)
@@ -280,8 +283,9 @@ class RangeReader:
                 return data
         raise BrokerUnreachable("a Fetch answer without the partition that was asked for")
 
-    def _send(self) -> None:
-        """Sends the request for `position` where the leader's connection is ready."""
+    def _send(self, offset: int) -> None:
+        """Sends the request for an offset where the leader's connection is ready."""
+        self._answer = None
         metadata = self._cluster.metadata
         leader = metadata.leaders.get(self._tp)
         connection = None if leader is None else self._cluster.connection(leader, Purpose.FETCH)
@@ -291,7 +295,7 @@ class RangeReader:
         partition = FetchPartition(
             partition=self._tp.partition,
             current_leader_epoch=metadata.leader_epochs.get(self._tp, -1),
-            fetch_offset=self.position,
+            fetch_offset=offset,
             partition_max_bytes=self._fetch_bytes,
         )
         request = FetchRequest(
@@ -320,3 +324,4 @@ class RangeReader:
         except KafkaError as error:
             done(error)
         self._answer = answer
+        self._asked = offset
