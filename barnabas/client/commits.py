@@ -105,8 +105,13 @@ class Commits:
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         turn = self._turns.take()
         work = self._in_turn(offsets, turn, self._group(), self._tenure())
-        task = self._cluster.scope.start(self._deliver(work, outcome), name="commit")
-        task.add_done_callback(lambda _: self._turns.give_back(turn))  # also where it was cancelled before it began
+
+        def over(_task: asyncio.Task[None]) -> None:  # also where it was cancelled before it began
+            work.close()
+            self._turns.give_back(turn)
+            outcome.cancel()  # where the client was closed first
+
+        self._cluster.scope.start(self._deliver(work, outcome), name="commit").add_done_callback(over)
         return outcome
 
     # -- automatic -----------------------------------------------------------------------------------------------------
@@ -170,9 +175,6 @@ class Commits:
         else:
             if not outcome.done():
                 outcome.set_result(None)
-        finally:
-            work.close()
-            outcome.cancel()  # where the client was closed first
 
     async def _commit(self, offsets: Offsets, group: Group | None, tenure: int) -> None:
         backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.commits import _Turns
+from barnabas.client.commits import Commits, _Turns
 from barnabas.client.consumer_group import ConsumerGroup
 from barnabas.client.consumer_membership import ConsumerMemberState
+from barnabas.client.fetching import FetchConfig, Fetcher
 from barnabas.client.group import GroupHooks
-from barnabas.client.types import ConsumerGroupMetadata
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 
@@ -72,3 +75,13 @@ async def test_turns_are_first_come_first_served() -> None:
     turns.give_back(first)  # twice does no harm
     turns.give_back(third)
     assert turns.take().done()
+
+
+async def test_a_commit_cut_off_by_the_close_is_over_for_whoever_waits() -> None:
+    cluster = Cluster("localhost:9092", client_id="c")
+    fetcher = Fetcher(FetchConfig(), cluster.metadata, cluster.rng)
+    commits = Commits(cluster, fetcher, group=lambda: None, who=lambda: who(1), interval_ms=None)
+    outcome = commits.commit_soon({TopicPartition("t", 0): OffsetAndMetadata(1)})
+    await cluster.close()  # before its task's first step
+    await asyncio.sleep(0)
+    assert outcome.cancelled()
