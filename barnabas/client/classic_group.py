@@ -51,7 +51,8 @@ class ClassicGroup(Group):
 
     @property
     def due(self) -> bool:
-        return self.member.rejoin_wanted or self.member.joined is not None or self.error is not None
+        member = self.member
+        return self._changing is not None or member.rejoin_wanted or member.joined is not None or self.error is not None
 
     def topics(self) -> set[str]:
         return set(self.member.topics)
@@ -74,7 +75,7 @@ class ClassicGroup(Group):
 
     def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, tenure: int) -> bool:
         member = self.member
-        if member.state is MemberState.STABLE and member.generation_id == who.generation_id:
+        if member.stands(who.generation_id):
             if code is ErrorCode.REBALANCE_IN_PROGRESS:
                 member.rejoin_wanted = True
             elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -207,10 +208,8 @@ class ClassicGroup(Group):
                 answer = await self._ask(member.heartbeat_request(now), member.session_timeout_ms)
                 verdict = member.on_heartbeat(answer, generation, clock.monotonic_ms())
             except KafkaError as error:
-                if error.retriable:
-                    verdict = Next.FIND_COORDINATOR
-                else:
-                    verdict = Next.GO_ON
+                verdict = Next.FIND_COORDINATOR if error.retriable else Next.GO_ON
+                if not error.retriable and member.stands(generation):
                     self.error = error
                     member.on_lost(error.code or ErrorCode.UNKNOWN_MEMBER_ID)
             if verdict is Next.GO_ON:

@@ -76,7 +76,7 @@ class ConsumerGroup(Group):
 
     @property
     def due(self) -> bool:
-        return self.member.due or self.error is not None
+        return self._changing is not None or self.member.due or self.error is not None
 
     def topics(self) -> set[str]:
         return set(self.member.topics) or {tp.topic for tp in self.member.held}

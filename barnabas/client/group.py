@@ -102,7 +102,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def due(self) -> bool:
-        """Whether a poll has more to do than to be noted."""
+        """Whether a poll has more to do than to be noted: begin a change, or see that one is under way."""
 
     @abstractmethod
     def topics(self) -> set[str]:

@@ -298,13 +298,17 @@ class GroupMember:
             group_instance_id=self.group_instance_id,
         )
 
+    def stands(self, generation_id: int) -> bool:
+        """Whether the membership of that generation is the present one; what was asked in its name counts only then."""
+        return self.state is MemberState.STABLE and generation_id == self.generation_id
+
     def on_heartbeat(self, response: HeartbeatResponse, generation_id: int, now_ms: int) -> Next:
         """Takes the answer to a heartbeat sent under `generation_id`.
 
         Raises:
             KafkaError: this member is fenced.
         """
-        if self.state is not MemberState.STABLE or generation_id != self.generation_id:
+        if not self.stands(generation_id):
             return Next.GO_ON  # of a life before
         code = code_of(response.error_code)
         if code is ErrorCode.NONE:

@@ -1,0 +1,70 @@
+"""The shell of a classic membership: that polls see partitions change hands, and what a late failure may do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from barnabas.client.classic_group import ClassicGroup
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import AuthorizationFailed
+from barnabas.client.group import GroupHooks
+from barnabas.client.membership import MemberState
+from tests.unit.client.test_membership import joined, make
+
+TURNS = 10  # of the loop, for tasks that wait for nothing
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    """Not connected to anything."""
+    cluster = Cluster("localhost:9092", client_id="c")
+    yield cluster
+    await cluster.close()
+
+
+async def turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+async def test_a_poll_sees_that_partitions_change_hands(cluster: Cluster) -> None:
+    """Also one whose caller was cancelled in the poll that began it: nothing of a partition is given out while it is given up."""
+    commit_ends = asyncio.Event()
+
+    async def before_revoke() -> None:
+        await commit_ends.wait()
+
+    member = joined(make(strategies=["cooperative-sticky"]), now=cluster.clock.monotonic_ms())
+    group = ClassicGroup(cluster, member, GroupHooks(lambda partitions: None, before_revoke, lambda: None))
+    member.joined = member.assignment[:1]
+    group.tend(cluster.clock.monotonic_ms())
+    await turns()
+    assert group.blocked, "the commit before the partition goes is on its way"
+    assert group.due
+    commit_ends.set()
+    await turns()
+    assert not group.blocked
+    assert len(member.assignment) == 1
+
+
+async def test_a_heartbeat_that_fails_after_the_leave_means_nothing(cluster: Cluster) -> None:
+    async def nothing() -> None:
+        pass
+
+    member = joined(make(), now=cluster.clock.monotonic_ms())
+    member.beat_again(0)
+    group = ClassicGroup(cluster, member, GroupHooks(lambda partitions: None, nothing, lambda: None))
+    group.tend(cluster.clock.monotonic_ms())
+    await turns()  # the heartbeat waits for the coordinator to be found
+    group.leave_soon("test")
+    await turns()
+    cluster._coordinator_errors["group", "g"] = AuthorizationFailed("not for you")
+    cluster._notify()
+    await turns()
+    assert ("group", "g") not in cluster._coordinator_errors, "told"
+    assert member.state is MemberState.LEFT
+    assert group.error is None
+    assert cluster.scope.crash is None
