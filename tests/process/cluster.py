@@ -6,6 +6,7 @@ sync, who coordinates) go over plain sockets to whichever node answers.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -27,6 +28,7 @@ T = TypeVar("T")
 KAFKA_UP = Path(__file__).parents[1] / "oracle" / "kafka-up"
 GROUP, TRANSACTION = 0, 1  # what a coordinator is looked for, by FindCoordinator
 ASK_SECONDS_MAX = 3.0  # of one node, before another one is asked
+CREATE_SECONDS_MAX = 40.0
 READY_SECONDS_MAX = 60.0
 _PORTS = range(21_000, 32_000)  # below those that the kernel gives to outgoing connections
 
@@ -292,15 +294,16 @@ class Cluster:
 
     # -- questions
 
+    def serving(self) -> list[int]:
+        """Ids of the nodes that run and are not frozen."""
+        return [node.node_id for node in self.nodes.values() if node.alive and node.node_id not in self.paused]
+
     def ask(self, request: Any, version: int, *, of: int | None = None, seconds: float = ASK_SECONDS_MAX) -> Any:
         """The answer of node `of`, or of the first one that gives any within so many seconds."""
-        asked = [self.nodes[of]] if of is not None else [n for n in self.nodes.values() if n.node_id not in self.paused]
         problem: OSError = ConnectionRefusedError("no node runs")
-        for node in asked:
-            if not node.alive:
-                continue
+        for node_id in self.serving() if of is None else [of]:
             try:
-                with Wire(node.address, timeout_s=seconds) as wire:
+                with Wire(self.nodes[node_id].address, timeout_s=seconds) as wire:
                     return wire.call(request, version)
             except OSError as error:
                 problem = error
@@ -313,15 +316,30 @@ class Cluster:
         except OSError:
             return []
 
-    def partitions(self, topic: str) -> list[Any]:
+    def partitions(self, topic: str, *, of: int | None = None) -> list[Any]:
         """Metadata of the topic's partitions, in order; empty while there is no such topic."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        described = self.ask(request, 9).topics[0]
+        described = self.ask(request, 9, of=of).topics[0]
         return sorted(described.partitions, key=lambda part: part.partition_index) if not described.error_code else []
 
     def leader(self, topic: str, partition: int) -> int:
-        """Node id of the leader, −1 where there is none."""
-        return int(self.partitions(topic)[partition].leader_id)
+        """Node id of the leader, −1 while there is none. One that serves knows of it itself: it may be written to."""
+        deadline = time.monotonic() + ASK_SECONDS_MAX
+        while True:
+            leader = int(self.partitions(topic)[partition].leader_id)
+            if leader not in self.serving() or self._leads(leader, topic, partition):
+                return leader
+            if time.monotonic() > deadline:
+                return -1
+            time.sleep(0.01)
+
+    def _leads(self, node_id: int, topic: str, partition: int) -> bool:
+        """Whether it says so."""
+        try:
+            parts = self.partitions(topic, of=node_id)
+        except OSError:
+            return False
+        return partition < len(parts) and parts[partition].leader_id == node_id
 
     def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
         """Node id of the coordinator of a transactional id or group, −1 while there is none."""
@@ -367,11 +385,11 @@ class Cluster:
         return found[0]
 
     def wait_in_sync(self, *topics: str, seconds: float = READY_SECONDS_MAX) -> float:
-        """Waits until every partition of the topics has a leader and all its replicas in sync."""
+        """Waits until every partition of the topics has a leader and all its replicas in sync, as every node that serves knows."""
 
         def in_sync() -> bool:
-            for topic in topics:
-                parts = self.partitions(topic)
+            for node_id, topic in itertools.product(self.serving(), topics):
+                parts = self.partitions(topic, of=node_id)
                 if not parts or any(part.leader_id < 0 for part in parts):
                     return False
                 if any(sorted(part.isr_nodes) != sorted(part.replica_nodes) for part in parts):
@@ -388,7 +406,8 @@ class Cluster:
             replication_factor=replication_factor,
             configs=[CreatableTopicConfig(name=k.replace("__", "."), value=v) for k, v in configs.items()],
         )
-        answer = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
+        # Asked of one node, for as long as it may take: a second one that is asked would say that the topic is there.
+        answer = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5, seconds=CREATE_SECONDS_MAX)
         assert answer.topics[0].error_code == 0, answer
         self.wait_in_sync(name)
 

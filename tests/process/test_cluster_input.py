@@ -27,6 +27,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(barnabas_nodes(tmp_path_factory.mktemp("cluster"))) as cluster:
         cluster.create_topic("kept", 1)
         cluster.stop(3)
+        cluster.wait_until(lambda: cluster.controller() in (1, 2), "one of the two controls")
         yield cluster
         cluster.start_node(3)
         cluster.wait_in_sync("kept")

@@ -55,7 +55,8 @@ def test_a_node_that_was_away_is_given_a_snapshot(cluster: Cluster) -> None:
             name=f"topic-{number}", num_partitions=-1, replication_factor=-1, assignments=on_the_others
         )
         assert cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5).topics[0].error_code == 0
-    with Wire(cluster.nodes[cluster.leader("kept", 0)].address) as wire:
+    leader = cluster.wait_for(lambda: cluster.leader("kept", 0), lambda led: led not in (-1, AWAY), "another one leads")
+    with Wire(cluster.nodes[leader].address) as wire:
         assert wire.produce(9, "kept", 0, [b"while it was away"]).error_code == 0
     there = snapshots(away)
     assert there == before

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.oracle.wire import Wire
+from tests.process.cluster import free_ports
 from tests.process.served import ServedBroker
 
 pytestmark = pytest.mark.process
@@ -196,8 +196,7 @@ def test_settings_from_a_file_and_above_it(tmp_path: Path, serve: Serve) -> None
 
 
 def test_a_node_that_waits_for_the_others_stops_when_told(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        ports = [one.getsockname()[1], other.getsockname()[1]]
+    ports = free_ports(2)
     data = tmp_path / "data"
     node = subprocess.Popen(
         [

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
 from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
 from tests.oracle.real_kafka import needs_java
 from tests.oracle.wire import Wire
@@ -116,12 +117,13 @@ class Run:
         self._write(producer, "second", 2)
         self._until_done(producer.commit_transaction if self.commit else producer.abort_transaction)
         if at == NEVER:
-            time.sleep(0.2)  # markers and completion follow the answer
+            self._await_state(settings["transactional.id"], "CompleteCommit" if self.commit else "CompleteAbort")
             self.passed = self.mined.disarm()
         # The next transaction goes through, so that one is complete.
         producer.begin_transaction()
         producer.produce(TOPIC, b"third", partition=0)
         self._until_done(producer.commit_transaction)
+        self._await_state(settings["transactional.id"], "CompleteCommit")
 
     def _write(self, producer: Any, name: str, offset: int) -> None:
         consumer = Consumer({"bootstrap.servers": self.mined.broker.address, "group.id": GROUP})
@@ -133,6 +135,20 @@ class Run:
         metadata = consumer.consumer_group_metadata()
         self._until_done(lambda: producer.send_offsets_to_transaction(position, metadata, 30))
         consumer.close()
+
+    def _await_state(self, transactional_id: str, state: str) -> None:
+        """Markers and completion follow the answer; the broker may die at these, too."""
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        deadline = time.monotonic() + 30
+        told: Any = None
+        while told != state:
+            assert time.monotonic() < deadline, f"{told} instead of {state}"
+            try:
+                with Wire(self.mined.broker.address) as wire:
+                    told = wire.call(request, 0).transaction_states[0].transaction_state
+            except OSError:
+                pass  # it is asked again
+            time.sleep(0.005)
 
     def _until_done(self, call: Any) -> None:
         deadline = time.monotonic() + 30
