@@ -209,10 +209,7 @@ def test_aborted_transactions_are_left_out(kafka: Kafka) -> None:
     producer = topics.transactional(kafka.bootstrap)
     for number in range(10):
         topics.in_transaction(producer, topic, numbers(number * 400, number * 400 + 400))
-        if number % 2:
-            producer.abort_transaction(topics.ANSWER_SECONDS_MAX)
-        else:
-            producer.commit_transaction(topics.ANSWER_SECONDS_MAX)
+        topics.end_transaction(kafka.bootstrap, producer, commit=number % 2 == 0)
     committed = [text for number in range(0, 10, 2) for text in texts(number * 400, number * 400 + 400)]
     assert values(kafka.read(subscribe=topic, kafka__isolation__level="read_committed")) == committed
     assert values(kafka.read(subscribe=topic)) == texts(0, 4000), "read_uncommitted is the connector's default"
@@ -227,7 +224,7 @@ def test_an_open_transaction_ends_what_is_read(kafka: Kafka) -> None:
     topics.send(kafka.bootstrap, topic, numbers(150, 200))
     assert values(kafka.read(**committed)) == texts(0, 100)
     assert values(kafka.read(subscribe=topic)) == texts(0, 200)
-    producer.abort_transaction(topics.ANSWER_SECONDS_MAX)
+    topics.end_transaction(kafka.bootstrap, producer)
     assert values(kafka.read(**committed)) == [*texts(0, 100), *texts(150, 200)]
 
 
@@ -238,7 +235,7 @@ def test_a_stream_ends_over_an_aborted_tail(kafka: Kafka, tmp_path: Path) -> Non
     producer = topics.transactional(kafka.bootstrap)
     for number in range(10):
         topics.in_transaction(producer, topic, numbers(500 + number * 50, 550 + number * 50))
-        producer.abort_transaction(topics.ANSWER_SECONDS_MAX)
+        topics.end_transaction(kafka.bootstrap, producer)
     query = into_parquet(kafka.stream(subscribe=topic, kafka__isolation__level="read_committed"), tmp_path)
     assert values(kafka.spark.read.parquet(str(tmp_path / "data"))) == texts(0, 500)
     assert json.loads(query.lastProgress["sources"][0]["endOffset"]) == {topic: {"0": 1010}}, (

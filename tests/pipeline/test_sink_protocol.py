@@ -29,7 +29,7 @@ from barnabas.pipeline.topic_sink import TopicPart, TopicSink
 from barnabas.pipeline.transaction_requests import TransactionRequests
 from barnabas.pipeline.two_phase_commit import Coordinator, Task
 from tests.oracle.real_kafka import needs_java
-from tests.pipeline.topics import new_topic, read_committed
+from tests.pipeline.topics import await_markers, new_topic, read_committed
 from tests.process.cluster import Cluster, Node, barnabas_nodes, kafka_nodes
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "transaction.abort.timed.out.transaction.cleanup.interval.ms=200")
@@ -120,8 +120,7 @@ class Lab:
 
     async def check(self, expected: range) -> None:
         """Every row is there once, in topics and files, and nothing is open."""
-        while await self.open_transactions(*ENDING):  # noqa: ASYNC110 -- nobody tells
-            await asyncio.sleep(0.05)  # Kafka answers before the markers are written
+        await_markers(self.bootstrap)
         assert await self.open_transactions() == []
         assert self.output() == list(expected)
         assert self.rows_in_files() == list(expected)

@@ -52,7 +52,7 @@ def test_rows_and_types_are_those_of_the_official_connector(kafka: Kafka, kafka_
     topics.send(kafka.bootstrap, topic, [None, b"", *numbers(0, 50)], partition=1, compression_type="lz4")
     producer = topics.transactional(kafka.bootstrap)
     topics.in_transaction(producer, topic, numbers(0, 10))
-    producer.abort_transaction(topics.ANSWER_SECONDS_MAX)
+    topics.end_transaction(kafka.bootstrap, producer)
     theirs = Kafka.__new__(Kafka)
     theirs.spark, theirs.bootstrap, theirs.format = kafka.spark, kafka.bootstrap, kafka_connector
     options: dict[str, Any] = {"subscribe": topic, "includeHeaders": True, "kafka__isolation__level": "read_committed"}
@@ -75,16 +75,13 @@ def test_committed_records_are_read_unless_others_are_asked_for(kafka: Kafka) ->
     producer = topics.transactional(kafka.bootstrap)
     for number in range(4):
         topics.in_transaction(producer, topic, numbers(number * 100, number * 100 + 100))
-        if number % 2:
-            producer.abort_transaction(topics.ANSWER_SECONDS_MAX)
-        else:
-            producer.commit_transaction(topics.ANSWER_SECONDS_MAX)
+        topics.end_transaction(kafka.bootstrap, producer, commit=number % 2 == 0)
     topics.in_transaction(producer, topic, numbers(400, 500))
     topics.send(kafka.bootstrap, topic, numbers(500, 600))
     assert values(kafka.read(subscribe=topic)) == [*texts(0, 100), *texts(200, 300)], "up to the last stable offset"
     uncommitted = kafka.read(subscribe=topic, kafka__isolation__level="read_uncommitted")
     assert values(uncommitted) == texts(0, 600)
-    producer.abort_transaction(topics.ANSWER_SECONDS_MAX)
+    topics.end_transaction(kafka.bootstrap, producer)
     assert values(kafka.read(subscribe=topic)) == [*texts(0, 100), *texts(200, 300), *texts(500, 600)]
 
 

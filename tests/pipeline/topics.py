@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from barnabas.protocol.messages.transactions import ListTransactionsRequest
+from tests.oracle.wire import Wire
 
 ANSWER_SECONDS_MAX = 30
 
@@ -71,8 +75,30 @@ def in_transaction(producer: Producer, topic: str, values: Sequence[bytes], *, p
     assert producer.flush(ANSWER_SECONDS_MAX) == 0
 
 
+def end_transaction(bootstrap: str, producer: Producer, *, commit: bool = False) -> None:
+    """Ends it; returns when its markers are written."""
+    end = producer.commit_transaction if commit else producer.abort_transaction
+    end(ANSWER_SECONDS_MAX)
+    await_markers(bootstrap)
+
+
+def await_markers(bootstrap: str) -> None:
+    """Until no transaction is on its way to its end: that is answered before its markers are written."""
+    request = ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"])
+    deadline = time.monotonic() + ANSWER_SECONDS_MAX
+    for address in bootstrap.split(","):
+        try:
+            with Wire(address) as wire:
+                while ending := wire.call(request, 0).transaction_states:
+                    assert time.monotonic() < deadline, f"these do not end: {ending}"
+                    time.sleep(0.01)
+        except OSError:
+            pass  # a dead broker coordinates nothing
+
+
 def read_committed(bootstrap: str, topic: str, partitions: int = 1) -> list[Message]:
     """Every committed record of a topic up to its ends, by librdkafka."""
+    await_markers(bootstrap)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
