@@ -177,7 +177,9 @@ def test_a_killed_member_loses_its_partitions_after_its_session(broker: ServedBr
         child.wait()
 
 
-def test_the_group_outlives_its_coordinator(broker: ServedBroker) -> None:
+def test_the_group_outlives_its_coordinator(serve: Callable[..., ServedBroker]) -> None:
+    broker = serve(*SETTINGS, "group.consumer.session.timeout.ms=30000")  # longer than any restart may take
+    make_topic(broker, TOPIC, PARTITIONS)
     group = "restarted"
     wanted = fill(broker, 40)
     members = [Member(broker, group), Member(broker, group)]
