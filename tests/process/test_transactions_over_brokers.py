@@ -381,9 +381,10 @@ def test_late_requests_of_an_ended_transaction(cluster: Cluster, version: int) -
     cluster.wait_until(lambda: is_stable(cluster, partition) and is_stable(cluster, other), "nothing hangs", 10)
 
 
-def is_stable(cluster: Cluster, partition: int) -> bool:
-    with Wire(cluster.nodes[cluster.leader("safe", partition)].address) as wire:
-        answer = wire.fetch("safe", partition, 0, isolation_level=1)
+def is_stable(cluster: Cluster, partition: int, topic: str = "safe") -> bool:
+    """Whether no transaction is open there."""
+    with Wire(cluster.nodes[cluster.leader(topic, partition)].address) as wire:
+        answer = wire.fetch(topic, partition, 0, isolation_level=1)
     return bool(answer.last_stable_offset == answer.high_watermark)
 
 

@@ -16,6 +16,7 @@ from barnabas.client import Admin, Consumer, Producer, TopicPartition
 from tests.process.cluster import Cluster, barnabas_nodes
 from tests.process.served import ServedBroker
 from tests.process.test_cli import barnabas
+from tests.process.test_transactions_over_brokers import is_stable
 from tests.process.two_phase_worker import PARTITIONS, decided, open_database, own, values_of
 
 pytestmark = pytest.mark.process
@@ -96,15 +97,17 @@ def test_both_participants_agree_after_twenty_kills(cluster: Cluster, tmp_path: 
     finally:
         worker.kill()
 
-    async def settle() -> dict[int, list[bytes]]:
+    async def settle() -> None:
         own(database)
         async with Producer(
             bootstrap_servers=cluster.bootstrap, transactional_id=ID, two_phase_commit=True, keep_prepared=True
         ) as producer:
             await producer.complete(decided(database)[-1])
-        return await committed(cluster.bootstrap)
 
-    found = asyncio.run(settle())
+    asyncio.run(settle())
+    for partition in range(PARTITIONS):  # the markers follow the answer
+        cluster.wait_until(lambda partition=partition: is_stable(cluster, partition, "out"), "nothing is open", 10)
+    found = asyncio.run(committed(cluster.bootstrap))
     rows = decided(database)
     expected: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
     for batch in range(len(rows)):
