@@ -41,12 +41,16 @@ from barnabas.client.types import ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import NewRecord, encode_records
 from tests.clients.bundled import make_topic, poll_until
+from tests.oracle.wire import Wire
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
 
 async def read_all(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted") -> list[Record]:
     """Everything up to the present end of every partition, partition by partition."""
+    if isolation_level == "read_committed":
+        with Wire(bootstrap) as wire:
+            wire.await_markers()
     async with Consumer(
         bootstrap_servers=bootstrap, isolation_level=isolation_level, auto_offset_reset="earliest"
     ) as c:

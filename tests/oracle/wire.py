@@ -21,6 +21,7 @@ from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.transactions import ListTransactionsRequest
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import decode, encode
 
@@ -121,6 +122,14 @@ class Wire:
             assert answer.error_code in NOT_READY, answer
             time.sleep(0.05)
         raise AssertionError(f"no coordinator for {key}: {answer}")
+
+    def await_markers(self) -> None:
+        """Asks until no transaction of this broker's is on its way to its end: Kafka answers before the markers are written."""
+        request = ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"])
+        deadline = time.monotonic() + 30
+        while (answer := self.call(request, 0)).error_code in NOT_READY or answer.transaction_states:
+            assert time.monotonic() < deadline, f"these do not end: {answer}"
+            time.sleep(0.01)
 
     def produce(
         self,

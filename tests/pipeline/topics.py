@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from barnabas.protocol.messages.transactions import ListTransactionsRequest
 from tests.oracle.wire import Wire
 
 ANSWER_SECONDS_MAX = 30
@@ -83,15 +81,11 @@ def end_transaction(bootstrap: str, producer: Producer, *, commit: bool = False)
 
 
 def await_markers(bootstrap: str) -> None:
-    """Until no transaction is on its way to its end: that is answered before its markers are written."""
-    request = ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"])
-    deadline = time.monotonic() + ANSWER_SECONDS_MAX
+    """Until no transaction is on its way to its end."""
     for address in bootstrap.split(","):
         try:
             with Wire(address) as wire:
-                while ending := wire.call(request, 0).transaction_states:
-                    assert time.monotonic() < deadline, f"these do not end: {ending}"
-                    time.sleep(0.01)
+                wire.await_markers()
         except OSError:
             pass  # a dead broker coordinates nothing
 
