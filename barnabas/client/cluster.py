@@ -69,13 +69,9 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
     Raises:
         IllegalState: an address that is none.
     """
-    parts = (
-        servers.split(",")
-        if isinstance(servers, str)
-        else list(servers)
-        if isinstance(servers, Iterable)
-        else [servers]
-    )
+    if isinstance(servers, str):
+        servers = servers.split(",")
+    parts = list(servers) if isinstance(servers, Iterable) else [servers]
     if not all(isinstance(part, str) for part in parts):
         raise IllegalState(f"bootstrap_servers must be 'host:port' or a list of such, not {servers!r}")
     addresses = []

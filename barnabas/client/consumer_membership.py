@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from barnabas.client.errors import KafkaError, UnsupportedByBroker, code_of, error_for
+from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, UnsupportedByBroker, code_of, error_for
 from barnabas.client.membership import Change, Next
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated
@@ -58,7 +58,6 @@ VALID_PREVIOUS: dict[ConsumerMemberState, frozenset[ConsumerMemberState]] = {
     _S.LEFT: frozenset(_S) - {_S.LEFT},
 }
 _MEMBER = frozenset({_S.JOINING, _S.STABLE, _S.RECONCILING})
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _GONE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH})
 
 
@@ -194,7 +193,7 @@ class ConsumerMember:
         if code in _GONE:
             self.fence()
             return Next.GO_ON
-        if code in _MOVED:
+        if code in COORDINATOR_MOVED:
             return Next.FIND_COORDINATOR
         if code.retriable:
             return Next.WAIT

@@ -14,6 +14,7 @@ from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 
 __all__ = [
+    "COORDINATOR_MOVED",
     "AuthorizationFailed",
     "BrokerUnreachable",
     "BufferExhausted",
@@ -192,6 +193,9 @@ class CommitFailed(ResponseError):
 class AuthorizationFailed(ResponseError):
     """The broker does not allow this client to do that."""
 
+
+# What a broker says that does not coordinate a group or transactional id, or not yet: to be looked up anew.
+COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 _LEGAL_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
 

@@ -101,9 +101,7 @@ async def exactly_once(
                 await _start_over(consumer, producer, progress)
                 continue
             except BaseException:
-                if (
-                    not committing
-                ):  # cancelled later than that: the commit goes on by itself, its producer's `stop` waits for it
+                if not committing:  # else the commit goes on by itself, and its producer's `stop` waits for it
                     await producer.abort_transaction()
                 raise
             progress.records_in += sum(map(len, polled.values()))

@@ -17,10 +17,10 @@ from barnabas.client.metadata import NO_ID, ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
-__all__ = ["FetchSession"]
+__all__ = ["VERSION_BY_NAME_MAX", "VERSION_MAX", "FetchSession"]
 
-_VERSION_BY_NAME_MAX = 12
-_VERSION_MAX = 18
+VERSION_BY_NAME_MAX = 12  # of Fetch: from 13 on it goes by topic id
+VERSION_MAX = 18
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -85,7 +85,7 @@ class FetchSession:
         self._known = entries
         for tp, entry in entries.items():
             self._names[entry.topic_id] = tp.topic
-        return request, _VERSION_MAX if by_id else _VERSION_BY_NAME_MAX
+        return request, VERSION_MAX if by_id else VERSION_BY_NAME_MAX
 
     def _topics(self, changed: dict[TopicPartition, _Entry], partition_max_bytes: int) -> list[FetchTopic]:
         topics: dict[str, FetchTopic] = {}

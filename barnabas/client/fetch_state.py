@@ -75,9 +75,7 @@ class PartitionState:
         self.age = 0  # raised whenever what is on its way no longer fits
         self.paused = False
         self.fetching = False
-        self.hurried = (
-            True  # moved since the last fetch: it should not wait behind one that is waiting for news elsewhere
-        )
+        self.hurried = True  # moved since the last fetch: it should not wait behind one that waits for news elsewhere
         self.asked = -1  # the node that was last asked
         self.nearest = NearestReplica()
         self.not_before_ms = 0

@@ -22,20 +22,12 @@ from barnabas.client.errors import KafkaError, code_of, error_for
 from barnabas.client.fetch_session import FetchSession
 from barnabas.client.fetch_state import NEVER, Fetched, PartitionState
 from barnabas.client.metadata import ClusterMetadata
-from barnabas.client.read_committed import AbortedFilter
+from barnabas.client.read_committed import AbortedFilter, is_delivered
 from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer, Rng
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from barnabas.protocol.records import (
-    CONTROL_ABORT,
-    HEADER_SIZE,
-    BatchHeader,
-    crc_ok,
-    decode_records,
-    read_control,
-    read_header,
-)
+from barnabas.protocol.records import HEADER_SIZE, BatchHeader, decode_records, read_header
 
 __all__ = ["FetchConfig", "Fetcher", "InFlightFetch"]
 
@@ -341,9 +333,7 @@ class Fetcher:
             try:
                 header = read_header(fetched.records, fetched.position)
                 if fetched.position + header.size_bytes > fetched.end:
-                    self._used_up(
-                        state
-                    )  # a batch that was cut off by the size limit; it comes whole with the next fetch
+                    self._used_up(state)  # the batch was cut off by the size limit; it comes whole with the next fetch
                     continue
                 records = self._judge(state, fetched, header)
             except RemoteProtocolError as error:
@@ -379,17 +369,8 @@ class Fetcher:
 
     def _judge(self, state: PartitionState, fetched: Fetched, header: BatchHeader) -> list[Record]:
         """The records of a batch that are to be delivered."""
-        if self.config.check_crcs and not crc_ok(fetched.records, fetched.position, header):
-            raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} does not hold")
-        attributes = header.attributes
-        if attributes & 0x20:
-            if fetched.aborted is not None and header.producer_id >= 0:
-                marker = decode_records(fetched.records, fetched.position, header)
-                abort = bool(marker) and read_control(marker[0]).type == CONTROL_ABORT
-                fetched.aborted.on_marker(header.producer_id, header.last_offset, abort=abort)
-            return []
-        if fetched.aborted is not None and not fetched.aborted.delivers(
-            header.producer_id, header.last_offset, transactional=bool(attributes & 0x10)
+        if not is_delivered(
+            fetched.records, fetched.position, header, fetched.aborted, check_crcs=self.config.check_crcs
         ):
             return []
         tail = (*state.tp, header.timestamp_type, header.leader_epoch)

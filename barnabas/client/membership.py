@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from barnabas.client.assignors import ASSIGNORS, COOPERATIVE, MemberSubscription
 from barnabas.client.assignors_data import Ownership, read_ownership, user_data
-from barnabas.client.errors import IllegalState, KafkaError, NotKafka, code_of, error_for
+from barnabas.client.errors import COORDINATOR_MOVED, IllegalState, KafkaError, NotKafka, code_of, error_for
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.messages.groups import (
@@ -83,9 +83,6 @@ class Change(NamedTuple):
     assigned: list[TopicPartition]
 
 
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-
-
 class GroupMember:
     """The core of one membership.
 
@@ -128,16 +125,12 @@ class GroupMember:
         self.rejoin_wanted = True  # the next poll has to join
         self.lost = False  # membership ended without this member's doing: its partitions may be another's already
         self.assignment: list[TopicPartition] = []  # in force
-        self.joined: list[TopicPartition] | None = (
-            None  # what the last rebalance has brought, until it comes into force
-        )
+        self.joined: list[TopicPartition] | None = None  # what the rebalance has brought, until it comes into force
         # Who commits: for OffsetCommit and for a producer's `send_offsets`. Of the last assignment, also when it is lost or given
         # up: what was read under it may still be in hand, and to name no member would be to commit unfenced.
         self.metadata = ConsumerGroupMetadata(group_id, -1, "", group_instance_id)
         self.group_topics: tuple[str, ...] = ()  # where this member leads: every topic that some member wants
-        self._ownership = Ownership(
-            (), -1
-        )  # the last assignment, also when it was given up: what sticky assignors go by
+        self._ownership = Ownership((), -1)  # the last assignment, also when it was given up: sticky assignors go by it
         self._protocol = ""
         self._members: list[MemberSubscription] = []
         self._leads = False
@@ -321,7 +314,7 @@ class GroupMember:
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self.on_lost(code)
             return Next.GO_ON
-        if code in _MOVED:
+        if code in COORDINATOR_MOVED:
             return Next.FIND_COORDINATOR
         if code.retriable:
             return Next.WAIT
@@ -370,7 +363,7 @@ class GroupMember:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _common(self, code: ErrorCode, what: str) -> Next:
-        if code in _MOVED:
+        if code in COORDINATOR_MOVED:
             return Next.FIND_COORDINATOR
         if code is ErrorCode.REBALANCE_IN_PROGRESS or code.retriable:
             return Next.WAIT

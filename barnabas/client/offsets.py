@@ -12,7 +12,7 @@ from typing import Any
 
 from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.deadline import Deadline
-from barnabas.client.errors import KafkaError, code_of, error_for
+from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, code_of, error_for
 from barnabas.client.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -44,7 +44,6 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 _NAMES_VERSION_MAX = 9  # OffsetCommit and OffsetFetch go by topic id from version 10
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 async def list_offsets(
@@ -133,7 +132,7 @@ async def committed_offsets(
                     )
         if problem is None:
             return found
-        if problem.code in _MOVED:
+        if problem.code in COORDINATOR_MOVED:
             cluster.forget_coordinator("group", group.group_id)
         await deadline.pause(problem)
 
@@ -173,7 +172,7 @@ async def commit_offsets(
                     )
         if problem is None:
             return
-        if problem.code in _MOVED:
+        if problem.code in COORDINATOR_MOVED:
             cluster.forget_coordinator("group", group.group_id)
         await deadline.pause(problem)
 

@@ -29,9 +29,7 @@ class StickyPartitioner:
         self._batch_size = batch_size
         self._rng = rng
         self.current = -1  # −1 = none drawn yet
-        self.room_bytes = (
-            0  # what `current` still takes; the caller counts it down. Not positive: another is to be drawn
-        )
+        self.room_bytes = 0  # what `current` still takes; the caller counts it down. Not positive: draw another
 
     def choose(self, available: Sequence[int], waiting: Sequence[int]) -> int:
         """The partition to use now.

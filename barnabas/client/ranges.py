@@ -16,31 +16,17 @@ from typing import Any, NamedTuple
 from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.deadline import Deadline
 from barnabas.client.errors import BrokerUnreachable, KafkaError, OffsetOutOfRange, error_for
+from barnabas.client.fetch_session import VERSION_BY_NAME_MAX, VERSION_MAX
 from barnabas.client.metadata import NO_ID
-from barnabas.client.read_committed import AbortedFilter
+from barnabas.client.read_committed import AbortedFilter, is_delivered
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.compression import decompress
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from barnabas.protocol.records import (
-    ATTRIBUTE_CONTROL,
-    ATTRIBUTE_TRANSACTIONAL,
-    COMPRESSION_MASK,
-    CONTROL_ABORT,
-    HEADER_SIZE,
-    MAGIC,
-    BatchHeader,
-    crc_ok,
-    decode_records,
-    iter_batches,
-    read_control,
-)
+from barnabas.protocol.records import HEADER_SIZE, MAGIC, BatchHeader, iter_batches
 
 __all__ = ["Chunk", "PlacedBatch", "RangeReader", "deliverable"]
-
-_VERSION_BY_NAME_MAX = 12
-_VERSION_MAX = 18
 
 
 class PlacedBatch(NamedTuple):
@@ -85,26 +71,15 @@ def deliverable(
     for position, header in iter_batches(buffer):
         if header.magic != MAGIC:
             raise RemoteProtocolError(f"batch of magic {header.magic}, only {MAGIC} is read")
-        if check_crcs and not crc_ok(buffer, position, header):
-            raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} does not hold")
         next_offset = max(next_offset, header.next_offset)
-        attributes = header.attributes
-        if attributes & ATTRIBUTE_CONTROL:
-            if aborted is not None and header.producer_id >= 0:
-                marker = decode_records(buffer, position, header)
-                abort = bool(marker) and read_control(marker[0]).type == CONTROL_ABORT
-                aborted.on_marker(header.producer_id, header.last_offset, abort=abort)
-            left_out += _from(start, header)
-            continue
-        transactional = attributes & ATTRIBUTE_TRANSACTIONAL != 0
-        if aborted is not None and not aborted.delivers(
-            header.producer_id, header.last_offset, transactional=transactional
-        ):
-            left_aborted += _from(start, header)
-            continue
-        if header.record_count > 0:
+        if not is_delivered(buffer, position, header, aborted, check_crcs=check_crcs):
+            if header.is_control:
+                left_out += _from(start, header)
+            else:
+                left_aborted += _from(start, header)
+        elif header.record_count > 0:
             found.append((position, header))
-            packed = packed or attributes & COMPRESSION_MASK != 0
+            packed = packed or header.compression != 0
     if not packed:
         return Chunk(
             bytes(buffer) if found else b"",
@@ -115,13 +90,13 @@ def deliverable(
         )
     parts: list[bytes] = []
     batches: list[PlacedBatch] = []
-    start = 0
+    place = 0
     with memoryview(buffer) as view:
         for at, header in found:
             records = decompress(header.compression, view[at + HEADER_SIZE : at + header.size_bytes])
             parts.append(records)
-            batches.append(PlacedBatch(header, start, start + len(records)))
-            start += len(records)
+            batches.append(PlacedBatch(header, place, place + len(records)))
+            place += len(records)
     return Chunk(b"".join(parts), batches, next_offset, left_out, left_aborted)
 
 
@@ -313,7 +288,7 @@ class RangeReader:
             if not answer.done():
                 answer.set_result(outcome)
 
-        version_max = _VERSION_BY_NAME_MAX if topic_id == NO_ID else _VERSION_MAX
+        version_max = VERSION_BY_NAME_MAX if topic_id == NO_ID else VERSION_MAX
         try:
             connection.send(
                 request,

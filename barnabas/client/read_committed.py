@@ -16,7 +16,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-__all__ = ["AbortedFilter"]
+from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol.records import CONTROL_ABORT, BatchHeader, crc_ok, decode_records, read_control
+
+__all__ = ["AbortedFilter", "is_delivered"]
 
 
 class AbortedFilter:
@@ -47,3 +51,28 @@ class AbortedFilter:
             self.aborting.add(heapq.heappop(heap)[1])
         if abort:
             self.aborting.discard(producer_id)
+
+
+def is_delivered(
+    buffer: Buffer, position: int, header: BatchHeader, aborted: AbortedFilter | None, *, check_crcs: bool
+) -> bool:
+    """Whether the records of a batch are delivered; a control batch never is, and tells `aborted` what it ends.
+
+    Args:
+        position: of the batch in `buffer`.
+        aborted: under read_committed, the filter over what the buffer holds.
+
+    Raises:
+        RemoteProtocolError: its checksum does not hold, or it is a malformed control batch.
+    """
+    if check_crcs and not crc_ok(buffer, position, header):
+        raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} does not hold")
+    if header.is_control:
+        if aborted is not None and header.producer_id >= 0:
+            marker = decode_records(buffer, position, header)
+            abort = bool(marker) and read_control(marker[0]).type == CONTROL_ABORT
+            aborted.on_marker(header.producer_id, header.last_offset, abort=abort)
+        return False
+    return aborted is None or aborted.delivers(
+        header.producer_id, header.last_offset, transactional=header.is_transactional
+    )

@@ -71,14 +71,15 @@ class TopicRoute:
         if key is not None:
             return self.queue(partition_for_key(key, len(info.partitions)))
         sticky = self._sticky
-        if sticky.room_bytes <= 0 or info is not self._chosen_by:
+        chosen = self._chosen
+        if chosen is None or sticky.room_bytes <= 0 or info is not self._chosen_by:
             available: Sequence[int] = info.available or range(len(info.partitions))
             queues = self._queues
             waiting = [len(q.queue) if (q := queues.get(p)) else 0 for p in available]
-            self._chosen = self.queue(sticky.choose(available, waiting))
+            chosen = self._chosen = self.queue(sticky.choose(available, waiting))
             self._chosen_by = info
         sticky.room_bytes -= size_bytes
-        return self._chosen  # type: ignore[return-value]  # chosen with the first `info`
+        return chosen
 
 
 class Routing:

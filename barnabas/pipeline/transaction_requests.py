@@ -18,7 +18,7 @@ from typing import Any
 from barnabas.client import TopicPartition
 from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import Cluster, Purpose
-from barnabas.client.errors import KafkaError, RequestTimedOut, code_of, error_for
+from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, RequestTimedOut, code_of, error_for
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.decision_record import Identity
 from barnabas.protocol.messages.groups import (
@@ -45,7 +45,6 @@ log = logging.getLogger("barnabas.pipeline")
 # Offsets belong to a partition that exists; this one is there wherever groups are, and outlives any topic of the output.
 POSITION = TopicPartition("__consumer_offsets", 0)
 
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _REFUSED = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -254,7 +253,7 @@ class TransactionRequests:
             )
 
         def on_trouble(error: KafkaError) -> None:
-            if error.code is None or error.code in _MOVED:
+            if error.code is None or error.code in COORDINATOR_MOVED:
                 self.cluster.forget_coordinator(kind, key)
 
         return await self._until(send, code, on_trouble, f"{type(request).__name__} of {key}", for_ever=for_ever)
@@ -280,7 +279,7 @@ class TransactionRequests:
                 error: KafkaError = error_for(refused, what)
             except KafkaError as raised:
                 error = raised
-            if not (error.retriable or code_of(error.code or 0) in _MOVED):
+            if not (error.retriable or code_of(error.code or 0) in COORDINATOR_MOVED):
                 raise error
             on_trouble(error)
             now = clock.monotonic_ms()

@@ -11,15 +11,13 @@ from typing import Any, Self
 
 from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.deadline import Deadline
-from barnabas.client.errors import ClientClosed, KafkaError, code_of, error_for
+from barnabas.client.errors import COORDINATOR_MOVED, ClientClosed, KafkaError, code_of, error_for
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 __all__ = ["AdminRequests"]
-
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 class AdminRequests:
@@ -136,7 +134,7 @@ class AdminRequests:
             code = code_of(judged.error_code)
             if code is ErrorCode.NONE:
                 return response
-            if code in _MOVED:
+            if code in COORDINATOR_MOVED:
                 self._cluster.forget_coordinator(kind, key)
             await deadline.pause(error_for(code, getattr(judged, "error_message", None)))
 
