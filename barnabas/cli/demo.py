@@ -30,7 +30,7 @@ from rich.table import Table
 
 from barnabas.cli.feed import feed
 from barnabas.cli.kills import Kills
-from barnabas.cli.local_cluster import ClusterFailed, LocalCluster
+from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, line_of
 from barnabas.cli.rows import InputMissing, flights, lines
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import KafkaError
@@ -144,10 +144,8 @@ async def _line(process: asyncio.subprocess.Process, timeout_s: float) -> str | 
     Raises:
         DemoFailed: none came in time.
     """
-    if process.stdout is None:
-        raise DemoFailed("the child's output is not piped")
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), timeout_s)
+        line = await asyncio.wait_for(line_of(process), timeout_s)
     except TimeoutError:
         raise DemoFailed(f"no progress for {timeout_s:.0f} s") from None
     return line.decode().rstrip() or None

@@ -22,7 +22,7 @@ from typing import Final
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["ClusterFailed", "LocalCluster", "LocalNode"]
+__all__ = ["ClusterFailed", "LocalCluster", "LocalNode", "line_of"]
 
 HOST: Final = "127.0.0.1"
 QUORUM_PORTS_ABOVE: Final = 10_000
@@ -143,7 +143,7 @@ class LocalCluster:
         node.process = process
         node.expected_to_end = False
         try:
-            line = await asyncio.wait_for(_line_of(process), READY_S)
+            line = await asyncio.wait_for(line_of(process), READY_S)
         except TimeoutError:
             raise ClusterFailed(f"node {node.node_id} was not ready after {READY_S:.0f} s; see {node.log}") from None
         if not line.startswith(b"ready "):
@@ -183,7 +183,8 @@ class LocalCluster:
         self._watchers.clear()
 
 
-async def _line_of(process: asyncio.subprocess.Process) -> bytes:
+async def line_of(process: asyncio.subprocess.Process) -> bytes:
+    """The next line that a child prints; empty at its end, or where its output is not piped."""
     return await process.stdout.readline() if process.stdout is not None else b""
 
 

