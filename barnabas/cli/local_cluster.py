@@ -116,9 +116,14 @@ class LocalCluster:
         """Starts every node and waits until all serve.
 
         Raises:
-            ClusterFailed: one ended, or was not ready in time; the others are stopped then.
+            ClusterFailed: the directory cannot be made; a node ended, or was not ready in time: the others are stopped then.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ClusterFailed(
+                f"{self.directory} cannot be made ({error.strerror}): name another directory"
+            ) from error
         started = [asyncio.create_task(self.start_node(node)) for node in self.nodes]
         try:
             for each in started:

@@ -113,6 +113,8 @@ def test_the_command(tmp_path: Path, broker: ServedBroker) -> None:
 
     base = ("--topic", topic, "-b", broker.address)
     assert "is not empty: name a new directory" in refused(*base, "--to", str(full))
+    for target in ("/proc/nowhere", str(full / "x")):
+        assert f"'{target}' cannot be written" in refused(*base, "--to", target)
     assert "names a topic that does not exist: nothing" in refused(
         "--topic", "nothing", "-b", broker.address, "--to", str(tmp_path / "a")
     )

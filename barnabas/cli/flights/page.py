@@ -18,7 +18,7 @@ from typing import Any, Final
 from barnabas.cli.flights.figures import Check, Row
 from barnabas.cli.flights.story import Story
 
-__all__ = ["summary", "write_page"]
+__all__ = ["check_page", "summary", "write_page"]
 
 # Daylight saving time of New York in 2013, in UTC: the airports' clocks, without a time zone database.
 SUMMER: Final = ("2013-03-10T07:00:00Z", "2013-11-03T06:00:00Z")
@@ -27,6 +27,16 @@ RAIN: Final = ((0.0, "dry"), (0.001, "under 0.1 inch an hour"), (0.1, "0.1 and m
 WIND: Final = ((0.0, "under 10 mph"), (10.0, "10 to 20"), (20.0, "20 to 30"), (30.0, "30 and more"))
 MAKERS_SHOWN: Final = 6
 PLACEHOLDER: Final = '"DATA"'
+
+
+def check_page(path: Path) -> None:
+    """Whether a page can be written there: better told now than after the run. Raises OSError where not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    there = path.exists()
+    with path.open("ab"):
+        pass
+    if not there:
+        path.unlink()
 
 
 def write_page(

@@ -27,7 +27,7 @@ from barnabas.cli.flights import figures
 from barnabas.cli.flights.dataset import Dataset
 from barnabas.cli.flights.driver import Driver, DriverFailed
 from barnabas.cli.flights.names import BY_CARRIER, BY_HOUR, QUERIES, TOPIC_OF, folder_of
-from barnabas.cli.flights.page import write_page
+from barnabas.cli.flights.page import check_page, write_page
 from barnabas.cli.flights.replay import WATERMARK, replay, send_tables
 from barnabas.cli.flights.story import Story
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster
@@ -62,6 +62,13 @@ def spark_demo(*, data: Path | None, kills: bool, report: Path, months: int) -> 
         dataset = data_.load(months)
     except (InputMissing, PipelineError) as error:
         print(f"barnabas demo: {error}", file=sys.stderr)
+        return 2
+    try:
+        check_page(report)
+    except OSError as error:
+        print(
+            f"barnabas demo: --report {report} cannot be written ({error.strerror}): name another file", file=sys.stderr
+        )
         return 2
     with tempfile.TemporaryDirectory(prefix="barnabas-flights-", ignore_cleanup_errors=True) as scratch:
         try:
