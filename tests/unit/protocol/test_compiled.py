@@ -114,3 +114,11 @@ def test_mypy_is_asked_for_only_where_something_is_compiled(tree: Path) -> None:
         asked = run(tree, "-c", f"import build_backend; print('needs', build_backend.{hook}())", BARNABAS_PURE=pure)
         assert "needs [" in asked.stdout
         assert ("mypy==" in asked.stdout) is wanted, (hook, asked.stdout)
+
+
+def test_what_is_no_python_is_installed_too(tree: Path) -> None:
+    """The mark that types are complete, and what modules read."""
+    done = run(tree, "setup.py", "-q", "build_py", "--build-lib", "installed", BARNABAS_PURE="1")
+    assert done.returncode == 0, done.stdout
+    for name in ("py.typed", "pipeline/log4j2.properties", "cli/flights/page.html"):
+        assert (tree / "installed" / "barnabas" / name).is_file(), name
