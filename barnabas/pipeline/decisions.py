@@ -415,7 +415,7 @@ def commit_batch(
 def _replaced(sink_id: str) -> DriverReplaced:
     return DriverReplaced(
         f"sink id {sink_id!r}: another driver has begun a batch since this one did; of two queries with one checkpoint or one "
-        "sink id only the newest goes on"
+        "sink id only the newest goes on: stop the other, then start this one again"
     )
 
 

@@ -219,6 +219,23 @@ async def test_two_queries_with_one_sink_id_do_not_both_write(lab: Lab) -> None:
     await lab.check(range(3))
 
 
+async def test_who_takes_the_id_of_a_live_query_is_refused_and_the_live_one_goes_on_when_started_again(
+    lab: Lab,
+) -> None:
+    """The intruder is known by its tasks only, when its driver has taken the epoch: the live query's batch ends with words."""
+    await lab.sink()._commit(0, [await lab.task(await lab.started(), range(3), query="one")])
+    batch = [await lab.task(await lab.started(), range(3, 6), batch=1, query="one")]
+    intruder = await lab.started()
+    with pytest.raises(PipelineError, match=r"option 'sink.id' = .* belongs to query one.*give each query a sink id"):
+        await lab.task(intruder, range(6, 9), query="two")
+    with pytest.raises(DriverReplaced, match="another driver"):
+        await lab.sink()._commit(1, batch)
+    await lab.sink()._abort(1, batch)
+    await lab.check(range(3))
+    await lab.sink()._commit(1, [await lab.task(await lab.started(), range(3, 6), batch=1, query="one")])
+    await lab.check(range(6))
+
+
 async def test_a_driver_that_died_in_phase_two_is_completed_by_its_successor(lab: Lab) -> None:
     sink = await lab.started()
     messages = [await lab.task(sink, range(3)), await lab.task(sink, range(3, 5), partition=1)]
