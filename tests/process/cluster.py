@@ -27,8 +27,7 @@ T = TypeVar("T")
 
 KAFKA_UP = Path(__file__).parents[1] / "oracle" / "kafka-up"
 GROUP, TRANSACTION = 0, 1  # what a coordinator is looked for, by FindCoordinator
-ASK_SECONDS_MAX = 3.0  # of one node, before another one is asked
-CREATE_SECONDS_MAX = 40.0
+ASK_SECONDS_MAX = 3.0  # of one node, before another one is asked; beyond what the request itself says that it may take
 READY_SECONDS_MAX = 60.0
 _PORTS = range(21_000, 32_000)  # below those that the kernel gives to outgoing connections
 
@@ -299,11 +298,15 @@ class Cluster:
         return [node.node_id for node in self.nodes.values() if node.alive and node.node_id not in self.paused]
 
     def ask(self, request: Any, version: int, *, of: int | None = None, seconds: float = ASK_SECONDS_MAX) -> Any:
-        """The answer of node `of`, or of the first one that gives any within so many seconds."""
+        """The answer of node `of`, or of the first one that gives any within so many seconds.
+
+        A change has its own timeout besides: a second node that is asked for it too early would say that it is made.
+        """
+        timeout_s = seconds + getattr(request, "timeout_ms", 0) / 1000
         problem: OSError = ConnectionRefusedError("no node runs")
         for node_id in self.serving() if of is None else [of]:
             try:
-                with Wire(self.nodes[node_id].address, timeout_s=seconds) as wire:
+                with Wire(self.nodes[node_id].address, timeout_s=timeout_s) as wire:
                     return wire.call(request, version)
             except OSError as error:
                 problem = error
@@ -406,8 +409,7 @@ class Cluster:
             replication_factor=replication_factor,
             configs=[CreatableTopicConfig(name=k.replace("__", "."), value=v) for k, v in configs.items()],
         )
-        # Asked of one node, for as long as it may take: a second one that is asked would say that the topic is there.
-        answer = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5, seconds=CREATE_SECONDS_MAX)
+        answer = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
         assert answer.topics[0].error_code == 0, answer
         self.wait_in_sync(name)
 

@@ -46,7 +46,7 @@ def test_a_node_that_was_away_is_given_a_snapshot(cluster: Cluster) -> None:
     assert isinstance(away, ServedBroker)
     cluster.kill(AWAY)
     before = snapshots(away)
-    assert cluster.ask(DeleteTopicsRequest(topic_names=["deleted"]), 5).responses[0].error_code == 0
+    assert cluster.ask(DeleteTopicsRequest(topic_names=["deleted"], timeout_ms=30_000), 5).responses[0].error_code == 0
     on_the_others = [
         CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
     ]  # the third may not be fenced yet
