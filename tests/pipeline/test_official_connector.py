@@ -23,6 +23,7 @@ from tests.pipeline import topics
 from tests.process.served import ServedBroker
 
 if TYPE_CHECKING:
+    from confluent_kafka import Producer
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -84,6 +85,15 @@ def numbers(start: int, end: int) -> list[bytes]:
 
 def texts(start: int, end: int) -> list[str]:
     return [f"{number:06}" for number in range(start, end)]
+
+
+def every_second_aborted(bootstrap: str, topic: str, transactions: int, size: int) -> Producer:
+    """Numbers in transactions of so many records, the first one committed, the second aborted, and so on; by which producer."""
+    producer = topics.transactional(bootstrap)
+    for number in range(transactions):
+        topics.in_transaction(producer, topic, numbers(number * size, number * size + size))
+        topics.end_transaction(bootstrap, producer, commit=number % 2 == 0)
+    return producer
 
 
 @pytest.fixture
@@ -206,10 +216,7 @@ def test_codecs(kafka: Kafka, codec: str) -> None:
 
 def test_aborted_transactions_are_left_out(kafka: Kafka) -> None:
     topic = topics.new_topic(kafka.bootstrap)
-    producer = topics.transactional(kafka.bootstrap)
-    for number in range(10):
-        topics.in_transaction(producer, topic, numbers(number * 400, number * 400 + 400))
-        topics.end_transaction(kafka.bootstrap, producer, commit=number % 2 == 0)
+    every_second_aborted(kafka.bootstrap, topic, 10, 400)
     committed = [text for number in range(0, 10, 2) for text in texts(number * 400, number * 400 + 400)]
     assert values(kafka.read(subscribe=topic, kafka__isolation__level="read_committed")) == committed
     assert values(kafka.read(subscribe=topic)) == texts(0, 4000), "read_uncommitted is the connector's default"

@@ -72,10 +72,7 @@ def test_codecs_are_read(kafka: Kafka, codec: str) -> None:
 
 def test_committed_records_are_read_unless_others_are_asked_for(kafka: Kafka) -> None:
     topic = topics.new_topic(kafka.bootstrap)
-    producer = topics.transactional(kafka.bootstrap)
-    for number in range(4):
-        topics.in_transaction(producer, topic, numbers(number * 100, number * 100 + 100))
-        topics.end_transaction(kafka.bootstrap, producer, commit=number % 2 == 0)
+    producer = official.every_second_aborted(kafka.bootstrap, topic, 4, 100)
     topics.in_transaction(producer, topic, numbers(400, 500))
     topics.send(kafka.bootstrap, topic, numbers(500, 600))
     assert values(kafka.read(subscribe=topic)) == [*texts(0, 100), *texts(200, 300)], "up to the last stable offset"
