@@ -50,7 +50,28 @@ class Transactor(Protocol):
     async def stop(self) -> None: ...
 
 
-class Bundled:
+class Asynchronous:
+    """What the bundled client and aiokafka do in the same words."""
+
+    _producer: Any
+
+    async def begin(self) -> None:
+        await self._producer.begin_transaction()
+
+    async def send(self, topic: str, value: bytes) -> None:
+        await self._producer.send_and_wait(topic, value, partition=0)
+
+    async def commit(self) -> None:
+        await self._producer.commit_transaction()
+
+    async def abort(self) -> None:
+        await self._producer.abort_transaction()
+
+    async def stop(self) -> None:
+        await self._producer.stop()
+
+
+class Bundled(Asynchronous):
     def __init__(self, version: int) -> None:
         self._version = version
 
@@ -63,24 +84,9 @@ class Bundled:
         )
         await self._producer.start()
 
-    async def begin(self) -> None:
-        await self._producer.begin_transaction()
-
-    async def send(self, topic: str, value: bytes) -> None:
-        await self._producer.send_and_wait(topic, value, partition=0)
-
     async def offsets(self, topic: str, offset: int, group: str) -> None:
         at = {TopicPartition(topic, 0): OffsetAndMetadata(offset)}
         await self._producer.send_offsets(at, ConsumerGroupMetadata(group))
-
-    async def commit(self) -> None:
-        await self._producer.commit_transaction()
-
-    async def abort(self) -> None:
-        await self._producer.abort_transaction()
-
-    async def stop(self) -> None:
-        await self._producer.stop()
 
 
 class Librdkafka:
@@ -124,30 +130,15 @@ class Librdkafka:
         pass
 
 
-class Aiokafka:
+class Aiokafka(Asynchronous):
     async def start(self, bootstrap: str, transactional_id: str) -> None:
         self._producer = aiokafka.AIOKafkaProducer(
             bootstrap_servers=bootstrap, transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS
         )
         await self._producer.start()
 
-    async def begin(self) -> None:
-        await self._producer.begin_transaction()
-
-    async def send(self, topic: str, value: bytes) -> None:
-        await self._producer.send_and_wait(topic, value, partition=0)
-
     async def offsets(self, topic: str, offset: int, group: str) -> None:
         await self._producer.send_offsets_to_transaction({aiokafka.TopicPartition(topic, 0): offset}, group)
-
-    async def commit(self) -> None:
-        await self._producer.commit_transaction()
-
-    async def abort(self) -> None:
-        await self._producer.abort_transaction()
-
-    async def stop(self) -> None:
-        await self._producer.stop()
 
 
 CLIENTS: dict[str, Callable[[], Any]] = {
