@@ -16,7 +16,7 @@ from barnabas.client.errors import (
 from barnabas.client.transaction_state import VALID_PREVIOUS, Outgoing, Step, TransactionState
 from barnabas.client.transactions import Transactions
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from barnabas.errors import ErrorCode, InvariantViolated
+from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
@@ -32,6 +32,7 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitResponseTopic,
 )
 from tests.unit.client.seeded import SeededRng
+from tests.unit.transitions import follows_the_table
 
 TP = TopicPartition("t", 0)
 GROUP = ConsumerGroupMetadata("g", 3, "member", "instance")
@@ -78,14 +79,7 @@ def test_every_state_can_be_reached_and_only_fatal_cannot_be_left() -> None:
 @pytest.mark.parametrize("state", list(S))
 @pytest.mark.parametrize("previous", list(S))
 def test_transitions_follow_the_table(previous: TransactionState, state: TransactionState) -> None:
-    txn = Transactions("id", SeededRng())
-    txn.state = previous
-    if previous in VALID_PREVIOUS[state]:
-        txn._transition(state)
-        assert txn.state is state
-    else:
-        with pytest.raises(InvariantViolated):
-            txn._transition(state)
+    follows_the_table(Transactions("id", SeededRng()), VALID_PREVIOUS, previous, state)
 
 
 def test_an_idempotent_producer_only_asks_for_an_id() -> None:
