@@ -23,24 +23,18 @@ from pyspark.sql import functions as F
 
 from barnabas.cli.flights import dataset as data
 from barnabas.cli.flights import queries
-from barnabas.cli.rows import InputMissing
 from tests.pipeline import topics
 from tests.process.served import ServedBroker
+from tests.unit.cli.test_flights import january
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+__all__ = ["january"]
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flights"
 DEMO_SECONDS_MAX = 1_200  # on a machine that does much else
 HOUR = "yyyy-MM-dd'T'HH:mm:ss'Z'"
-
-
-@pytest.fixture(scope="module")
-def january() -> data.Dataset:
-    try:
-        return data.load(1)
-    except InputMissing as error:
-        pytest.skip(str(error))
 
 
 def records(spark: SparkSession, events: list[data.Event]) -> DataFrame:
