@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports, needs_java
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
+from tests.process.ports import free_port_block
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,7 @@ def kafka_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     """A running Kafka: its address, and the folder with its data directory `node-1/data`."""
     needs_java()
     folder = tmp_path_factory.mktemp("kafka")
-    port = free_ports()
+    port = free_port_block(2)
     command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
     for setting in SETTINGS:
         command += ["--set", setting]

@@ -23,7 +23,7 @@ from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
 from tests.clients.proxy import Proxy
 from tests.clients.test_transactions import committed_values
 from tests.oracle.wire import Wire
-from tests.process.cluster import free_ports
+from tests.process.ports import free_ports
 from tests.process.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX
 from tests.process.conftest import end
+from tests.process.ports import free_port_block
 from tests.process.served import ServedBroker
 
 
@@ -30,7 +31,7 @@ def kafka_on(tmp_path: Path, kafka: str) -> Iterator[Callable[[Path], str]]:
     folder = tmp_path / "opened"
 
     def open_on(data: Path) -> str:
-        port = free_ports()
+        port = free_port_block(2)
         command = ["bash", str(KAFKA_UP), "open", "--data", str(data), "--node-id", "1", "--port", str(port)]
         with (tmp_path / "open.log").open("w") as output:
             subprocess.run(

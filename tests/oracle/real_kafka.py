@@ -1,14 +1,13 @@
-"""How tests start a real Kafka: the tool, what it needs, its settings, and ports for it."""
+"""How tests start a real Kafka: the tool, what it needs, its settings."""
 
 from __future__ import annotations
 
 import shutil
-import socket
 from pathlib import Path
 
 import pytest
 
-__all__ = ["KAFKA_UP", "MISSING", "SETTINGS", "START_SECONDS_MAX", "free_ports", "needs_java"]
+__all__ = ["KAFKA_UP", "MISSING", "SETTINGS", "START_SECONDS_MAX", "needs_java"]
 
 KAFKA_UP = Path(__file__).with_name("kafka-up")
 MISSING = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]  # of what fetches and runs it
@@ -25,16 +24,3 @@ def needs_java(without: str = "no real Kafka to compare with") -> None:
     """Skips the test where Java or Maven is missing; `without` says what is left out then."""
     if MISSING:
         pytest.skip(f"{without}: {' and '.join(MISSING)} not installed")
-
-
-def free_ports() -> int:
-    """The first of two neighbouring free ports."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port

@@ -21,7 +21,8 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsRequest,
 )
 from tests.oracle.real_kafka import KAFKA_UP, needs_java
-from tests.process.cluster import Cluster, KafkaNode, barnabas_nodes, free_ports
+from tests.process.cluster import Cluster, KafkaNode, barnabas_nodes
+from tests.process.ports import free_ports
 from tests.process.served import ServedBroker
 
 from .test_transaction_tools import tool

@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports, needs_java
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
+from tests.process.ports import free_port_block
 from tests.process.served import ServedBroker
 
 from .wire import Wire
@@ -31,7 +32,7 @@ class OpenedKafka:
         self.address = ""
 
     def start(self, data: Path) -> None:
-        port = free_ports()
+        port = free_port_block(2)
         command = ["bash", str(KAFKA_UP), "open", "--data", str(data), "--node-id", "1", "--port", str(port)]
         # A broker that was killed is fenced after its session only, and Kafka does not let it in again before.
         command += ["--set", "broker.session.timeout.ms=1500", "--set", "broker.heartbeat.interval.ms=300"]

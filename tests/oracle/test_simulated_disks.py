@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.world import World
-from tests.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, free_ports, needs_java
+from tests.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
 from tests.oracle.test_dump_log_segments import COMPLAINT, TOOL
+from tests.process.ports import free_port_block
 from tests.simulation.test_copy import crashes
 from tests.simulation.workload import PARTITIONS, Journal
 
@@ -110,7 +111,7 @@ def test_kafka_serves_what_was_promised(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     journal = live(4, folder)
-    port = free_ports()
+    port = free_port_block(2)
     kafka = tmp_path / "kafka"
     kafka.mkdir()
     open_it = ["open", "--data", str(folder), "--node-id", "1", "--port", str(port), "--dir", str(kafka)]

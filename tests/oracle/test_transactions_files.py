@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from barnabas.client import Producer as TwoPhase
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, free_ports, needs_java
+from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
+from tests.process.ports import free_port_block
 from tests.process.served import ServedBroker
 
 from .test_transactions_diff import TOPIC, Producer, Script
@@ -142,7 +143,7 @@ def test_kafka_goes_on_with_our_transactions(tmp_path: Path, kafka_on: Callable[
 def test_we_go_on_with_kafkas_transactions(tmp_path: Path) -> None:
     needs_java("no real Kafka to take over from")
     folder = tmp_path / "kafka"
-    port = free_ports()
+    port = free_port_block(2)
     with (tmp_path / "kafka-up.log").open("w") as output:
         started = subprocess.run(
             ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)],

@@ -21,6 +21,7 @@ from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfi
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
 from tests.oracle.wire import Wire
+from tests.process.ports import free_port_block, free_ports
 from tests.process.served import ServedBroker
 
 T = TypeVar("T")
@@ -29,7 +30,6 @@ KAFKA_UP = Path(__file__).parents[1] / "oracle" / "kafka-up"
 GROUP, TRANSACTION = 0, 1  # what a coordinator is looked for, by FindCoordinator
 ASK_SECONDS_MAX = 3.0  # of one node, before another one is asked; beyond what the request itself says that it may take
 READY_SECONDS_MAX = 60.0
-_PORTS = range(21_000, 32_000)  # below those that the kernel gives to outgoing connections
 
 
 class Node(Protocol):
@@ -52,23 +52,6 @@ class Node(Protocol):
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def log(self) -> str: ...
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, and that no outgoing connection is given meanwhile."""
-    found: list[int] = []
-    start = (os.getpid() * 7919 + time.monotonic_ns() // 1000) % len(_PORTS)
-    for step in range(len(_PORTS)):
-        port = _PORTS[(start + step) % len(_PORTS)]
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError(f"fewer than {count} free ports in {_PORTS}")
 
 
 def barnabas_nodes(
@@ -181,20 +164,6 @@ def kafka_nodes(folder: Path, *settings: str, count: int = 3) -> list[KafkaNode]
     with (folder / "kafka-up.log").open("w") as output:  # not a pipe: the nodes inherit it
         subprocess.run(command, stdout=output, stderr=output, timeout=300, check=True)
     return [KafkaNode(folder / f"node-{n}", n, base + 10 * (n - 1)) for n in range(1, count + 1)]
-
-
-def free_port_block(count: int) -> int:
-    """The first of `count` neighbouring free ports."""
-    while True:
-        first = free_ports(1)[0]
-        for port in range(first, first + count):
-            with socket.socket() as probe:
-                try:
-                    probe.bind(("127.0.0.1", port))
-                except OSError:
-                    break
-        else:
-            return first
 
 
 class Cluster:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.cluster import Cluster, barnabas_nodes, free_ports
+from tests.process.cluster import Cluster, barnabas_nodes
+from tests.process.ports import free_ports
 from tests.process.served import ServedBroker
 
 pytestmark = pytest.mark.process

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.oracle.wire import Wire
-from tests.process.cluster import Cluster, free_ports
+from tests.process.cluster import Cluster
+from tests.process.ports import free_ports
 from tests.process.served import ServedBroker
 
 pytestmark = pytest.mark.process

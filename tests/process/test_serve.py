@@ -17,7 +17,7 @@ import pytest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.oracle.wire import Wire
-from tests.process.cluster import free_ports
+from tests.process.ports import free_ports
 from tests.process.served import ServedBroker
 
 pytestmark = pytest.mark.process
