@@ -33,8 +33,6 @@ _JOIN_GRACE_MS = 5_000  # a join is answered after the rebalance timeout at the 
 class ClassicGroup(Group):
     """One membership, of `member`."""
 
-    tenure = 0  # a commit says its generation, and never another one
-
     def __init__(self, cluster: Cluster, member: GroupMember, hooks: GroupHooks) -> None:
         super().__init__(cluster, member.group_id, hooks)
         self.member = member
@@ -44,6 +42,10 @@ class ClassicGroup(Group):
     @property
     def metadata(self) -> ConsumerGroupMetadata:
         return self.member.metadata
+
+    @property
+    def tenure(self) -> int:
+        return self.member.tenure
 
     @property
     def blocked(self) -> bool:
@@ -232,5 +234,4 @@ class ClassicGroup(Group):
         )
         request = member.leave_request("the consumer poll timeout has expired")
         member.rejoin()
-        member.lost = True
         await self._depart([], request)

@@ -5,7 +5,7 @@ Emits: OffsetCommit requests. Automatic ones hold `safe_position`, which a parti
 comes back for more.
 
 Invariants: commits take effect in the order in which they were asked for, whatever is retried; none is on its way while
-partitions are given up; none is tried again in the name of a later membership than it was asked for in.
+partitions are given up; none is sent in the name of a later membership than it was asked for in.
 A failed automatic commit is logged, not raised: the next one covers it. Follows Kafka's `enable.auto.commit`.
 """
 
@@ -24,6 +24,7 @@ from barnabas.client.fetching import Fetcher
 from barnabas.client.group import Group
 from barnabas.client.offsets import commit_offsets
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from barnabas.errors import ErrorCode
 
 __all__ = ["Commits"]
 
@@ -128,7 +129,6 @@ class Commits:
 
     async def settle(self) -> None:
         """Waits for the commits on their way, then commits what is safe, unless automatic commits are off."""
-        group, tenure = self._group(), self._tenure()
         turn = self._turns.take()
         try:
             await turn
@@ -139,7 +139,7 @@ class Commits:
                 for tp, state in self._fetcher.partitions.items()
                 if state.safe_position is not None
             }
-            await self._commit(chosen, group, tenure)
+            await self._commit(chosen, self._group(), self._tenure())
         except KafkaError as error:
             log.warning("automatic commit failed: %s", error)
         finally:
@@ -181,6 +181,9 @@ class Commits:
         clock = self._cluster.clock
         deadline_ms = clock.monotonic_ms() + self._cluster.request_timeout_ms
         while True:
+            if group is not None and group.tenure != tenure:
+                text = "nothing was committed: the membership that this was read in has ended meanwhile"
+                raise CommitFailed(text, code=ErrorCode.UNKNOWN_MEMBER_ID)
             who = self._who()
             try:
                 await commit_offsets(self._cluster, who, offsets)

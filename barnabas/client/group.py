@@ -92,7 +92,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def tenure(self) -> int:
-        """Memberships so far: what was read in one is not committed in the next."""
+        """Raised by every membership: what was read in one is not committed in the name of the next."""
 
     @property
     @abstractmethod

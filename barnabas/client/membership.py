@@ -123,7 +123,8 @@ class GroupMember:
         self.generation_id = -1
         self.topics: tuple[str, ...] = ()
         self.rejoin_wanted = True  # the next poll has to join
-        self.lost = False  # membership ended without this member's doing: its partitions may be another's already
+        self.lost = False  # the membership of `metadata` has ended: what was held may be another's already
+        self.tenure = 0  # raised when `metadata` becomes that of another membership
         self.assignment: list[TopicPartition] = []  # in force
         self.joined: list[TopicPartition] | None = None  # what the rebalance has brought, until it comes into force
         # Who commits: for OffsetCommit and for a producer's `send_offsets`. Of the last assignment, also when it is lost or given
@@ -198,7 +199,6 @@ class GroupMember:
             self._skip_assignment = response.skip_assignment
             self._members = [self._member(m.member_id, m.group_instance_id, m.metadata) for m in response.members]
             self.group_topics = tuple(sorted({t for m in self._members for t in m.topics}))
-            self.lost = False
             self._transition(MemberState.SYNCING)
             return Next.GO_ON
         if code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -257,6 +257,9 @@ class GroupMember:
         """The assignment that the rebalance has brought counts from now on, inside a poll; then `settled`."""
         joined = self.joined or []
         self.joined = None
+        if self.lost:
+            self.lost = False
+            self.tenure += 1
         self.metadata = ConsumerGroupMetadata(self.group_id, self.generation_id, self.member_id, self.group_instance_id)
         self._ownership = Ownership(tuple(joined), self.generation_id)
         wanted, held = frozenset(joined), frozenset(self.assignment)
@@ -358,6 +361,7 @@ class GroupMember:
     def rejoin(self) -> None:
         """Back to the beginning after a leave that was not for good."""
         self.state = MemberState.UNJOINED
+        self.lost = True
         self.rejoin_wanted = True
 
     # -- inside --------------------------------------------------------------------------------------------------------

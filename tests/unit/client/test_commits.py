@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from barnabas.client.classic_group import ClassicGroup
 from barnabas.client.cluster import Cluster
 from barnabas.client.commits import Commits, _Turns
 from barnabas.client.consumer_group import ConsumerGroup
 from barnabas.client.consumer_membership import ConsumerMemberState
+from barnabas.client.errors import CommitFailed
 from barnabas.client.fetching import FetchConfig, Fetcher
-from barnabas.client.group import GroupHooks
+from barnabas.client.group import Group, GroupHooks
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
+from tests.unit.client.test_membership import joined, make
 
 TENURE = 1
 
@@ -29,12 +33,16 @@ async def group() -> ConsumerGroup:
     hooks = GroupHooks(lambda partitions: None, nothing, lambda: None)
     group = ConsumerGroup(Cluster("localhost:9092", client_id="c"), "g", hooks)
     group.member.subscribe(["t"])
+    join(group)
+    assert (group.member.state, group.tenure) == (ConsumerMemberState.STABLE, TENURE)
+    return group
+
+
+def join(group: ConsumerGroup) -> None:
     group.member.join()
     request = group.member.heartbeat_request(0)
     group.member.on_heartbeat(request, ConsumerGroupHeartbeatResponse(member_epoch=3, heartbeat_interval_ms=1_000), 0)
     group.member.take_over([], {})
-    assert (group.member.state, group.tenure) == (ConsumerMemberState.STABLE, TENURE)
-    return group
 
 
 def who(epoch: int) -> ConsumerGroupMetadata:
@@ -85,3 +93,51 @@ async def test_a_commit_cut_off_by_the_close_is_over_for_whoever_waits() -> None
     await cluster.close()  # before its task's first step
     await asyncio.sleep(0)
     assert outcome.cancelled()
+
+
+async def fails_behind_another(group: Group, lose_and_join: Callable[[], None]) -> None:
+    """A commit waits for its turn while its membership is lost; in that of a next one it must not be sent."""
+    cluster = Cluster("localhost:9092", client_id="c")
+    fetcher = Fetcher(FetchConfig(), cluster.metadata, cluster.rng)
+    commits = Commits(cluster, fetcher, group=lambda: group, who=lambda: group.metadata, interval_ms=None)
+    before = commits._turns.take()
+    outcome = commits.commit_soon({TopicPartition("t", 0): OffsetAndMetadata(1)})
+    await asyncio.sleep(0)
+    lose_and_join()
+    commits._turns.give_back(before)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert outcome.done(), "it was sent"
+    assert isinstance(outcome.exception(), CommitFailed)
+    await cluster.close()
+
+
+async def test_a_commit_that_waited_through_a_loss_fails(group: ConsumerGroup) -> None:
+    def lose_and_join() -> None:
+        group.member.fence()
+        group.member.forget()
+        join(group)
+
+    await fails_behind_another(group, lose_and_join)
+
+
+async def test_a_commit_that_waited_through_a_loss_fails_in_the_classic_protocol() -> None:
+    cluster = Cluster("localhost:9092", client_id="c")
+    member = joined(make())
+
+    def lose_and_join() -> None:
+        member.on_lost(ErrorCode.ILLEGAL_GENERATION)
+        joined(member, generation=7)
+
+    hooks = GroupHooks(lambda partitions: None, nothing, lambda: None)
+    await fails_behind_another(ClassicGroup(cluster, member, hooks), lose_and_join)
+
+
+async def test_a_commit_that_waited_through_a_rebalance_is_sent_in_the_next_generation() -> None:
+    """Partitions that stay are this member's all the time, and those that go wait for their commits."""
+    cluster = Cluster("localhost:9092", client_id="c")
+    member = joined(make(strategies=["cooperative-sticky"]))
+    group = ClassicGroup(cluster, member, GroupHooks(lambda partitions: None, nothing, lambda: None))
+    before = group.tenure
+    joined(member, generation=2)
+    assert (group.tenure, group.metadata.generation_id) == (before, 2)

@@ -328,3 +328,18 @@ def test_an_empty_assignment_is_one() -> None:
     member.settled(member.come_into_force())
     assert member.assignment == []
     assert TopicPartition("t", 0) not in member.assignment
+
+
+def test_the_tenure_changes_with_the_membership_that_metadata_names() -> None:
+    member = joined(make())
+    assert member.tenure == 0
+    joined(member, generation=2)
+    assert member.tenure == 0, "a rebalance is no other membership"
+    member.on_lost(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert (member.tenure, member.metadata.generation_id) == (0, 2)
+    joined(member, generation=4)
+    assert (member.tenure, member.metadata.generation_id) == (1, 4)
+    member.leave_request("test")
+    member.rejoin()
+    joined(member, generation=6)
+    assert (member.tenure, member.lost) == (2, False)
