@@ -14,11 +14,11 @@ import pytest
 
 from tests.process.cluster import Cluster, barnabas_nodes
 from tests.process.ports import free_ports
-from tests.process.served import ServedBroker
+from tests.process.served import READY_SECONDS_MAX, ServedBroker
 
 pytestmark = pytest.mark.process
 
-COMPLAINT_SECONDS_MAX = 15.0
+COMPLAINT_SECONDS_MAX = READY_SECONDS_MAX  # to say what is wrong, or to end with it
 FOREIGN_CLUSTER = "AAAAAAAAQACAAAAAAAAAAA"
 
 
@@ -90,7 +90,7 @@ def refused(third: Third, *texts: str) -> None:
     broker = third.launch()
     try:
         assert broker.process is not None
-        assert broker.process.wait(20) == 1, broker.log()
+        assert broker.process.wait(COMPLAINT_SECONDS_MAX) == 1, broker.log()
         last = broker.log().strip().splitlines()[-1]
         assert last.startswith("barnabas serve: ")
         for text in texts:
