@@ -29,6 +29,7 @@ from barnabas.client import Admin
 from tests.process.cluster import Cluster, KafkaNode
 from tests.process.copying import end_offset
 
+ROOT = Path(__file__).parents[2]
 INPUT = "input"
 RECORDS = 200  # of a batch
 PARTITIONS = 2
@@ -95,6 +96,17 @@ class Points:
         path.touch()
 
 
+def environment(points: Points) -> dict[str, str]:
+    """Of a driver, its Python processes and those of executors: where the points are, and what all of them import."""
+    paths = [Path(__file__).with_name("preloaded"), ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "CHAOS_DIR": str(points.folder),
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
 @dataclass
 class Plan:
     """What a driver runs."""
@@ -120,7 +132,6 @@ class Driver:
         self.errors = folder / f"{name}.stderr"
         self.zombies: list[int] = []
         self._failures_seen = 0
-        environment = {**os.environ, "CHAOS_DIR": str(points.folder), "PYTHONUNBUFFERED": "1"}
         with self.errors.open("a") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.pipeline.chaos_driver", str(path)],
@@ -128,7 +139,7 @@ class Driver:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env=environment,
+                env=environment(points),
                 start_new_session=True,
             )
         self._thread = threading.Thread(target=self._listen, daemon=True)

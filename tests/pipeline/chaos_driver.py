@@ -8,7 +8,6 @@ name starts that query (again); the end of stdin changes nothing, since only a k
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
@@ -25,7 +24,6 @@ from tests.pipeline import chaos_points
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
 WATCH_SECONDS = 0.1
 START_SECONDS_MAX = 30.0
 
@@ -80,8 +78,6 @@ def settle(query: StreamingQuery) -> None:
 
 def main(path: str) -> None:
     plan = json.loads(Path(path).read_text())
-    paths = [Path(__file__).with_name("preloaded"), ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, paths))  # of the workers
     spark = session("chaos", master=plan["master"], jars=plan["jars"], **plan["settings"])
     spark.dataSource.register(chaos_points.ChaosDataSource)
     spark.streams.addListener(Batches())

@@ -8,15 +8,27 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.oracle.real_kafka import needs_java
-from tests.pipeline.chaos import DONE_SECONDS_MAX, INPUT, PARTITIONS, RECORDS, Driver, Query, Run, open_transactions
+from tests.pipeline.chaos import (
+    DONE_SECONDS_MAX,
+    INPUT,
+    PARTITIONS,
+    RECORDS,
+    Driver,
+    Query,
+    Run,
+    alive,
+    environment,
+    open_transactions,
+)
 from tests.pipeline.conftest import Connector
+from tests.pipeline.spark_cluster import FOR_DRIVER, SparkCluster
 from tests.process.cluster import GROUP, Cluster, Node, barnabas_nodes, kafka_nodes
 from tests.process.copying import end_offset
 
@@ -227,6 +239,50 @@ def test_brokers_are_killed(cluster: Cluster, jars: list[str], tmp_path: Path) -
             run.kills.update(name for name, node in nodes.items() if node == victim)
         run.finish()
         run.judge()
+
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "1s",
+}
+# query: where the first of two copies stands while Spark starts the second one and takes that
+SLOW_POINTS = {
+    "slow-task-begins": "task begins",
+    "slow-task-writes": "task writes",
+    "slow-task-prepared": "task is prepared",
+}
+
+
+@ON_BARNABAS
+def test_spark_itself_starts_twins(cluster: Cluster, jars: list[str], tmp_path: Path) -> None:
+    """By speculation, on a cluster of two workers: a task stands still, its twin is what counts, and Spark kills the slow one."""
+    queries = [copy(cluster, tmp_path, name) for name in SLOW_POINTS]
+    with (
+        Run(cluster, tmp_path, queries, jars, **SPECULATION, **FOR_DRIVER) as run,
+        SparkCluster(tmp_path / "spark", environment(run.points)) as spark,
+    ):
+        run.plan.master = spark.url
+        run.start()
+        run.feed.more(RECORDS)
+        run.settle()
+        for _ in range(KILLS):
+            run.hold(SLOW_POINTS)
+            slow = {name: run.points.at(name, point) for name, point in SLOW_POINTS.items()}
+            run.settle()  # though none of them goes on
+            assert run.driver is not None
+            run.driver.wait_until(partial(all_ended, slow.values()), "Spark has killed the slow ones", 60)
+            run.kills.update(SLOW_POINTS)
+        run.feed.more(RECORDS)
+        run.settle()
+        run.finish()
+        run.judge()
+    assert not any(run.revived.values()), "a query has failed on the way"
+
+
+def all_ended(pids: Iterable[int | None]) -> bool:
+    return not any(alive(pid) for pid in pids if pid is not None)
 
 
 TIMEOUT_S = 30  # longer than a batch takes on a busy machine
