@@ -176,6 +176,13 @@ class Commits:
             if not outcome.done():
                 outcome.set_result(None)
 
+    def _check_held(self, offsets: Offsets) -> None:
+        """The coordinator takes offsets of any partition from any member: those of another's would be read twice."""
+        for tp in offsets:
+            if tp not in self._fetcher.partitions:
+                text = "nothing was committed: the partition is not this member's (any more); who has it goes on from its last commit"
+                raise CommitFailed(text, topic=tp.topic, partition=tp.partition)
+
     async def _commit(self, offsets: Offsets, group: Group | None, tenure: int) -> None:
         backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         clock = self._cluster.clock
@@ -185,6 +192,8 @@ class Commits:
                 text = "nothing was committed: the membership that this was read in has ended meanwhile"
                 raise CommitFailed(text, code=ErrorCode.UNKNOWN_MEMBER_ID)
             who = self._who()
+            if group is not None and who.generation_id >= 0:
+                self._check_held(offsets)
             try:
                 await commit_offsets(self._cluster, who, offsets)
             except CommitFailed as error:

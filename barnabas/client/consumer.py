@@ -23,7 +23,7 @@ from barnabas.client.classic_group import ClassicGroup
 from barnabas.client.cluster import Cluster
 from barnabas.client.commits import Commits
 from barnabas.client.consumer_group import ConsumerGroup
-from barnabas.client.errors import ClientClosed, CommitFailed, IllegalState, check_topic_name, error_for
+from barnabas.client.errors import ClientClosed, IllegalState, check_topic_name, error_for
 from barnabas.client.fetch_state import PartitionState, Reset
 from barnabas.client.fetching import FetchConfig, Fetcher
 from barnabas.client.group import Group, GroupHooks, RebalanceListener, matching_topics
@@ -420,13 +420,7 @@ class Consumer(Positions):
             IllegalState: there is no group_id.
         """
         self._check_open()
-        chosen = self._chosen(offsets)
-        if offsets is not None and self._subscribed and self.group_metadata().generation_id >= 0:
-            for tp in chosen:
-                if tp not in self._fetcher.partitions:
-                    text = "nothing was committed: the partition is not this member's (any more); who has it goes on from its last commit"
-                    raise CommitFailed(text, topic=tp.topic, partition=tp.partition)
-        await self._commits.commit(chosen)
+        await self._commits.commit(self._chosen(offsets))
 
     def commit_soon(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None

@@ -12,7 +12,8 @@ tasks share.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import InvariantViolated
@@ -32,6 +33,16 @@ STAGING = "_staging"
 _DONE = ".done"
 
 
+@contextmanager
+def writing_to(path: str) -> Iterator[None]:
+    """Raises PipelineError for what the operating system refuses."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "give a directory that driver and tasks share and may write, with room for the batch"
+        raise PipelineError("files.path", path, remedy, f"cannot be written ({error})") from error
+
+
 class FilePart(Part):
     """One task's file."""
 
@@ -45,18 +56,22 @@ class FilePart(Part):
         if self._writer is None:
             import pyarrow.parquet as parquet
 
-            self._writer = parquet.ParquetWriter(self.path, batch.schema, compression="zstd")
-        self._writer.write_batch(batch)
+            with writing_to(self.path):
+                self._writer = parquet.ParquetWriter(self.path, batch.schema, compression="zstd")
+        with writing_to(self.path):
+            self._writer.write_batch(batch)
         self.handle = self.handle._replace(rows=self.handle.rows + batch.num_rows)
 
     def end(self) -> None:
         """Nothing more is written; what follows is to make it safe."""
         if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+            writer, self._writer = self._writer, None
+            with writing_to(self.path):
+                writer.close()
 
     async def close(self) -> None:
-        self.end()
+        with suppress(PipelineError):  # of a file that was not ended before nothing will ever be read
+            self.end()
         self.file.close()
 
 
@@ -76,27 +91,27 @@ class FileSink(TwoPhaseCommitSink):
     def __init__(self, sink_id: str, path: str, *, disk: Disk | None = None) -> None:
         self.sink_id = sink_id
         self._forgotten_before = ""
-        try:
+        with writing_to(path):
             self._disk: Disk = FileDisk(path) if disk is None else disk
             self.path = self._disk.root
             if not self._disk.exists(STAGING):
                 self._disk.mkdir(STAGING)
-        except OSError as error:
-            remedy = "give a directory that driver and tasks share and may write"
-            raise PipelineError("files.path", path, remedy, f"cannot be written ({error})") from error
 
     async def begin(self, task: Task) -> FilePart:
         # The transactional id of an attempt may be used again by a later batch, the name of a file must not be.
         attempt = f"{task.start.driver}-{task.name.unique}"
         name = f"{self.sink_id}.{task.batch:08d}-{task.name.partition:05d}-{attempt}.parquet"
         staged = f"{STAGING}/{name}"
-        return FilePart(Handle(self.name, name, "", 0), self._disk.open(staged, create=True), f"{self.path}/{staged}")
+        with writing_to(self.path):
+            file = self._disk.open(staged, create=True)
+        return FilePart(Handle(self.name, name, "", 0), file, f"{self.path}/{staged}")
 
     async def pre_commit(self, part: Part) -> Handle:
         if not isinstance(part, FilePart):
             raise InvariantViolated("a part of another participant")
         part.end()
-        await self._disk.sync([part.file])
+        with writing_to(self.path):
+            await self._disk.sync([part.file])
         return part.handle
 
     async def commit(self, handle: Handle, next_batch: int) -> Outcome:

@@ -283,6 +283,8 @@ async def test_a_commit_of_a_lost_partition(bootstrap: str, admin: Admin, name: 
         with pytest.raises(CommitFailed, match="nothing was committed: the partition is not this member's") as refused:
             await first.commit({kept: 9, lost: 9})
         assert (refused.value.topic, refused.value.partition) == lost
+        with pytest.raises(CommitFailed, match="nothing was committed: the partition is not this member's"):
+            await first.commit_soon({lost: 9})
         assert [await first.committed(tp) for tp in (kept, lost)] == [3, 3]
         await first.commit({kept: 5})
         assert await first.committed(kept) == 5

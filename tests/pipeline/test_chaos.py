@@ -273,7 +273,7 @@ def test_spark_itself_starts_twins(cluster: Cluster, jars: list[str], tmp_path: 
             run.settle()  # though none of them goes on
             assert run.driver is not None
             run.driver.wait_until(partial(all_ended, slow.values()), "Spark has killed the slow ones", 60)
-            run.kills.update(SLOW_POINTS)
+            run.kills.update(list(SLOW_POINTS))
         run.feed.more(RECORDS)
         run.settle()
         run.finish()

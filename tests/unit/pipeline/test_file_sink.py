@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ import pyarrow.parquet as parquet
 from barnabas.pipeline.decision_record import Handle, Identity
 from barnabas.pipeline.decisions import BatchStart, Outcome, TaskName
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.file_sink import STAGING, FileSink
+from barnabas.pipeline.file_sink import STAGING, FilePart, FileSink
 from barnabas.pipeline.two_phase_commit import Task
 
 START = BatchStart(Identity(7, 3))
@@ -90,3 +93,39 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PipelineError, match=r"files\.path.*cannot be written"):
         FileSink("s", str(tmp_path / "file" / "below"))
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """No file may grow beyond 32 KiB: the same end as a full disk, which needs no file system of its own to try."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32 * 1024, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:
+    """In the middle of a file, and by what is written when it ends; what is left can be removed as any part."""
+    rows = [random.Random(number).randbytes(1000) for number in range(60)]
+    for written in (60, 30):
+        sink = FileSink("s", str(tmp_path))
+        part = await sink.begin(task())
+        with pytest.raises(
+            PipelineError, match=r"option 'files.path' = .*cannot be written \(.*File too large"
+        ) as told:
+            await prepare(sink, part, rows, written)
+        assert "with room for the batch" in told.value.remedy
+        await part.close()
+        (left,) = await sink.list_open()
+        await sink.abort(left)
+        assert await sink.list_open() == []
+    assert visible(tmp_path) == []
+
+
+async def prepare(sink: FileSink, part: FilePart, rows: list[bytes], at_once: int) -> None:
+    for first in range(0, len(rows), at_once):
+        await part.write(pa.record_batch({"n": rows[first : first + at_once]}))
+    await sink.pre_commit(part)
