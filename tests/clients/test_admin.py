@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client import Admin, Consumer, KafkaError, OffsetAndMetadata, Producer, TopicPartition
+from barnabas.client import Admin, Consumer, KafkaError, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from barnabas.client.errors import RequestTimedOut
 from barnabas.errors import ErrorCode
 from tests.clients.bundled import make_topic, poll_until
@@ -99,6 +99,54 @@ async def test_producers_of_a_partition(bootstrap: str, admin: Admin, name: str)
     with pytest.raises(RequestTimedOut) as refused:
         await admin.describe_producers(TopicPartition(f"{topic}-none", 0), timeout_ms=300)
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_transaction_that_hangs_is_ended(bootstrap: str, admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name)
+    tp = TopicPartition(topic, 0)
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
+        async with producer.transaction():  # the next one has a higher epoch
+            await producer.send_and_wait(topic, b"1", partition=0)
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"2", partition=0)
+        (found,) = await admin.describe_producers(tp)
+        fenced = found._replace(producer_epoch=found.producer_epoch - 1)
+        with pytest.raises(KafkaError) as refused:
+            await admin.abort_transaction(tp, fenced)
+        assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+        await admin.abort_transaction(tp, found)
+        (found,) = await admin.describe_producers(tp)
+        assert found.transaction_start_offset == -1
+        await producer.abort_transaction()
+
+
+async def test_members_are_removed(bootstrap: str, admin: Admin, name: str) -> None:
+    await make_topic(admin, name)
+    async with Consumer(name, bootstrap_servers=bootstrap, group_id=name, group_instance_id="static") as consumer:
+        await poll_until([consumer], lambda: bool(consumer.assignment()))
+    assert [m.group_instance_id for m in (await admin.describe_group(name)).members] == ["static"], "it has not left"
+    with pytest.raises(KafkaError, match="'nobody' is no member of group") as refused:
+        await admin.remove_group_members(name, member_ids=["nobody"], instance_ids=["static"])
+    assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert (await admin.describe_group(name)).members == ()
+    await admin.delete_group(name)
+
+
+async def test_replicas_where_they_are_wanted(admin: Admin, name: str) -> None:
+    (node_id,) = (broker.node_id for broker in (await admin.describe_cluster())[2])
+    await admin.create_topics([NewTopic(name, replica_assignments={0: [node_id], 1: [node_id]})])
+    topic = (await admin.describe_topics([name]))[name]
+    assert [partition.replicas for partition in topic.partitions] == [(node_id,)] * 2
+    for assignments, why in (
+        ({0: [4711]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({1: [node_id]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            await admin.create_topics([NewTopic(f"{name}-no", replica_assignments=assignments)])
+        assert refused.value.code is why
+    with pytest.raises(KafkaError) as refused:
+        await admin.create_topics([NewTopic(f"{name}-no", 2, replica_assignments={0: [node_id]})])
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 async def test_a_broker_that_is_not_there_cannot_be_forgotten(admin: Admin) -> None:

@@ -16,7 +16,9 @@ from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequ
 from barnabas.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
+    LeaveGroupRequest,
     ListGroupsRequest,
+    MemberIdentity,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
@@ -86,6 +88,23 @@ class GroupAdmin(AdminRequests):
     async def delete_group(self, group_id: str) -> None:
         """Deletes a group that has no members, with its offsets."""
         await self._coordinated("group", group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda r: r.results[0])
+
+    async def remove_group_members(
+        self, group_id: str, *, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = ()
+    ) -> None:
+        """Has members leave, static ones by their `group_instance_id`; one that lives joins again.
+
+        Raises:
+            KafkaError: with UNKNOWN_MEMBER_ID, where one is not in the group; the others have left.
+        """
+        members = [MemberIdentity(member_id=each) for each in member_ids]
+        members += [MemberIdentity(member_id="", group_instance_id=each) for each in instance_ids]
+        request = LeaveGroupRequest(group_id=group_id, members=members)
+        response = await self._coordinated("group", group_id, request, lambda r: r)
+        for member in response.members:
+            if member.error_code:
+                who = member.group_instance_id or member.member_id
+                raise error_for(member.error_code, f"{who!r} is no member of group {group_id!r}")
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Everything that a group has committed."""

@@ -15,6 +15,7 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsResource,
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreatePartitionsRequest,
@@ -58,6 +59,10 @@ class TopicAdmin(AdminRequests):
                         name=t.name,
                         num_partitions=t.num_partitions,
                         replication_factor=t.replication_factor,
+                        assignments=[
+                            CreatableReplicaAssignment(partition_index=p, broker_ids=list(nodes))
+                            for p, nodes in t.replica_assignments.items()
+                        ],
                         configs=[CreatableTopicConfig(name=k, value=v) for k, v in t.configs.items()],
                     )
                     for t in left.values()

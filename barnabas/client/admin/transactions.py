@@ -12,6 +12,9 @@ from barnabas.protocol.messages.transactions import (
     DescribeProducersTopic,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 
 __all__ = ["TransactionAdmin"]
@@ -75,7 +78,38 @@ class TransactionAdmin(AdminRequests):
         )
         return [
             ProducerDescription(
-                p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp, p.current_txn_start_offset
+                p.producer_id,
+                p.producer_epoch,
+                p.last_sequence,
+                p.last_timestamp,
+                p.current_txn_start_offset,
+                p.coordinator_epoch,
             )
             for p in found.active_producers
         ]
+
+    async def abort_transaction(
+        self, partition: TopicPartition, producer: ProducerDescription, *, timeout_ms: int | None = None
+    ) -> None:
+        """Ends a transaction that hangs in one partition, and that its coordinator knows nothing of any more (KIP-664).
+
+        One that the coordinator still knows is ended by its producer, or by the next one with its transactional id.
+
+        Args:
+            producer: as `describe_producers` gave it.
+        """
+        await self._connected()
+        self._cluster.add_topics([partition.topic])
+        marker = WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
+            coordinator_epoch=max(producer.coordinator_epoch, 0),
+        )
+        await self._of_leader(
+            partition,
+            WriteTxnMarkersRequest(markers=[marker]),
+            lambda r: r.markers[0].topics[0].partitions[0],
+            timeout_ms=timeout_ms,
+        )

@@ -3,7 +3,7 @@ reassignments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.client.types import TopicPartition
@@ -29,12 +29,13 @@ NO_TIMEOUT_MS = 2**31 - 1
 
 
 class NewTopic(NamedTuple):
-    """A topic to create; −1 leaves the number to the broker."""
+    """A topic to create; −1 leaves the number to the broker. `replica_assignments` names the brokers of each partition instead."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] = {}
+    replica_assignments: Mapping[int, Sequence[int]] = {}  # partition: node ids, the preferred leader first
 
 
 class ConfigEntry(NamedTuple):
@@ -132,6 +133,7 @@ class ProducerDescription(NamedTuple):
     last_sequence: int
     last_timestamp: int
     transaction_start_offset: int  # −1 without an open transaction
+    coordinator_epoch: int  # of the last marker; −1 without
 
 
 class TransactionListing(NamedTuple):

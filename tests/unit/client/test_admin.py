@@ -13,7 +13,6 @@ NOT_ASKED = {
     "ApiVersions": "asked on every connection, by protocol/exchange.py",
     "DescribeTopicPartitions": "Metadata tells the same",
     "OffsetForLeaderEpoch": "Fetch tells where logs part",
-    "WriteTxnMarkers": "for coordinators",
 }
 
 
