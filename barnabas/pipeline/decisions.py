@@ -44,6 +44,7 @@ __all__ = [
     "TaskName",
     "abort_batch",
     "admitted",
+    "check_owner",
     "check_sink_id",
     "commit_batch",
     "commit_transaction",
@@ -313,18 +314,24 @@ def admitted(decision: Decision | None, batch: int, query: str, sink_id: str, *,
                 "sink.id", sink_id, remedy, f"has decided nothing yet, but the checkpoint is at batch {batch}"
             )
         return True
-    if decision.query not in (query, NO_QUERY):
-        remedy = (
-            "give each query a sink id of its own, and a query whose checkpoint was removed a new one (deleting the group "
-            f"{group_id(sink_id)!r} makes the old one new: records that are there already are then written again)"
-        )
-        problem = (
-            f"belongs to query {decision.query}, which has written {decision.next_batch} batches; this is query {query}"
-        )
-        raise PipelineError("sink.id", sink_id, remedy, problem)
+    check_owner(decision, query, sink_id)
     if decision.next_batch > batch + 1:
         raise _older_checkpoint(decision.next_batch, batch)
     return decision.next_batch <= batch
+
+
+def check_owner(decision: Decision | None, query: str, sink_id: str) -> None:
+    """Raises PipelineError where the sink id is another query's."""
+    if decision is None or decision.query in (query, NO_QUERY):
+        return
+    remedy = (
+        "give each query a sink id of its own, and a query whose checkpoint was removed a new one (deleting the group "
+        f"{group_id(sink_id)!r} makes the old one new: records that are there already are then written again)"
+    )
+    problem = (
+        f"belongs to query {decision.query}, which has written {decision.next_batch} batches; this is query {query}"
+    )
+    raise PipelineError("sink.id", sink_id, remedy, problem)
 
 
 def superseded(decision: Decision | None, batch: int) -> bool:

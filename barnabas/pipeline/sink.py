@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -127,11 +129,24 @@ class _Sink:
             if self.options.delivery == PER_PARTITION:
                 return
             coordinator = self.coordinator(requests)
+            query = self._query()
+            if query is not None:  # before the start, which fences off whoever has the sink id
+                decisions.check_owner(await coordinator.read_decision(stable=False), query, self.options.sink_id)
             self.start = await coordinator.start_batch()
             if not self.options.streaming:
                 decision = await coordinator.read_decision()
                 self.batch = 0 if decision is None else decision.next_batch
                 decisions.admitted(decision, self.batch, _BATCH_QUERY, self.options.sink_id)
+
+    def _query(self) -> str | None:
+        """Id of the query whose batch starts. Spark tells it to tasks only, but it is in the checkpoint, where that can be read."""
+        if self.options.checkpoint is None:
+            return None
+        try:
+            found = json.loads(Path(self.options.checkpoint, "metadata").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return str(found["id"]) if isinstance(found, dict) and "id" in found else None
 
     async def _agree_on_transactions(self, requests: TransactionRequests) -> None:
         options, offered = self.options, await transactions_of(requests)

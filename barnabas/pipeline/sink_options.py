@@ -83,6 +83,7 @@ class SinkOptions:
     delivery_timeout_ms: int
     buffer_memory: int
     streaming: bool
+    checkpoint: str | None  # a local folder; None where it is elsewhere, or not said
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -126,6 +127,7 @@ class SinkOptions:
             delivery_timeout_ms=options.number("kafka.delivery.timeout.ms", 1, 2**31 - 1) or 120_000,
             buffer_memory=options.number("kafka.buffer.memory", 1, 2**34) or 32 * 1024 * 1024,
             streaming=streaming,
+            checkpoint=_local(options.text("checkpointLocation")) or None,
         )
 
     def producer_settings(self) -> dict[str, Any]:
@@ -160,9 +162,15 @@ def _sink_id(options: Options, delivery: str, streaming: bool) -> str:
         raise PipelineError(
             "sink.id", None, "set it, or the option checkpointLocation, which it is made of otherwise", "is missing"
         )
-    whole = re.sub(r"^file:/*", "/", location.rstrip("/"))
+    whole = _local(location) or location.rstrip("/")
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", whole.rpartition("/")[2])[-80:].strip("-")
     return f"{name or 'sink'}-{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
+
+
+def _local(location: str | None) -> str:
+    """The path of a folder on this machine; "" for an address elsewhere."""
+    path = re.sub(r"^file:/*", "/", (location or "").rstrip("/"))
+    return "" if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) else path
 
 
 def check_columns(options: SinkOptions, columns: Sequence[tuple[str, str]]) -> None:

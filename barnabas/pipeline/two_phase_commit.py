@@ -168,17 +168,17 @@ class Coordinator:
         """Drops what a failed batch has begun, unless it was decided."""
         await self.run(decisions.abort_batch(batch, messages, start))
 
-    async def read_decision(self) -> Decision | None:
-        """The last decision, once it is certain."""
+    async def read_decision(self, *, stable: bool = True) -> Decision | None:
+        """The last decision, once it is certain; with `stable` one that is being committed is waited for."""
         while True:
-            first = await self.requests.read_offset(decisions.group_id(self.sink_id))
+            first = await self.requests.read_offset(decisions.group_id(self.sink_id), stable=stable)
             if first is None:
                 return None
             next_batch, text = first
             try:
                 chunks = [text]
                 for number in range(1, Decision.chunk_count(text)):
-                    chunk = await self.requests.read_offset(decisions.group_id(self.sink_id, number))
+                    chunk = await self.requests.read_offset(decisions.group_id(self.sink_id, number), stable=stable)
                     chunks.append(chunk[1] if chunk is not None else "")
                 decision = Decision.decode(next_batch, chunks)
             except ValueError as error:

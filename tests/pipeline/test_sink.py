@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from tests.process.test_cli import barnabas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 PARTITIONS = 2
 ENDED_SECONDS_MAX = 180
@@ -64,16 +66,23 @@ class Copy:
             path.with_name(f".{path.name}").rename(path)
         self.sent += count
 
-    def run(self, transform: Any = None) -> int:
-        """Runs until everything is copied; returns the number of batches."""
+    @contextmanager
+    def running(self, transform: Any = None, **trigger: Any) -> Iterator[StreamingQuery]:
+        """The query, for as long as the block lasts."""
         rows = self.spark.readStream.option("maxFilesPerTrigger", "2").text(str(self.input))
         writer = (rows if transform is None else transform(rows)).writeStream.format("barnabas")
         writer = writer.option("kafka.bootstrap.servers", self.bootstrap).options(**self.options)
-        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        query = (writer.trigger(**trigger) if trigger else writer).start()
         try:
-            assert query.awaitTermination(ENDED_SECONDS_MAX), query.status
+            yield query
         finally:
             query.stop()
+
+    def run(self, transform: Any = None) -> int:
+        """Runs until everything is copied; returns the number of batches."""
+        with self.running(transform, availableNow=True) as query:
+            assert query.awaitTermination(ENDED_SECONDS_MAX), query.status
         return len([progress for progress in query.recentProgress if progress["numInputRows"]])
 
 
@@ -113,6 +122,28 @@ def test_a_wiped_checkpoint_is_refused(spark: SparkSession, broker: ServedBroker
         copy.run()
     assert numbers(broker.address, copy.output) == list(range(20))
     assert not is_open(broker.address, copy.sink_id)
+
+
+def test_a_query_with_the_sink_id_of_a_running_one_is_refused_and_does_not_disturb_it(
+    spark: SparkSession, broker: ServedBroker, tmp_path: Path
+) -> None:
+    for folder in ("live", "intruder"):
+        (tmp_path / folder).mkdir()
+    live, intruder = (Copy(spark, broker.address, tmp_path / folder) for folder in ("live", "intruder"))
+    intruder.options["sink.id"] = live.sink_id
+    live.feed(20)
+    intruder.feed(20)
+    with live.running() as query:
+        query.processAllAvailable()
+        with pytest.raises(
+            PySparkException, match=r"sink\.id.* belongs to query .*give each query a sink id of its own"
+        ):
+            intruder.run()
+        live.feed(20)
+        query.processAllAvailable()
+        assert query.exception() is None
+    assert numbers(broker.address, live.output) == list(range(40))
+    assert numbers(broker.address, intruder.output) == []
 
 
 def test_a_failed_batch_leaves_nothing_and_is_repaired_by_the_next_run(

@@ -7,6 +7,7 @@ with transactions that wait for ever, and on a real Kafka, where their timeout r
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -222,7 +223,8 @@ async def test_two_queries_with_one_sink_id_do_not_both_write(lab: Lab) -> None:
 async def test_who_takes_the_id_of_a_live_query_is_refused_and_the_live_one_goes_on_when_started_again(
     lab: Lab,
 ) -> None:
-    """The intruder is known by its tasks only, when its driver has taken the epoch: the live query's batch ends with words."""
+    """Where checkpoints cannot be read the intruder is known by its tasks only, when its driver has taken the epoch: the live
+    query's batch ends with words."""
     await lab.sink()._commit(0, [await lab.task(await lab.started(), range(3), query="one")])
     batch = [await lab.task(await lab.started(), range(3, 6), batch=1, query="one")]
     intruder = await lab.started()
@@ -233,6 +235,23 @@ async def test_who_takes_the_id_of_a_live_query_is_refused_and_the_live_one_goes
     await lab.sink()._abort(1, batch)
     await lab.check(range(3))
     await lab.sink()._commit(1, [await lab.task(await lab.started(), range(3, 6), batch=1, query="one")])
+    await lab.check(range(6))
+
+
+async def test_who_takes_the_id_of_a_live_query_is_refused_before_that_is_disturbed(lab: Lab, tmp_path: Path) -> None:
+    def checkpoint(query: str) -> dict[str, str]:
+        """As Spark writes it before the first batch."""
+        folder = tmp_path / "checkpoints" / query
+        folder.mkdir(parents=True)
+        (folder / "metadata").write_text(json.dumps({"id": query}))
+        return {"checkpointLocation": f"file://{folder}"}
+
+    own = checkpoint("one")
+    await lab.sink()._commit(0, [await lab.task(await lab.started(**own), range(3), query="one")])
+    batch = [await lab.task(await lab.started(**own), range(3, 6), batch=1, query="one")]
+    with pytest.raises(PipelineError, match=r"option 'sink.id' = .* belongs to query one.*give each query a sink id"):
+        await lab.started(**checkpoint("two"))
+    await lab.sink()._commit(1, batch)
     await lab.check(range(6))
 
 

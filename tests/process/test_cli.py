@@ -143,6 +143,11 @@ def test_groups_are_shown_and_moved(shared_broker: ServedBroker) -> None:
     assert "kitchen" not in barnabas("group", "list", *at).stdout
 
 
+def as_in_a_terminal() -> None:
+    """Ctrl-C ends it. What runs in a shell's background has it ignored, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_the_lag_is_a_live_table(shared_broker: ServedBroker) -> None:
     """It follows what is written and committed meanwhile, on a terminal in place, until Ctrl-C."""
     at = ("-b", shared_broker.address)
@@ -152,7 +157,7 @@ def test_the_lag_is_a_live_table(shared_broker: ServedBroker) -> None:
     assert barnabas(*reading).stdout == "1\n2\n"
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "barnabas.cli.main", "group", "describe", "waiters", "--watch", "--every", "0.2"]
-    watching = subprocess.Popen([*command, *at], stdout=theirs, stderr=subprocess.PIPE)
+    watching = subprocess.Popen([*command, *at], stdout=theirs, stderr=subprocess.PIPE, preexec_fn=as_in_a_terminal)
     os.close(theirs)
     try:
         shown = shown_until(ours, r"plates-0\s+2\s+2\s+0\s")
