@@ -20,9 +20,8 @@ __all__ = [
 FENCED_PRODUCERS_MAX = 100_000  # producers of V1 whose newest connection a coordinator remembers: some 20 MB
 FRAME_BYTES_MAX = 100 * 1024 * 1024  # default of socket.request.max.bytes, checked before allocation
 FRAME_BYTES_SMALL_MAX = 8 * 1024 * 1024  # frames of every API but Produce: nothing else has a reason to be larger
-DECODED_ELEMENTS_MAX = (
-    100_000  # array elements in one message: a valid 10 MB Metadata request would cost 2.9 s and 311 MB
-)
+# Array elements in one message: a valid 10 MB Metadata request would cost 2.9 s and 311 MB.
+DECODED_ELEMENTS_MAX = 100_000
 INFLIGHT_REQUESTS_MAX = 1_000  # requests of one connection decoded and not yet answered; reading pauses above it
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024  # of one batch's records: a bomb of 100 kB would fill 100 MB
 SEQUENCE_MAX = 2**31 - 1  # base sequences wrap to 0 after it (KIP-98)

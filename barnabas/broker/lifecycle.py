@@ -283,9 +283,8 @@ class Lifecycle:
         self._failures = 0
         self._heard_ms = self.node.clock.monotonic_ms()
         if answer.is_fenced and self.standing is Standing.RUNNING and not self.node.alone:
-            self._session_until_ms = (
-                sent_ms  # others lead what we led: nothing is accepted before our own metadata says so
-            )
+            # Others lead what we led: nothing is accepted before our own metadata says so.
+            self._session_until_ms = sent_ms
         self._renew(sent_ms)
         if answer.should_shut_down:
             self._allow_shutdown(True)

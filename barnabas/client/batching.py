@@ -22,9 +22,8 @@ from barnabas.protocol.records import EncodedRecords, NewRecord
 __all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD_MAX", "Accumulator", "Batch", "PartitionQueue", "record_size_max"]
 
 BATCH_OVERHEAD = 61  # the header of a batch
-RECORD_OVERHEAD_MAX = (
-    21  # of a record without headers: length 5, attributes 1, timestamp 10, offset 5 (as Kafka counts it)
-)
+# Of a record without headers: length 5, attributes 1, timestamp 10, offset 5 (as Kafka counts it).
+RECORD_OVERHEAD_MAX = 21
 _HEADER_OVERHEAD_MAX = 10  # of one header: two varint lengths
 
 
@@ -95,9 +94,8 @@ class Batch:
         self.transactional = False
         self.on_wire = False
         self.maybe_written = False
-        self.doubtful = (
-            False  # refused as out of order although an earlier send may have written it: a later one will tell
-        )
+        # Refused as out of order although an earlier send may have written it: a later one will tell.
+        self.doubtful = False
         self.encoded: bytearray | None = None
 
     @property
@@ -132,9 +130,8 @@ class PartitionQueue:
         self.producer_id = -1
         self.epoch = -1
         self.next_sequence = 0
-        self.lost_sequence = (
-            False  # the broker's sequence is no longer ours: a new epoch must begin before the next send
-        )
+        # The broker's sequence is no longer ours: a new epoch must begin before the next send.
+        self.lost_sequence = False
         self.probing = False  # the first batches of the window are doubtful
 
     @property

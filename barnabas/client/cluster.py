@@ -48,9 +48,8 @@ __all__ = ["Cluster", "Purpose", "parse_bootstrap"]
 
 _VERSION_MAX = 0x7FFF
 _TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # Produce, EndTxn, TxnOffsetCommit: what TV2 needs of the broker
-_SILENCE_MS = (
-    1_000  # a broker that does not answer for so long is passed over, if there is another; twice as long the next time
-)
+# A broker that does not answer for so long is passed over, if there is another; twice as long the next time.
+_SILENCE_MS = 1_000
 _LOOK_AGAIN_MS = 100  # attempts to connect that take long are passed over meanwhile
 _COORDINATOR_KINDS = {"group": 0, "transaction": 1}
 

@@ -349,9 +349,8 @@ class Fetcher:
             state.record_epoch = header.leader_epoch
             if records and self._deserializers is not None:
                 records, failed_at = self._deserialized(records)
-                if (
-                    failed_at is not None
-                ):  # what comes before is delivered; the next poll begins with the one that failed
+                # What comes before is delivered; the next poll begins with the one that failed.
+                if failed_at is not None:
                     state.ready, state.index, state.ready_next = records, 0, failed_at
                     return records
             fetched.position += header.size_bytes

@@ -215,9 +215,8 @@ class RangeReader:
 
     async def _fetched(self) -> PartitionData:
         """The answer for `position`, of the request that is on its way or of a new one."""
-        if (
-            self._answer is None or self._asked != self.position
-        ):  # a call that was cancelled may have asked for what follows
+        # A call that was cancelled may have asked for what follows.
+        if self._answer is None or self._asked != self.position:
             self._send(self.position)
         answer = self._answer
         if answer is None:  # no connection yet, or no leader

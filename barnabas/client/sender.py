@@ -445,9 +445,8 @@ class Sender:
         if lost and self.config.idempotent and self.transactions.transactional_id is None:
             self._lose(queue)
             self._again(batch, now_ms, known_unwritten=True, at_once=True)
-        elif (
-            code is ErrorCode.CONCURRENT_TRANSACTIONS
-        ):  # the previous transaction completes; not a fault to back off from
+        elif code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            # The previous transaction completes: not a fault to back off from.
             self._again(batch, now_ms, known_unwritten=True, at_once=True)
             batch.not_before_ms = now_ms + CONCURRENT_BACKOFF_MS
         elif code.retriable and not lost:

@@ -65,9 +65,8 @@ log = logging.getLogger("barnabas.pipeline")
 _BATCH_QUERY = "batch"  # in the decisions of batch jobs, which have no query
 _CONNECT_TIMEOUT_MS = 15_000
 _TOPIC_TIMEOUT_MS = 10_000
-_STRAGGLER_MS = (
-    3_000  # Spark kills the worker of a task two seconds after it has told it to stop (spark.python.task.killTimeout)
-)
+# Spark kills the worker of a task two seconds after it has told it to stop (spark.python.task.killTimeout).
+_STRAGGLER_MS = 3_000
 _STRAGGLER_LOOK_S = 0.25
 
 
@@ -235,10 +234,8 @@ class _Sink:
             transaction_timeout_ms=self.transaction_timeout_ms,
             **options.producer_settings(),
         )
-        async with (
-            producer,
-            self.connected() as cluster,
-        ):  # fences off attempts before this one, then reads what they did
+        # Fences off attempts before this one, then reads what they did.
+        async with producer, self.connected() as cluster:
             found = await TopicSink(options.sink_id, requests=TransactionRequests(cluster)).read_slot(
                 task.partition, stable=True
             )

@@ -234,9 +234,8 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-_VARINTS = tuple(
-    encode_varint(value) for value in range(1_024)
-)  # lengths and deltas are small: most are looked up here
+# Lengths and deltas are small: most are looked up here.
+_VARINTS = tuple(encode_varint(value) for value in range(1_024))
 
 
 def encode(records: Sequence[NewRecord], base_timestamp: int) -> tuple[bytes, int]:

@@ -38,9 +38,8 @@ class TcpListener:
         """Accepts connections from here on. OSError where the address is taken."""
         await self._server.start_serving()
         for each in self._server.sockets:
-            if each.fileno() < 0 or not each.getsockopt(
-                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-            ):  # uvloop says nothing when listen() fails
+            # uvloop says nothing when listen() fails.
+            if each.fileno() < 0 or not each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), str(self._address))
 
     def close(self) -> None:

@@ -49,9 +49,8 @@ SNAPSHOT_SUFFIX = ".snapshot"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-_REMEMBERED_BYTES = (
-    16 * 1024
-)  # of the log's end, looked through for producers' last batches, or more where batches are large
+# Of the log's end, looked through for producers' last batches, or more where batches are large.
+_REMEMBERED_BYTES = 16 * 1024
 _REMEMBERED_BYTES_MAX = 8 * 1024 * 1024
 _CONTROL = 0x20
 _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")  # Kafka deletes the same ones at a start

@@ -105,9 +105,8 @@ class Segment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
-        self._built = (
-            False  # the indexes were made by this process; those of a file are held against the log at each use
-        )
+        # The indexes were made by this process; those of a file are held against the log at each use.
+        self._built = False
         self._hints: dict[int, int] = {}  # offset -> position of its batch
         self._torn = False  # a failed write may have left bytes beyond `size`
 

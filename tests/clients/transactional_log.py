@@ -113,9 +113,8 @@ class Seen(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted: (
-        tuple[tuple[str, int], ...] | None
-    )  # (writer, first offset), sorted; of those that begin within the batches
+    # (writer, first offset), sorted; of those that begin within the batches.
+    aborted: tuple[tuple[str, int], ...] | None
     batches: tuple[Batch, ...]
     epochs: tuple[tuple[int, int], ...]  # producer epoch and base sequence of each batch
     size_bytes: int

@@ -648,9 +648,8 @@ def unordered(seen: Any) -> Any:
     """What was seen without what Kafka leaves to the order of hash tables over random member ids: whose turn comes first."""
     if isinstance(seen, dict):
         counted = {key: len(value) if isinstance(value, list) else unordered(value) for key, value in seen.items()}
-        return dict(
-            sorted(counted.items())
-        )  # topics come in the order of their ids, and lists are sorted by how they look
+        # Topics come in the order of their ids, and lists are sorted by how they look.
+        return dict(sorted(counted.items()))
     if isinstance(seen, list):
         return sorted((unordered(each) for each in seen), key=repr)
     if isinstance(seen, tuple):

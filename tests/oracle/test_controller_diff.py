@@ -210,9 +210,8 @@ def said(address: str, request: Any, version: int) -> str:
             request = copy(request)
             request.cluster_id = cluster_id
         answer = wire.call(request, version)
-        if (
-            isinstance(request, ElectLeadersRequest) and request.topic_partitions is None
-        ):  # others' topics on that Kafka
+        # Others' topics on that Kafka.
+        if isinstance(request, ElectLeadersRequest) and request.topic_partitions is None:
             answer.replica_election_results = [one for one in answer.replica_election_results if one.partition_result]
     return repr(answer).replace(cluster_id, CLUSTER).replace(address.rsplit(":", 1)[1], "PORT")
 

@@ -34,9 +34,8 @@ pytestmark = pytest.mark.process
 INTERNAL = ("__transaction_state", "__consumer_offsets")
 STATE_TOPICS = ("offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4")
 SESSION_SECONDS = 9.0
-PROBE_FENCE_SECONDS = (
-    10.0  # a broker that was fenced because its listener refused has to wait for its session next time
-)
+# A broker that was fenced because its listener refused has to wait for its session next time.
+PROBE_FENCE_SECONDS = 10.0
 STALL_SECONDS_MAX = 8.0  # on two busy cores; what a quiet machine needs is measured by bench/cluster.py
 
 StartCluster = Callable[..., Cluster]

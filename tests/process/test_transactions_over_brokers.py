@@ -36,9 +36,8 @@ from tests.process.cluster import GROUP, Cluster, barnabas_nodes
 pytestmark = pytest.mark.process
 
 PARTITIONS = 6
-ANSWER_SECONDS_MAX = (
-    10.0  # a decision waits until a frozen replica is out of sync; asked again it is no answer any more
-)
+# A decision waits until a frozen replica is out of sync; asked again it is no answer any more.
+ANSWER_SECONDS_MAX = 10.0
 SESSION = ("broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500")
 PASSING = frozenset(
     (

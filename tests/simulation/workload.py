@@ -242,9 +242,8 @@ def churner(journal: Journal) -> Program:
                     await producer.send_and_wait(name, value, partition=number % 2)
                     acknowledged[number % 2].append(value)
             partitions = [TopicPartition(name, partition) for partition in (0, 1)]
-            for _ in range(
-                STALE_READS_MAX
-            ):  # a leader that is cut off does not know what its successor has acknowledged
+            # A leader that is cut off does not know what its successor has acknowledged.
+            for _ in range(STALE_READS_MAX):
                 found = await read_all(ports, partitions, "read_committed", journal.bootstrap)
                 if all(set(values) <= set(found[partition]) for partition, values in acknowledged.items()):
                     break

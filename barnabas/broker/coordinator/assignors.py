@@ -98,9 +98,8 @@ def _by_quota(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes
     minimum, extra = divmod(total, len(members))
     held = {member_id: _kept(member, partition_counts) for member_id, member in members.items()}
     quotas = dict.fromkeys(members, minimum)
-    for member_id in sorted(
-        members, key=lambda member_id: len(held[member_id]) <= minimum
-    ):  # stable: who has more first
+    # Stable: who has more first.
+    for member_id in sorted(members, key=lambda member_id: len(held[member_id]) <= minimum):
         if extra:
             quotas[member_id] += 1
             extra -= 1

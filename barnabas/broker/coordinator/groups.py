@@ -229,9 +229,8 @@ class GroupCoordinator:
     def write(self, group_id: str, decide: Callable[[GroupShard, At], Decision[A, AnyRecord]], done: Done[A]) -> None:
         """A decision about offsets or deletion, or a read that waits for what was written before it. Raises as `shard_for`."""
         partition, _ = self.host.shard_for(group_id)
-        self.host.check_leads(
-            partition
-        )  # an offset that is read here must not be older than what another coordinator has
+        # An offset that is read here must not be older than what another coordinator has.
+        self.host.check_leads(partition)
         self.host.write(partition, lambda shard, _now_ms: decide(shard, self.now()), done)
 
     # -- decisions about members ---------------------------------------------------------------------------------------

@@ -94,9 +94,8 @@ class TransactionMetadata(NamedTuple):
     transactional_id: str
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID  # the id before the last transition
-    next_producer_id: int = (
-        NO_PRODUCER_ID  # taken over at COMPLETE_*: after the last epoch of producer_id, or where kept
-    )
+    # Taken over at COMPLETE_*: after the last epoch of producer_id, or where kept.
+    next_producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
     last_producer_epoch: int = NO_EPOCH  # not in the log: a retry over a failover is fenced instead
     timeout_ms: int = 0

@@ -24,9 +24,8 @@ __all__ = ["Leadership", "Progress"]
 log = logging.getLogger(__name__)
 
 NO_DIRECTORY: Final = bytes(16)
-RIVAL_MS: Final = (
-    2_000  # so long after its last fetch a replica's place is free for another directory: a disk was replaced
-)
+# So long after its last fetch a replica's place is free for another directory: a disk was replaced.
+RIVAL_MS: Final = 2_000
 OBSERVERS_MAX = 1_000  # far above the brokers of a cluster; an unknown one beyond is served and not remembered
 OBSERVER_SESSION_MS = 300_000  # an observer silent for so long is forgotten, as in Kafka
 

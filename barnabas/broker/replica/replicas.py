@@ -309,9 +309,8 @@ class Replicas:
         try:
             try:
                 partition_log = self._open_log(directory, topic, number, config, offsets)
-            except (
-                BrokerError
-            ):  # INCONSISTENT_TOPIC_ID: of a former topic, deleted and created anew while this node was down
+            except BrokerError:
+                # INCONSISTENT_TOPIC_ID: of a former topic, deleted and created anew while this node was down.
                 self._set_aside(directory, f"{topic.name}-{number}")
                 offsets = NO_OFFSETS
                 partition_log = self._open_log(directory, topic, number, config, offsets)

@@ -154,9 +154,8 @@ class BrokerRegistrationRequest(Message):
     cluster_id: str = field(String)
     incarnation_id: bytes = field(Uuid)  # of this process
     listeners: list[RegistrationListener] = field(Array(RegistrationListener))
-    features: list[RegistrationFeature] = field(
-        Array(RegistrationFeature)
-    )  # before version 4 without those from level 0
+    # Before version 4 without those from level 0.
+    features: list[RegistrationFeature] = field(Array(RegistrationFeature))
     rack: str | None = field(String, nullable_since=0)
     is_migrating_zk_broker: bool = field(Bool, since=1)  # never: there is no ZooKeeper any more
     log_dirs: list[bytes] = field(Array(Uuid), since=2)  # those that can be used

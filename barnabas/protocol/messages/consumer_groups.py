@@ -116,9 +116,8 @@ class ConsumerGroupMember:
     subscribed_topic_regex: str | None = field(String, nullable_since=0, default=None)
     assignment: DescribedAssignment = field(DescribedAssignment)
     target_assignment: DescribedAssignment = field(DescribedAssignment)
-    member_type: int = field(
-        Int8, since=1, default=-1
-    )  # −1 unknown, 0 speaks the classic protocol, 1 the consumer protocol
+    # −1 unknown, 0 speaks the classic protocol, 1 the consumer protocol.
+    member_type: int = field(Int8, since=1, default=-1)
 
 
 @struct

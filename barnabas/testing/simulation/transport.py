@@ -234,9 +234,8 @@ class SimTransport(asyncio.Transport):
 
     def _consume(self) -> None:
         """Gives what has arrived to the protocol, while it reads."""
-        if (
-            self._consuming or self._protocol is None
-        ):  # the protocol paused and resumed within a callback; or begin is to come
+        # The protocol paused and resumed within a callback; or begin is to come.
+        if self._consuming or self._protocol is None:
             return
         self._consuming = True
         try:

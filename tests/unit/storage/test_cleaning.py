@@ -388,9 +388,8 @@ def test_retention_and_compaction_together(disk: MemoryDisk) -> None:
     clean(disk, log, NOW + 1900)
     assert sorted(read_all(log).records) == [4, 5, 6]
     assert log.log_start_offset == 0
-    assert (
-        log.apply_retention(NOW + 2400, log.log_end_offset) == 2
-    )  # what is left of the first two, by its time or for want of one
+    # What is left of the first two, by its time or for want of one.
+    assert log.apply_retention(NOW + 2400, log.log_end_offset) == 2
     assert log.log_start_offset == 4
     log.roll(NOW)
     clean(disk, log, NOW + 2400)

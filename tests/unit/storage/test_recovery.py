@@ -337,9 +337,8 @@ class TestGaps:
         first = open_log(disk, config, clean=True)
         first.close()
         name = segments(disk)[0]
-        disk.open(f"t-0/{name}").truncate(
-            len(plain(3)) * 2
-        )  # the last batch was cleaned away, and the indexes written anew
+        # The last batch was cleaned away, and the indexes written anew.
+        disk.open(f"t-0/{name}").truncate(len(plain(3)) * 2)
         for suffix in (".index", ".timeindex"):
             disk.remove("t-0/" + name.replace(".log", suffix))
         cleaned = Segment(disk, "t-0", 0, config=config, now_ms=NOW)
