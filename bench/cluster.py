@@ -266,6 +266,8 @@ def main() -> None:
     parser.add_argument("--barnabas-only", action="store_true")
     parser.add_argument("--kafka-only", action="store_true")
     args = parser.parse_args()
+    if args.starts < 1:
+        parser.error("--starts: at least 1, else there is no Barnabas to measure")
 
     samples: Samples = {}
     clusters: dict[str, Cluster] = {}
