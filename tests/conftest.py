@@ -1,10 +1,12 @@
-"""A real Kafka 4.3.1, started once a session where Java and Maven are: for comparisons, and for tests that run against both.
+"""What tests of several folders share: a real Kafka, and a disk that is full.
 
-`kafka` is its bootstrap address. Tests share it, so each uses topics, groups and transactional ids of its own.
+Kafka 4.3.1 is started once a session where Java and Maven are: for comparisons, and for tests that run against both. `kafka` is its
+bootstrap address. Tests share it, so each uses topics, groups and transactional ids of its own.
 """
 
 from __future__ import annotations
 
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,3 +41,14 @@ def kafka_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
 def kafka(kafka_data: tuple[str, Path]) -> str:
     """Bootstrap address of the real Kafka."""
     return kafka_data[0]
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """No file may grow beyond 32 KiB: the same end as a full disk, which needs no file system of its own to try."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32 * 1024, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

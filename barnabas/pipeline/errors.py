@@ -6,9 +6,12 @@ written is one of `barnabas.client.errors`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from barnabas.errors import BarnabasError
 
-__all__ = ["PipelineError"]
+__all__ = ["PipelineError", "writing_to"]
 
 _SECRETS = ("password", "jaas", "secret", "token")
 _VALUE_LENGTH_MAX = 200
@@ -42,3 +45,13 @@ class PipelineError(BarnabasError):
                 text = text[:_VALUE_LENGTH_MAX] + "…"
             shown = f"option {self.option!r} = {text!r}"
         return f"{shown} {self.problem}: {self.remedy}"
+
+
+@contextmanager
+def writing_to(option: str, path: str) -> Iterator[None]:
+    """Raises PipelineError for what the operating system refuses where files are written to the directory that `option` names."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "give a directory that driver and tasks share and may write, with room for the rows"
+        raise PipelineError(option, path, remedy, f"cannot be written ({error})") from error

@@ -21,7 +21,7 @@ from barnabas.client.errors import KafkaError
 from barnabas.errors import RemoteProtocolError
 from barnabas.pipeline.columns import COLUMNS, arrow_schema, decode
 from barnabas.pipeline.discovery import ask, plan_batch
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import PipelineError, writing_to
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange, Pushdown
 from barnabas.pipeline.reading import LeftOut, read_range
@@ -184,17 +184,13 @@ def export_directories(
 
 def _target(to: str | Path) -> Path:
     target = Path(to).absolute()
-    try:
+    with writing_to("to", str(to)):
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
             raise PipelineError("to", str(to), "name a new directory, or empty it", "is not empty")
         probe = target / ".probe"
         probe.touch()
         probe.unlink()
-    except OSError as error:
-        raise PipelineError(
-            "to", str(to), "name a directory that can be written to", f"cannot be written: {error}"
-        ) from error
     return target
 
 
@@ -288,19 +284,19 @@ def _write(target: str, wanted: OffsetRange, tables: Iterable[Any]) -> tuple[int
     rows = 0
     try:
         for table in tables:
-            if writer is None:
-                writer = pq.ParquetWriter(aside, arrow_schema(COLUMNS), compression="zstd")
-            writer.write_batch(table)
+            with writing_to("to", target):
+                if writer is None:
+                    writer = pq.ParquetWriter(aside, arrow_schema(COLUMNS), compression="zstd")
+                writer.write_batch(table)
             rows += table.num_rows
-    except BaseException:
-        if writer is not None:
+        if writer is None:
+            return 0, ""
+        with writing_to("to", target):
             writer.close()
-            aside.unlink(missing_ok=True)
+            aside.replace(Path(target, name))
+    except BaseException:
+        aside.unlink(missing_ok=True)
         raise
-    if writer is None:
-        return 0, ""
-    writer.close()
-    aside.replace(Path(target, name))
     return rows, name
 
 

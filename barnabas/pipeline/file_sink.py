@@ -12,14 +12,14 @@ tasks share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline.decision_record import Handle
 from barnabas.pipeline.decisions import BatchStart, Outcome
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import PipelineError, writing_to
 from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink
 from barnabas.ports import Disk, File
 from barnabas.runtime.files import FileDisk
@@ -33,32 +33,24 @@ STAGING = "_staging"
 _DONE = ".done"
 
 
-@contextmanager
-def writing_to(path: str) -> Iterator[None]:
-    """Raises PipelineError for what the operating system refuses."""
-    try:
-        yield
-    except OSError as error:
-        remedy = "give a directory that driver and tasks share and may write, with room for the batch"
-        raise PipelineError("files.path", path, remedy, f"cannot be written ({error})") from error
-
-
 class FilePart(Part):
     """One task's file."""
 
-    def __init__(self, handle: Handle, file: File, path: str) -> None:
+    def __init__(self, handle: Handle, file: File, folder: str) -> None:
         self.handle = handle
         self.file = file
-        self.path = path
+        self.folder = folder
         self._writer: Any = None
 
     async def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
             import pyarrow.parquet as parquet
 
-            with writing_to(self.path):
-                self._writer = parquet.ParquetWriter(self.path, batch.schema, compression="zstd")
-        with writing_to(self.path):
+            with writing_to("files.path", self.folder):
+                self._writer = parquet.ParquetWriter(
+                    f"{self.folder}/{self.file.path}", batch.schema, compression="zstd"
+                )
+        with writing_to("files.path", self.folder):
             self._writer.write_batch(batch)
         self.handle = self.handle._replace(rows=self.handle.rows + batch.num_rows)
 
@@ -66,7 +58,7 @@ class FilePart(Part):
         """Nothing more is written; what follows is to make it safe."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            with writing_to(self.path):
+            with writing_to("files.path", self.folder):
                 writer.close()
 
     async def close(self) -> None:
@@ -91,7 +83,7 @@ class FileSink(TwoPhaseCommitSink):
     def __init__(self, sink_id: str, path: str, *, disk: Disk | None = None) -> None:
         self.sink_id = sink_id
         self._forgotten_before = ""
-        with writing_to(path):
+        with writing_to("files.path", path):
             self._disk: Disk = FileDisk(path) if disk is None else disk
             self.path = self._disk.root
             if not self._disk.exists(STAGING):
@@ -102,15 +94,15 @@ class FileSink(TwoPhaseCommitSink):
         attempt = f"{task.start.driver}-{task.name.unique}"
         name = f"{self.sink_id}.{task.batch:08d}-{task.name.partition:05d}-{attempt}.parquet"
         staged = f"{STAGING}/{name}"
-        with writing_to(self.path):
+        with writing_to("files.path", self.path):
             file = self._disk.open(staged, create=True)
-        return FilePart(Handle(self.name, name, "", 0), file, f"{self.path}/{staged}")
+        return FilePart(Handle(self.name, name, "", 0), file, self.path)
 
     async def pre_commit(self, part: Part) -> Handle:
         if not isinstance(part, FilePart):
             raise InvariantViolated("a part of another participant")
         part.end()
-        with writing_to(self.path):
+        with writing_to("files.path", self.path):
             await self._disk.sync([part.file])
         return part.handle
 

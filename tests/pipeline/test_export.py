@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +18,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
+import pyarrow as pa
+import pyarrow.parquet
+
+from barnabas.pipeline.columns import arrow_schema
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.export import Exported, export_directories, export_topics
+from barnabas.pipeline.export import COLUMNS, Exported, _write, export_directories, export_topics
+from barnabas.pipeline.planning import OffsetRange
 from tests.pipeline import topics
 from tests.pipeline.test_official_connector import numbers, texts, values
 from tests.process.conftest import end
@@ -90,6 +102,50 @@ def test_a_compacted_topic_has_fewer_rows_than_offsets(spark: SparkSession, tmp_
     log.write_bytes(log.read_bytes() + later)
     done = export_directories(lambda: spark, [data], [topic], tmp_path / "out")
     assert [(p.start, p.end, p.rows, p.removed) for p in done.by_partition()] == [(0, 15, 10, 5)]
+
+
+@pytest.mark.chaos
+def test_a_killed_export_is_not_taken_for_a_whole_one(tmp_path: Path, broker: ServedBroker) -> None:
+    """A session for each of two runs, hence not in the suite."""
+    partitions = 6
+    topic = topics.new_topic(broker.address, partitions)
+    for partition in range(partitions):
+        topics.send(broker.address, topic, numbers(0, 100_000), partition=partition)
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "barnabas.cli.main", "export", "--topic", topic, "-b", broker.address]
+    command += ["--to", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as first:
+        deadline = time.monotonic() + 120
+        while not list(out.glob("*.parquet")):
+            assert time.monotonic() < deadline, "nothing is written"
+            time.sleep(0.001)
+        os.killpg(first.pid, signal.SIGKILL)
+    assert len(list(out.glob("*.parquet"))) < partitions, "it was killed too late"
+    assert not (out / "_SUCCESS").exists()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (again.returncode, "is not empty: name a new directory, or empty it" in again.stderr) == (1, True)
+    shutil.rmtree(out)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert again.returncode == 0, again.stderr
+    assert f"{100_000 * partitions} rows in {partitions} files" in again.stdout
+    found = Counter(path_rows(out))
+    assert found == {(partition, number): 1 for partition in range(partitions) for number in range(100_000)}
+
+
+def path_rows(folder: Path) -> Iterator[tuple[int, int]]:
+    """Partition and value of every row."""
+    table = pyarrow.parquet.read_table(folder, columns=["partition", "value"])
+    return zip(table["partition"].to_pylist(), map(int, table["value"].to_pylist()), strict=True)
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_what_a_task_cannot_write_is_told(tmp_path: Path) -> None:
+    rows = pa.RecordBatch.from_pylist(
+        [{"value": random.Random(number).randbytes(1000)} for number in range(100)], schema=arrow_schema(COLUMNS)
+    )
+    with pytest.raises(PipelineError, match=r"option 'to' = .*cannot be written \(.*File too large.*with room for"):
+        _write(str(tmp_path), OffsetRange("t", 0, 0, 100), [rows])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command(tmp_path: Path, broker: ServedBroker) -> None:

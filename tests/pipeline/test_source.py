@@ -13,9 +13,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
+from barnabas.pipeline import BarnabasDataSource
 from tests.pipeline import test_official_connector as official
 from tests.pipeline import topics
 from tests.pipeline.test_official_connector import Kafka, into_parquet, numbers, texts, values
@@ -61,6 +62,21 @@ def test_rows_and_types_are_those_of_the_official_connector(kafka: Kafka, kafka_
     order = ("partition", "offset")
     assert ours.orderBy(*order).collect() == other.orderBy(*order).collect()
     assert ours.count() == 152
+
+
+def test_any_session_takes_it(kafka: Kafka) -> None:
+    """With no setting of ours: filters are applied by Spark itself then."""
+    topic = by_partition(kafka)
+    other = kafka.spark.newSession()
+    foreign = Kafka.__new__(Kafka)
+    foreign.spark, foreign.bootstrap, foreign.format = other, kafka.bootstrap, "barnabas"
+    with pytest.raises(AnalysisException, match="barnabas"):
+        foreign.read(subscribe=topic)
+    other.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    other.dataSource.register(BarnabasDataSource)
+    frame = foreign.read(subscribe=topic)
+    assert frame.count() == 400
+    assert values(frame.where((F.col("partition") == 2) & (F.col("offset") >= 60))) == texts(60, 100)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
