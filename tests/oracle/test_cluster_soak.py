@@ -16,13 +16,12 @@ from tests.process.cluster import Cluster, kafka_nodes
 
 pytest.importorskip("confluent_kafka")
 from tests.process import test_cluster  # after the check that librdkafka is there
+from tests.process.copying import CopyRun  # as above
 from tests.process.test_cluster import StartCluster, cluster  # as above
 
 __all__ = ["cluster"]
 
 pytestmark = [pytest.mark.oracle, pytest.mark.soak]
-
-test_cluster.STALL_SECONDS_MAX = 30.0  # Kafka waits for the session
 
 test_the_copy_through_a_kill_of_every_broker = test_cluster.test_the_copy_through_a_kill_of_every_broker
 test_the_order_of_one_partition_through_kills = test_cluster.test_the_order_of_one_partition_through_kills
@@ -35,6 +34,13 @@ test_the_controller_is_killed_again_and_again = test_cluster.test_the_controller
 test_the_copy_through_a_frozen_leader = test_cluster.test_the_copy_through_a_frozen_leader
 test_a_replica_that_lags_is_not_in_sync = test_cluster.test_a_replica_that_lags_is_not_in_sync_and_comes_back
 test_below_min_insync_nothing_is_acknowledged = test_cluster.test_below_min_insync_nothing_is_acknowledged
+
+
+@pytest.fixture(autouse=True)
+def kafkas_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the session after a kill, and makes some twenty transactions a second."""
+    monkeypatch.setattr(test_cluster, "STALL_SECONDS_MAX", 30.0)
+    monkeypatch.setattr(CopyRun, "step_seconds_max", 900.0)
 
 
 @pytest.fixture

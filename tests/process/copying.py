@@ -300,6 +300,8 @@ def end_offset(cluster: Cluster, topic: str, partition: int, isolation_level: in
 class CopyRun:
     """One copy through whatever the test does to the cluster; `with CopyRun(...) as run: …; run.judge()`."""
 
+    step_seconds_max = 120.0  # until what was let in is copied
+
     def __init__(
         self,
         cluster: Cluster,
@@ -340,19 +342,18 @@ class CopyRun:
         self._wait_until(
             lambda: self.feeder.sent >= before + records // 2 and self.worker.copied > copied,
             f"half of {records} records are sent and some copied",
-            120,
         )
 
-    def wait_until_copied(self, seconds: float = 120) -> None:
+    def wait_until_copied(self, seconds: float | None = None) -> None:
         """Waits until everything that was let in is copied: as told, or as read where a worker died before it could tell."""
         allowed = self.feeder.allowed
         self._wait_until(
             lambda: self.worker.copied >= allowed or self.reader.count >= allowed, "everything is copied", seconds
         )
 
-    def _wait_until(self, reached: Callable[[], bool], what: str, seconds: float) -> None:
+    def _wait_until(self, reached: Callable[[], bool], what: str, seconds: float | None = None) -> None:
         try:
-            self.cluster.wait_until(reached, what, seconds)
+            self.cluster.wait_until(reached, what, self.step_seconds_max if seconds is None else seconds)
         except AssertionError as late:
             self.worker.ask_where()
             feeder, worker = self.feeder, self.worker
@@ -375,7 +376,7 @@ class CopyRun:
             return violation
         return None
 
-    def judge(self, *, seconds: float = 120) -> None:
+    def judge(self, *, seconds: float | None = None) -> None:
         """Waits until everything is copied, then holds every promise against what is there."""
         self.feeder.end()
         cluster = self.cluster
