@@ -7,7 +7,9 @@ is InvariantViolated and stops the node.
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
+from typing import ClassVar
 
 __all__ = [
     "MEANINGS",
@@ -17,9 +19,14 @@ __all__ = [
     "DirectoryInUse",
     "ErrorCode",
     "InvariantViolated",
+    "LargeMessage",
     "LocalProtocolError",
     "RemoteProtocolError",
+    "is_passing",
 ]
+
+# Of this process or the whole system, and soon over; the disk works.
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
 
 class ErrorCode(IntEnum):
@@ -357,6 +364,10 @@ class RemoteProtocolError(BarnabasError):
     """The peer's bytes break the protocol; the connection is closed with one log line."""
 
 
+class LargeMessage(RemoteProtocolError):
+    """A request has more elements than are decoded in one turn of the loop: it is decoded again, in slices."""
+
+
 class LocalProtocolError(BarnabasError):
     """This process asked a core for something its state forbids: a bug on our side."""
 
@@ -374,10 +385,20 @@ class BrokerError(BarnabasError):
 
     Attributes:
         code: the code the peer is answered.
-        message: text for answers that carry one, else None.
+        message: text for answers that carry one, else None. At most MESSAGE_LENGTH_MAX characters are kept: a message often
+            quotes what the peer sent, and a string on the wire has at most 32,767 bytes.
     """
 
+    MESSAGE_LENGTH_MAX: ClassVar[int] = 2_000
+
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > self.MESSAGE_LENGTH_MAX:
+            message = message[: self.MESSAGE_LENGTH_MAX - 1] + "…"
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether the same call may succeed soon: too many open files, no memory, interrupted."""
+    return error.errno in _PASSING

@@ -11,9 +11,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Buffer", "Clock", "Disk", "DiskLock", "File", "Listener", "Network", "Rng"]
+__all__ = [
+    "PLAIN_LISTENER",
+    "Buffer",
+    "Clock",
+    "Disk",
+    "DiskLock",
+    "File",
+    "Listener",
+    "ListenerOptions",
+    "Network",
+    "Rng",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -81,6 +93,11 @@ class Disk(Protocol):
         """Where it is, in words for people: the absolute path of a real one."""
         ...
 
+    @property
+    def boot_id(self) -> str:
+        """Another one after every event that may lose what was written and not synced; "" where that cannot be told."""
+        ...
+
     def open(self, path: str, *, create: bool = False) -> File:
         """Opens for reading and writing. FileNotFoundError where it is missing and `create` is false."""
         ...
@@ -95,8 +112,8 @@ class Disk(Protocol):
         """Makes the folder and its parents; no error where it exists."""
         ...
 
-    def remove(self, path: str) -> None:
-        """Removes a file; no error where it is missing."""
+    def remove(self, *paths: str) -> None:
+        """Removes files, many of them in parallel; no error where one is missing."""
         ...
 
     def remove_tree(self, path: str) -> None:
@@ -154,16 +171,49 @@ class Listener(Protocol):
         """Accepts connections from here on, where `listen` was told not to yet. OSError where the address is taken."""
         ...
 
+    def pause(self) -> None:
+        """Takes no more connections until `resume`; those that come wait. Within `factory` it holds from the next one on."""
+        ...
+
+    def resume(self) -> None:
+        """Takes connections again, those that wait first."""
+        ...
+
     def close(self) -> None:
         """Stops accepting; open connections stay."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerOptions:
+    """How a listener's sockets are set up. Simulated networks have no such sockets.
+
+    Attributes:
+        backlog: connections that the kernel keeps before they are accepted (at most net.core.somaxconn on Linux).
+        send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF of its connections; -1 leaves them to the kernel.
+        descriptors_left: descriptors that it leaves free for other listeners, above those that are reserved for files.
+    """
+
+    backlog: int = 1_024
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+    descriptors_left: int = 0
+
+
+PLAIN_LISTENER = ListenerOptions()
 
 
 class Network(Protocol):
     """Streams between nodes and clients, driven by asyncio protocols (plain or buffered)."""
 
     async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, accept: bool = True
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        accept: bool = True,
+        options: ListenerOptions = ...,
     ) -> Listener:
         """Serves `factory()` per connection; where not `accept`, connections are refused until `Listener.accept`.
         OSError where the address is taken."""

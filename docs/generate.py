@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/coverage.md and docs/file-map.md from the code: the APIs served, the states of the machines, the modules.
+"""Draws docs/coverage.md, docs/configuration.md and docs/file-map.md from the code: APIs, states of machines, settings, modules.
 
 Run by `make docs`. `tests/unit/test_docs.py` fails when a document no longer says what the code says.
 """
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
+from barnabas.broker.config_key import ConfigKey
 from barnabas.broker.coordinator.group_state import VALID_PREVIOUS as GROUP_STATES
 from barnabas.broker.coordinator.transaction_state import VALID_PREVIOUS as TRANSACTION_STATES
+from barnabas.broker.group_config import GROUP_KEYS
 from barnabas.broker.quorum.roles import VALID_PREVIOUS as QUORUM_ROLES
+from barnabas.broker.server_keys import SERVER_KEYS
+from barnabas.broker.topic_config import TOPIC_KEYS
+from barnabas.broker.unserved_keys import PREFIXES, UNSERVED_KEYS, Unserved
 from barnabas.client.transactions import VALID_PREVIOUS as PRODUCER_STATES
 from barnabas.protocol.registry import API
 
@@ -89,7 +94,59 @@ def file_map() -> str:
     return "\n".join(lines) + "\n"
 
 
-DOCUMENTS = {"coverage.md": coverage, "file-map.md": file_map}
+SETTINGS_HEAD = """# Configuration
+
+Drawn from the code by `make docs`; don't edit. Names, types and defaults are those of Apache Kafka 4.3.1, except where a line says otherwise.
+
+Settings of a node come from a `server.properties` (`barnabas serve --config FILE`) and from `--set key=value`, which wins. `barnabas up --set key=value` sets a key on each of its nodes.
+
+- A setting marked **no effect** is accepted, stored and shown, and changes nothing. A node names each such setting of its file or command line when it starts; the controller logs one line when a client sets one for a topic, a broker or a group.
+- A setting that promises what is not served (TLS, access control, …) is **refused**: the node does not start, and a client gets INVALID_CONFIG.
+- An unknown setting is ignored, and named with the nearest known one. With `--strict` a node does not start where a setting would be ignored or has no effect.
+- *dynamic*: `kafka-configs --alter` changes the setting while brokers run, for one broker or for all.
+"""
+
+
+def settings_table(keys: Iterable[ConfigKey], *, dynamic: bool) -> str:
+    head = ["key", "type", "default", *(["dynamic"] if dynamic else []), "effect"]
+    rows = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for key in sorted(keys, key=lambda key: key.name):
+        text = key.render(key.default)
+        shown = "" if text is None else "(empty)" if not text else f"`{text}`"
+        effect = key.doc if key.no_effect is None else key.doc.replace("No effect here", "**No effect** here")
+        cells = [f"`{key.name}`", key.type.name.lower(), shown, *(["yes" if key.dynamic else ""] * dynamic), effect]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def unserved_table(keys: Mapping[str, Unserved], ending: str) -> Iterator[str]:
+    for name, (reason, refused) in sorted(keys.items()):
+        yield f"| `{name}{ending}` | {'**refused**' if refused else '**no effect**'} | {reason} |"
+
+
+def configuration() -> str:
+    rows = [*unserved_table(PREFIXES, "*"), *unserved_table(UNSERVED_KEYS, "")]
+    return "\n".join(
+        [
+            SETTINGS_HEAD,
+            "## Nodes\n",
+            settings_table(SERVER_KEYS.values(), dynamic=True),
+            "## Topics\n",
+            "Set by CreateTopics, `barnabas topic create --set`, `kafka-configs --entity-type topics`; all are dynamic. A topic that does not set a key has the node's.\n",
+            settings_table((entry.key for entry in TOPIC_KEYS.values()), dynamic=False),
+            "## Groups\n",
+            "Set by `kafka-configs --entity-type groups`; all are dynamic. Kafka's keys of share and streams groups are **refused**: such groups are not served.\n",
+            settings_table((entry.key for entry in GROUP_KEYS.values()), dynamic=False),
+            "## Settings of Kafka that are not served\n",
+            "An empty value is not refused, nor is `false` for a switch.\n",
+            "| key | a node's answer | reason |\n|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+DOCUMENTS = {"configuration.md": configuration, "coverage.md": coverage, "file-map.md": file_map}
 
 
 def main() -> None:

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.server_keys import SERVER_KEYS
+from barnabas.broker.topic_config import TOPIC_KEYS
+from tests.key_readers import read_keys
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "barnabas"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -141,3 +145,34 @@ def test_no_paths_of_a_machine_in_tracked_files() -> None:
             if (m := home.search(line))
         ]
     assert not found, "absolute paths of one machine: " + ", ".join(found)
+
+
+def unmarked(package: Path) -> list[str]:
+    server, topic = read_keys(package, set(SERVER_KEYS))
+    keys = [("server_keys", key, server) for key in SERVER_KEYS.values()]
+    keys += [("topic_config", entry.key, topic) for entry in TOPIC_KEYS.values()]
+    return [
+        f"{table}: no code reads {key.name}: give it its effect, or mark it by without_effect"
+        if key.no_effect is None
+        else f"{table}: {key.name} is read: take the mark without_effect away"
+        for table, key, read in keys
+        if (key.name in read) == (key.no_effect is not None)
+    ]
+
+
+def test_every_setting_is_read_or_marked_as_without_effect() -> None:
+    found = unmarked(PACKAGE)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_a_setting_that_nothing_reads_is_found(tmp_path: Path) -> None:
+    reader = tmp_path / "reader.py"
+    reader.write_text(
+        'NAME = "num.partitions"\ndef f(config, log):\n    return config.get_int(NAME), log.config.segment_ms\n'
+    )
+    found = "\n".join(unmarked(tmp_path))
+    assert "no code reads broker.rack:" in found
+    assert "reads num.partitions:" not in found
+    assert "reads segment.ms:" not in found
+    reader.write_text('def f(config):\n    return config.get_int("num.io.threads")\n')
+    assert "num.io.threads is read: take the mark" in "\n".join(unmarked(tmp_path))

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from barnabas.broker.config_key import ConfigSource, ConfigValue
 from barnabas.broker.properties import parse_properties
-from barnabas.broker.server_keys import SERVER_KEYS
+from barnabas.broker.server_keys import SERVER_KEYS, server_key
+from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
 __all__ = ["BrokerConfig", "Endpoint"]
@@ -25,7 +26,10 @@ REPLICATION_FACTOR_MAX = 3  # of the internal topics, as in Kafka, where the quo
 BROKER = "broker"
 CONTROLLER = "controller"
 CONTROLLER_LISTENER = "CONTROLLER"  # the controller listener's name where controller.listener.names is not set
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+PLAINTEXT = "PLAINTEXT"
+SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+PROTOCOL_MAP = "listener.security.protocol.map"
+VOTERS = "controller.quorum.voters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Endpoint:
     @property
     def security_protocol_id(self) -> int:
         """The protocol's number in registration records: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
-        return SECURITY_PROTOCOLS.get(self.security_protocol, 0)
+        return SECURITY_PROTOCOLS[self.security_protocol]
 
 
 class BrokerConfig:
@@ -49,7 +53,7 @@ class BrokerConfig:
     Attributes:
         static: what server.properties and --set say, as text.
         cluster_default, dynamic: what the metadata log says for all brokers and for this one.
-        unknown_keys: static keys without a meaning here, for one warning line.
+        unknown_keys: static keys that are none of SERVER_KEYS.
         roles: "broker", "controller" or both (process.roles; both where it is not set).
         listeners: for clients and other brokers; empty without the role broker.
         advertised_listeners: what clients are told instead.
@@ -63,30 +67,37 @@ class BrokerConfig:
         self.static: dict[str, str] = dict(settings or {})
         self.cluster_default: Mapping[str, str] = {}
         self.dynamic: Mapping[str, str] = {}
-        self.unknown_keys: tuple[str, ...] = tuple(sorted(name for name in self.static if name not in SERVER_KEYS))
+        self.unknown_keys: tuple[str, ...] = tuple(sorted(name for name in self.static if server_key(name) is None))
         self._static_values: dict[str, ConfigValue] = {
             name: SERVER_KEYS[name].parse(text) for name, text in self.static.items() if name in SERVER_KEYS
         }
+        for name, synonym in (
+            ("broker.id", "node.id"),
+            ("node.id", "broker.id"),
+        ):  # each shows as the other, as in Kafka
+            value = self._static_values.get(synonym)
+            if name not in self.static and isinstance(value, int) and value >= 0:
+                self.static[name], self._static_values[name] = self.static[synonym], value
         self._defaults: dict[str, ConfigValue] = {name: key.default for name, key in SERVER_KEYS.items()}
         self._defaults.update(self._derived_defaults())
         self._values: dict[str, ConfigValue] = {**self._defaults, **self._static_values}
+        for name, text in self.static.items():
+            key = server_key(name)
+            if key is not None and name not in SERVER_KEYS:
+                key.parse(text)
+        refuse_unserved(self.static)
         self._check_node_id()
         self.roles: frozenset[str] = frozenset(self.get_list("process.roles")) or frozenset({BROKER, CONTROLLER})
-        self._protocols = dict(
-            pair.split(":", 1)
-            for pair in (self.get_str("listener.security.protocol.map") or "").split(",")
-            if ":" in pair
+        controller_names = tuple(name.upper() for name in self.get_list("controller.listener.names")) or (
+            CONTROLLER_LISTENER,
         )
-        controller_names = self.get_list("controller.listener.names") or (CONTROLLER_LISTENER,)
+        self._protocols = self._security_protocols(controller_names)
         self.voter_endpoints: dict[int, Endpoint] = self._voters(controller_names[0])
-        self._check_voters()
-        every = tuple(self._endpoints("listeners"))
+        self._check_voters(controller_names)
+        every = tuple(self._endpoints("listeners", self.get_list("listeners")))
         self.controller_listener = self._controller_listener(every, controller_names)
         self.listeners = self._client_listeners(every, controller_names)
-        self.advertised_listeners = (
-            tuple(each for each in self._endpoints("advertised.listeners") if each.name not in controller_names)
-            or self.listeners
-        )
+        self.advertised_listeners = self._advertised_listeners(controller_names)
         self.inter_broker_listener = self._inter_broker_listener()
 
     @classmethod
@@ -109,6 +120,19 @@ class BrokerConfig:
         if not isinstance(value, int) or isinstance(value, bool):
             raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
         return value
+
+    def get_listener_int(self, listener: str, name: str) -> int:
+        """The effective value of a number key for one listener: of listener.name.<listener>.<name>, else of the key itself."""
+        prefixed = f"listener.name.{listener.lower()}.{name}"
+        for layer in (self.dynamic, self.cluster_default, self.static):
+            if prefixed in layer:
+                try:
+                    value = SERVER_KEYS[name].parse(layer[prefixed])
+                except BrokerError:
+                    continue  # written by a newer version with wider bounds
+                if isinstance(value, int):
+                    return value
+        return self.get_int(name)
 
     def get_bool(self, name: str) -> bool:
         """The effective value of a BOOLEAN key."""
@@ -169,7 +193,7 @@ class BrokerConfig:
     @property
     def voters(self) -> tuple[str, ...]:
         """controller.quorum.voters; empty: this node alone."""
-        return self.get_list("controller.quorum.voters")
+        return self.get_list(VOTERS)
 
     # --- layers ---------------------------------------------------------------------------------------------------
 
@@ -209,7 +233,7 @@ class BrokerConfig:
 
         The voters of a node that is both are taken for brokers, too; how many brokers a node of one role will see is unknown.
         """
-        voters, roles = self._static_values.get("controller.quorum.voters"), self._static_values.get("process.roles")
+        voters, roles = self._static_values.get(VOTERS), self._static_values.get("process.roles")
         brokers = len(voters) if isinstance(voters, tuple) and voters else 1
         if isinstance(roles, tuple) and len(set(roles)) == 1:
             brokers = REPLICATION_FACTOR_MAX
@@ -229,14 +253,14 @@ class BrokerConfig:
             )
 
     def _voters(self, listener: str) -> dict[int, Endpoint]:
-        name = "controller.quorum.voters"
+        name = VOTERS
         found: dict[int, Endpoint] = {}
         for text in self.get_list(name):
             voter, at, address = text.partition("@")
             host, colon, port = address.rpartition(":")
             if not at or not voter.isdigit() or not colon or not port.isdigit() or not 0 < int(port) <= 65_535:
                 raise _invalid(name, text, "write ID@HOST:PORT, e.g. 1@127.0.0.1:9093,2@127.0.0.1:9094")
-            endpoint = self._endpoint(listener, host, port)
+            endpoint = self._endpoint("controller.listener.names", listener, listener, host, port)
             if endpoint.host in ("", "0.0.0.0", "::"):
                 raise _invalid(name, text, "give an address at which the other nodes reach this voter")
             if int(voter) in found:
@@ -246,12 +270,17 @@ class BrokerConfig:
             found[int(voter)] = endpoint
         return dict(sorted(found.items()))
 
-    def _check_voters(self) -> None:
-        name, voters, node_id = "controller.quorum.voters", self.voter_endpoints, self.node_id
+    def _check_voters(self, controller_names: tuple[str, ...]) -> None:
+        name, voters, node_id = VOTERS, self.voter_endpoints, self.node_id
         shown = ",".join(self.get_list(name))
+        if not voters:
+            self._check_alone(controller_names)
+        elif "node.id" not in self.static and (len(voters) > 1 or CONTROLLER not in self.roles):
+            raise BrokerError(
+                ErrorCode.INVALID_CONFIG,
+                f"node.id is not set and {name} names other nodes: give each node an id of its own",
+            )
         if CONTROLLER not in self.roles:
-            if not voters:
-                raise _invalid(name, shown, "a node without the role controller must be told who is (ID@HOST:PORT,…)")
             if node_id in voters:
                 raise _invalid(
                     name, shown, f"node {node_id} has only the role broker (process.roles) and cannot be a voter"
@@ -260,6 +289,49 @@ class BrokerConfig:
             raise _invalid(
                 name, shown, f"node {node_id} has the role controller (process.roles) and must be one of the voters"
             )
+
+    def _check_alone(self, controller_names: tuple[str, ...]) -> None:
+        """A node without voters is a cluster of its own: nothing may say that it belongs to another one."""
+        if VOTERS in self.static:  # as a variable that a script did not set
+            raise _invalid(VOTERS, "", "name every controller, ID@HOST:PORT,…, or remove the setting for a node alone")
+        missing = f"{VOTERS} is not set: name every controller there, ID@HOST:PORT,…, the same on every node"
+        servers = "controller.quorum.bootstrap.servers"
+        if self.get_list(servers):
+            wrong = f"a quorum is not found by its addresses alone (KIP-853 is not served), and {missing}"
+            raise _invalid(servers, ",".join(self.get_list(servers)), wrong)
+        mine = [each for each in self.get_list("listeners") if each.partition("://")[0].upper() in controller_names]
+        if mine:
+            raise _invalid("listeners", mine[0], f"a controller listener is for other nodes, and {missing}")
+        if len(self.roles) == 1:
+            raise _invalid("process.roles", ",".join(self.roles), f"a node of one role needs others, and {missing}")
+
+    def _security_protocols(self, controller_names: tuple[str, ...]) -> dict[str, str]:
+        """The protocol by listener name; a controller listener is PLAINTEXT where the map or its name is a default, as in Kafka."""
+        found = {}
+        for pair in (self.get_str(PROTOCOL_MAP) or "").split(","):
+            if not pair.strip():
+                continue
+            listener, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
+            if not colon or not listener or protocol not in SECURITY_PROTOCOLS:
+                known = ", ".join(SECURITY_PROTOCOLS)
+                raise _invalid(PROTOCOL_MAP, pair, f"write NAME:PROTOCOL; the protocols are {known}")
+            found[listener] = protocol
+        if PROTOCOL_MAP not in self.static or "controller.listener.names" not in self.static:
+            for name in controller_names:
+                found.setdefault(name, PLAINTEXT)
+        return found
+
+    def _advertised_listeners(self, controller_names: tuple[str, ...]) -> tuple[Endpoint, ...]:
+        name = "advertised.listeners"
+        every = self._endpoints(name, self.get_list("advertised.listeners"))
+        found = tuple(each for each in every if each.name not in controller_names)
+        bound = [each.name for each in self.listeners]
+        for each in found:
+            if BROKER in self.roles and each.name not in bound:
+                raise _invalid(name, each.name, f"listeners has only {', '.join(bound)}")
+            if each.host in ("0.0.0.0", "::"):
+                raise _invalid(name, each.host, "give an address at which clients reach this node")
+        return found or self.listeners
 
     def _controller_listener(self, every: tuple[Endpoint, ...], names: tuple[str, ...]) -> Endpoint | None:
         mine = [each for each in every if each.name in names]
@@ -285,26 +357,44 @@ class BrokerConfig:
 
     def _inter_broker_listener(self) -> str:
         name = self.get_str("inter.broker.listener.name")
+        name = name.upper() if name is not None else None
         offered = [each.name for each in self.advertised_listeners]
         if name is not None and BROKER in self.roles and name not in offered:
             raise _invalid("inter.broker.listener.name", name, f"there are the listeners {', '.join(offered)}")
-        default = self.get_str("security.inter.broker.protocol") or "PLAINTEXT"
-        return name or (default if default in offered or not offered else offered[0])
+        protocol = self.get_str("security.inter.broker.protocol") or PLAINTEXT
+        if protocol != PLAINTEXT:
+            raise _invalid("security.inter.broker.protocol", protocol, _not_served(protocol))
+        return name or (PLAINTEXT if PLAINTEXT in offered or not offered else offered[0])
 
-    def _endpoint(self, name: str, host: str, port: str) -> Endpoint:
-        return Endpoint(name, host.strip("[]"), int(port), self._protocols.get(name, "PLAINTEXT"))
+    def _endpoint(self, key: str, text: str, name: str, host: str, port: str) -> Endpoint:
+        """One listener. Raises INVALID_CONFIG where it would speak anything but PLAINTEXT: silence there would be dangerous."""
+        protocol = self._protocols.get(name)
+        if protocol is None:
+            mapped = f"add {name}:PLAINTEXT to {PROTOCOL_MAP}" if name not in SECURITY_PROTOCOLS else _not_served(name)
+            raise _invalid(
+                key, text, f"listener {name} has no security protocol: write PLAINTEXT://HOST:PORT, or {mapped}"
+            )
+        if protocol != PLAINTEXT:
+            raise _invalid(key, text, f"listener {name} speaks {protocol} ({PROTOCOL_MAP}): {_not_served(protocol)}")
+        return Endpoint(name, host.strip("[]"), int(port), protocol)
 
-    def _endpoints(self, name: str) -> Iterator[Endpoint]:
+    def _endpoints(self, name: str, texts: tuple[str, ...]) -> Iterator[Endpoint]:
         seen: set[str] = set()
-        for text in self.get_list(name):
+        for text in texts:
             listener, separator, address = text.partition("://")
+            listener = listener.upper()  # as Kafka
             host, colon, port = address.rpartition(":")
             if not separator or not listener or not colon or not port.isdigit() or int(port) > 65_535:
                 raise _invalid(name, text, "write NAME://HOST:PORT, e.g. PLAINTEXT://127.0.0.1:9092")
             if listener in seen:
                 raise _invalid(name, text, f"listener {listener} is there twice")
             seen.add(listener)
-            yield self._endpoint(listener, host, port)
+            yield self._endpoint(name, text, listener, host, port)
+
+
+def _not_served(protocol: str) -> str:
+    missing = {"SASL_PLAINTEXT": "SASL is", "SASL_SSL": "TLS and SASL are"}.get(protocol, "TLS is")
+    return f"{missing} not served yet: use PLAINTEXT://HOST:PORT"
 
 
 def _invalid(name: str, text: str, wrong: str) -> BrokerError:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import ConfigKey, ConfigSource
 from barnabas.broker.group_config import GROUP_KEYS, group_value
-from barnabas.broker.server_keys import SERVER_KEYS
+from barnabas.broker.server_keys import NOT_DESCRIBED, SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS, TopicKey, topic_value
 
 __all__ = ["ConfigEntry", "SynonymEntry", "broker_entries", "cluster_entries", "group_entries", "topic_entries"]
@@ -102,14 +102,19 @@ def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], entry: Topic
 
 
 def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
-    """Every server key, and settings of the metadata log that are no key here."""
+    """Every server key, and settings of the file, the command line and the metadata log that are no key here."""
     for name, key in SERVER_KEYS.items():
-        yield _server_entry(config, name, key)
-    for name in config.dynamic:
+        entry = _server_entry(config, name, key)
+        if name not in NOT_DESCRIBED:
+            yield entry
+        elif entry.source is not ConfigSource.DEFAULT:
+            told = tuple(each for each in entry.synonyms if each.source is not ConfigSource.DEFAULT)
+            yield entry._replace(synonyms=told)
+    for name in dict.fromkeys((*config.static, *config.dynamic)):
         if name not in SERVER_KEYS:
             # Kafka does not show the value of a key that it does not know: it might be a secret.
-            source = ConfigSource.DYNAMIC_BROKER
-            synonyms = (SynonymEntry(name, None, source),)
+            synonyms = tuple(SynonymEntry(name, None, source) for source, _ in config.layers(name))
+            source = synonyms[0].source
             yield ConfigEntry(name, None, source, source, True, True, 0, "", synonyms)
 
 

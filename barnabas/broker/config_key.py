@@ -10,7 +10,7 @@ joined by commas, doubles as Java prints them); a parsed list is a tuple, so tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from barnabas.errors import BrokerError, ErrorCode
@@ -24,8 +24,16 @@ __all__ = [
     "ConfigValue",
     "at_least",
     "between",
+    "boolean",
+    "double",
+    "integer",
+    "long",
     "one_of",
+    "several",
+    "short",
     "some_of",
+    "string",
+    "without_effect",
 ]
 
 INT32_MAX = 2**31 - 1
@@ -101,12 +109,14 @@ def one_of(*choices: str) -> Check:
     return check
 
 
-def some_of(*choices: str) -> Check:
-    """As `one_of` for a list, which must not be empty."""
+def some_of(*choices: str, needed: str = "") -> Check:
+    """As `one_of` for a list, which must not be empty and must have `needed` in it, where that is given."""
     known = one_of(*choices)
 
     def check(value: ConfigValue) -> str | None:
-        return known(value) if value else "Value must not be empty"
+        if not value or not isinstance(value, tuple):
+            return "Value must not be empty"
+        return known(value) or (f"{needed} must be in the list" if needed and needed not in value else None)
 
     return check
 
@@ -116,6 +126,7 @@ class ConfigKey:
     """A key with all that is known of it. `default` is a parsed value; None means "not set".
 
     `dynamic` keys may be altered on a running broker (IncrementalAlterConfigs); the others only in server.properties.
+    `no_effect` is the reason why the key is accepted, stored and shown but changes nothing here; None for every other key.
     """
 
     name: str
@@ -124,6 +135,7 @@ class ConfigKey:
     doc: str
     check: Check | None = None
     dynamic: bool = False
+    no_effect: str | None = None
 
     def parse(self, text: str) -> ConfigValue:
         """The typed value of `text`.
@@ -184,3 +196,47 @@ class ConfigKey:
     def sensitive(self) -> bool:
         """Whether the value must never be shown."""
         return self.type is ConfigType.PASSWORD
+
+
+def without_effect(key: ConfigKey, reason: str) -> ConfigKey:
+    """`key`, marked as one that changes nothing here. `reason` ends the sentence "No effect here: …"."""
+    return replace(key, no_effect=reason, doc=f"{key.doc} No effect here: {reason}.")
+
+
+def boolean(name: str, default: bool | None, doc: str, *, dynamic: bool = False) -> ConfigKey:
+    """A key of type BOOLEAN."""
+    return ConfigKey(name, ConfigType.BOOLEAN, default, doc, None, dynamic)
+
+
+def integer(
+    name: str, default: int | None, doc: str, check: Check | None = None, *, dynamic: bool = False
+) -> ConfigKey:
+    """A key of type INT."""
+    return ConfigKey(name, ConfigType.INT, default, doc, check, dynamic)
+
+
+def short(name: str, default: int | None, doc: str, check: Check | None = None) -> ConfigKey:
+    """A key of type SHORT."""
+    return ConfigKey(name, ConfigType.SHORT, default, doc, check)
+
+
+def long(name: str, default: int | None, doc: str, check: Check | None = None, *, dynamic: bool = False) -> ConfigKey:
+    """A key of type LONG."""
+    return ConfigKey(name, ConfigType.LONG, default, doc, check, dynamic)
+
+
+def double(name: str, default: float, doc: str, check: Check | None = None, *, dynamic: bool = False) -> ConfigKey:
+    """A key of type DOUBLE."""
+    return ConfigKey(name, ConfigType.DOUBLE, default, doc, check, dynamic)
+
+
+def string(name: str, default: str | None, doc: str, check: Check | None = None, *, dynamic: bool = False) -> ConfigKey:
+    """A key of type STRING."""
+    return ConfigKey(name, ConfigType.STRING, default, doc, check, dynamic)
+
+
+def several(
+    name: str, default: tuple[str, ...] | None, doc: str, check: Check | None = None, *, dynamic: bool = False
+) -> ConfigKey:
+    """A key of type LIST."""
+    return ConfigKey(name, ConfigType.LIST, default, doc, check, dynamic)

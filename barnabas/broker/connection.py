@@ -9,8 +9,8 @@ that waits after its effect holds only the order of answers. Held frames are cop
 received it.
 
 Bounds: a frame is refused by its announced length before anything is allocated; a connection gets a fair share of requests a
-wake-up, the rest waits a turn; reading pauses while the peer does not take its answers, while too many requests are
-unanswered, and while the frames under construction of all connections exceed the node's byte budget.
+wake-up, the rest waits a turn; reading pauses while the peer does not take its answers, while too many requests or bytes of
+answers wait, and while the frames under construction of all connections exceed the node's byte budget.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from barnabas.broker.large_requests import LargeRequest
 from barnabas.broker.router import Call, Pending, Route
-from barnabas.errors import InvariantViolated, RemoteProtocolError
+from barnabas.broker.slices import UNITS_PER_SLICE, advance
+from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.limits import INFLIGHT_REQUESTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import FrameReader
@@ -39,7 +43,7 @@ log = logging.getLogger(__name__)
 ORDINARY_BUFFER_BYTES: Final = 1024 * 1024  # of a connection, before it counts against the byte budget
 REQUESTS_PER_TURN: Final = 32  # of one connection a wake-up: 2 ms of the loop at most, then others have their turn
 HELD_BYTES_MAX: Final = 64 * 1024  # of frames that wait for an earlier request, before reading pauses
-LARGE_ANSWER_BYTES: Final = 64 * 1024  # from which an answer counts against what peers may leave unread
+LARGE_ANSWER_BYTES: Final = 64 * 1024  # from which an answer that can be written at once counts as unread until it is
 WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
@@ -48,13 +52,14 @@ _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of 
 class _Slot:
     """The place of a waiting answer in the order of its connection."""
 
-    __slots__ = ("correlation", "parts", "pending", "route")
+    __slots__ = ("correlation", "parts", "pending", "route", "size_bytes")
 
     def __init__(self, route: Route, correlation: int) -> None:
         self.route = route
         self.correlation = correlation
         self.pending: Pending | None = None
         self.parts: list[Buffer] | None = None  # None: not answered yet
+        self.size_bytes = 0  # that count against what peers may leave unread
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -68,15 +73,18 @@ class Connection(asyncio.BufferedProtocol):
         "_flush_due",
         "_held",
         "_held_bytes",
-        "_large_bytes",
         "_on_close",
         "_out",
+        "_out_bytes",
         "_reader",
         "_reading",
         "_router",
         "_slots",
         "_transport",
         "_turn",
+        "_turn_requests",
+        "_unread_before",
+        "_unwritten_bytes",
         "_write_paused",
         "active",
         "client_host",
@@ -106,11 +114,16 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[_Slot] = deque()  # empty unless an answer waits: then all later ones queue behind it
         self._held: deque[bytes] = deque()  # frames that may not be served yet
         self._held_bytes = 0
-        self._large_bytes = 0  # of large answers that are made and not yet written
+        self._unwritten_bytes = (
+            0  # of answers that are made and not yet written, small ones only where they wait for others
+        )
+        self._out_bytes = 0  # those of them that are in _out
+        self._unread_before = 0  # written and not taken by the peer, when last looked at
         self._blocked_by: Pending | None = None
         self._client_id: str | None = None
         self._client_id_bytes = b""
         self._turn = False  # inside buffer_updated or _continue, which write at their end
+        self._turn_requests = 0  # served in it, long requests counted as several
         self._flush_due = False
         self._continue_due = False
         self._reading = True
@@ -157,12 +170,14 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The loop's: the peer leaves its answers unread."""
         self._write_paused = True
+        self._count_unread()
         self.settle()
 
     def resume_writing(self) -> None:
         """The loop's: the peer reads again."""
         self._write_paused = False
-        self.server.on_unread(self, self._large_bytes)
+        self._unread_before = 0
+        self._count_unread()
         self.settle()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -178,21 +193,21 @@ class Connection(asyncio.BufferedProtocol):
                 self.settle()
             return
         self._turn = True
-        served = 0
+        self._turn_requests = 0
         for frame in frames:
             if self.closed:
                 return
             if (
                 self._blocked_by is not None
                 or self._held
-                or served >= REQUESTS_PER_TURN
+                or self._turn_requests >= REQUESTS_PER_TURN
                 or self._write_paused
-                or self._large_bytes > WRITE_BUFFER_HIGH
+                or (self._unwritten_bytes and self._is_full)
             ):
                 self._held.append(bytes(frame))
                 self._held_bytes += len(frame)
             else:
-                served += 1
+                self._turn_requests += 1
                 self._serve(frame)
         self._turn = False
         if self._out:
@@ -208,13 +223,18 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self, frame: memoryview) -> None:
         try:
             self._serve_frame(frame)
-        except RemoteProtocolError as error:
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """A request cannot be answered: the connection ends."""
+        if isinstance(error, RemoteProtocolError):
             self.close(str(error))
-        except InvariantViolated as error:
+        elif isinstance(error, InvariantViolated):
             self.close("the node stops")
             self.server.node.fatal(error)
-        except Exception:
-            log.exception("request of %r failed", self)
+        else:
+            log.error("request of %r failed", self, exc_info=error)
             self.close("internal error")
 
     def _serve_frame(self, frame: memoryview) -> None:
@@ -250,34 +270,81 @@ class Connection(asyncio.BufferedProtocol):
             client_id = None if client_id_length else ""
         if route.tagged:
             position = _skip_tags(frame, position)
-        request, _ = route.decode(frame, position)
+        try:
+            request, _ = route.decode(frame, position)
+        except LargeMessage:
+            self._large(route, correlation, len(frame)).decode(router, bytes(frame), position, client_id, self)
+            return
         call = Call(request, version, api_key, client_id, self, self.client_host)
         response = router.answer(route, call)
+        while True:
+            if response.__class__ is Pending:
+                if not response.resolved:
+                    if not self.closed:
+                        self._await_answer(route, correlation, response)
+                    return
+                response = response.response
+            elif response.__class__ is GeneratorType:
+                ended = advance(response)
+                if ended is None:
+                    self._large(route, correlation, 0).go_on(response)
+                    return
+                self._turn_requests += ended.units * REQUESTS_PER_TURN // UNITS_PER_SLICE
+                response = ended.result
+            else:
+                break
         if response is None or self.closed:
             return
-        if response.__class__ is Pending:
-            if not response.resolved:
-                self._await_answer(route, correlation, response)
-                return
-            response = response.response
-            if response is None:
-                return
         if self._slots:
             slot = _Slot(route, correlation)
-            slot.parts = parts = route.frame(correlation, response)
+            slot.parts = route.frame(correlation, response)
             self._slots.append(slot)
+            self._weigh(slot)
         else:
             parts = route.frame(correlation, response)
             self._out += parts
-        if route.by_parts:
-            self._weigh(parts)
+            if route.by_parts or len(parts[0]) >= LARGE_ANSWER_BYTES:
+                size_bytes = sum(map(len, parts))
+                if size_bytes >= LARGE_ANSWER_BYTES:
+                    self._unwritten_bytes += size_bytes
+                    self._out_bytes += size_bytes
+                    self._count_unread()
 
-    def _weigh(self, parts: list[Buffer]) -> None:
-        """Counts an answer that carries records against what all peers may leave unread, from the moment it is made."""
-        size_bytes = sum(map(len, parts))
-        if size_bytes >= LARGE_ANSWER_BYTES:
-            self._large_bytes += size_bytes
-            self.server.on_unread(self, self._large_bytes)
+    def _large(self, route: Route, correlation: int, frame_bytes: int) -> LargeRequest:
+        """A large request, which holds the later ones of this connection until its answer is ready to be written."""
+        slot = _Slot(route, correlation)
+        slot.pending = hold = Pending(blocks=True)
+        self._slots.append(slot)
+        self._blocked_by = hold
+        self._held_bytes += frame_bytes
+
+        def answered(parts: list[Buffer]) -> None:
+            self._held_bytes -= frame_bytes
+            self._ready(slot, parts)
+            self._unblocked()
+
+        request = LargeRequest(self.server.node.slices, route, correlation, answered, self._failed)
+        hold.on_closed = request.cancel
+        return request
+
+    def _weigh(self, slot: _Slot) -> None:
+        """Counts an answer that waits for the answers before it, from the moment it is made."""
+        slot.size_bytes = sum(map(len, slot.parts or ()))
+        self._unwritten_bytes += slot.size_bytes
+        self._count_unread()
+
+    def _count_unread(self) -> None:
+        """Tells the server how much of its answers this peer has not read, as far as that is more than a little."""
+        if not self.closed:
+            unread = (
+                self._transport.get_write_buffer_size() if self._write_paused and self._transport is not None else 0
+            )
+            self.server.on_unread(self, self._unwritten_bytes + unread)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether answers that cannot be written yet are as many as may be: no more requests are served until they are."""
+        return self._unwritten_bytes > WRITE_BUFFER_HIGH or (self._unwritten_bytes > 0 and self.server.is_crowded)
 
     def _await_answer(self, route: Route, correlation: int, pending: Pending) -> None:
         slot = _Slot(route, correlation)
@@ -293,18 +360,37 @@ class Connection(asyncio.BufferedProtocol):
         """A waiting request has its answer: everything that is ready in order goes out at the end of this wake-up."""
         if self.closed:
             return
-        slot.pending = None
+        if response.__class__ is GeneratorType:
+            ended = advance(response)
+            if ended is None:
+                slot.pending = hold = Pending()
+                request = LargeRequest(
+                    self.server.node.slices, slot.route, slot.correlation, partial(self._ready, slot), self._failed
+                )
+                hold.on_closed = request.cancel
+                request.go_on(response)
+                return
+            response = ended.result
         try:
-            slot.parts = [] if response is None else slot.route.frame(slot.correlation, response)
+            parts = [] if response is None else slot.route.frame(slot.correlation, response)
         except Exception:
             log.exception("answer to %r could not be encoded", self)
             self.close("internal error")
             return
-        if slot.route.by_parts:
-            self._weigh(slot.parts)
+        self._ready(slot, parts)
+
+    def _ready(self, slot: _Slot, parts: list[Buffer]) -> None:
+        if self.closed:
+            return
+        slot.pending = None
+        slot.parts = parts
         slots = self._slots
+        if slots[0] is not slot or (parts and (slot.route.by_parts or len(parts[0]) >= LARGE_ANSWER_BYTES)):
+            self._weigh(slot)
         while slots and slots[0].parts is not None:
-            self._out += cast("list[Buffer]", slots.popleft().parts)
+            ready = slots.popleft()
+            self._out += cast("list[Buffer]", ready.parts)
+            self._out_bytes += ready.size_bytes
         if not self._turn and not self._flush_due:
             self._flush_due = True
             self.server.node.soon(self._flush)
@@ -335,16 +421,16 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(out[0])
         else:
             transport.writelines(out)
-        if self._large_bytes:
-            self._large_bytes = sum(sum(map(len, slot.parts)) for slot in self._slots if slot.parts)
-            unread = transport.get_write_buffer_size() if self._write_paused else 0
-            self.server.on_unread(self, self._large_bytes + unread)
+        if self._unwritten_bytes or self._write_paused:
+            self._unwritten_bytes -= self._out_bytes
+            self._out_bytes = 0
+            self._count_unread()
 
     def settle(self) -> None:
         """Serves what was held where it may go on, and reads exactly while there is room for more."""
         if self.closed or self._transport is None:
             return
-        free = self._blocked_by is None and not self._write_paused
+        free = self._blocked_by is None and not self._write_paused and not self._is_full
         if free and self._held and not self._continue_due:
             self._continue_due = True
             asyncio.get_running_loop().call_soon(self._continue)
@@ -365,11 +451,11 @@ class Connection(asyncio.BufferedProtocol):
     def _continue(self) -> None:
         self._continue_due = False
         self._turn = True
-        served = 0
-        while self._held and self._blocked_by is None and served < REQUESTS_PER_TURN and not self.closed:
-            if self._write_paused or self._large_bytes > WRITE_BUFFER_HIGH:
+        self._turn_requests = 0
+        while self._held and self._blocked_by is None and self._turn_requests < REQUESTS_PER_TURN and not self.closed:
+            if self._write_paused or self._is_full:
                 break
-            served += 1
+            self._turn_requests += 1
             frame = self._held.popleft()
             self._held_bytes -= len(frame)
             self._serve(memoryview(frame))
@@ -407,7 +493,7 @@ class Connection(asyncio.BufferedProtocol):
         self._shut()
         if transport is not None:
             if self._write_paused:
-                transport.abort()  # whoever leaves answers unread would keep the socket for ever
+                transport.abort()  # a client that reads no answers would keep the socket open
                 return
             if out:
                 transport.writelines(out)
@@ -423,6 +509,16 @@ class Connection(asyncio.BufferedProtocol):
         self._shut()
         if transport is not None:
             transport.abort()
+
+    def is_idle(self) -> bool:
+        """Whether, since the last call, nothing was received and no request waited; where the peer leaves answers unread,
+        whether it took none of them."""
+        active, self.active = self.active, False
+        if self._write_paused and self._transport is not None:
+            unread = self._transport.get_write_buffer_size()
+            before, self._unread_before = self._unread_before, unread
+            return 0 < before <= unread
+        return not active and not self.waits
 
     @property
     def waits(self) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import FETCH_SESSION_PARTITIONS_MAX
 from barnabas.ports import Rng
 
 if TYPE_CHECKING:
@@ -247,6 +248,10 @@ class FetchSessions:
         self._reads_by_rack = reads_by_rack
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
+    @property
+    def _partitions(self) -> int:
+        return sum([len(session.wanted) for session in self._sessions.values()])
+
     def __len__(self) -> int:
         return len(self._sessions)
 
@@ -289,6 +294,10 @@ class FetchSessions:
     ) -> FetchSession | None:
         """A new session for these partitions; None where the cache is full of sessions worth more."""
         now_ms = self._monotonic_ms()
+        if self._partitions + len(wanted) > FETCH_SESSION_PARTITIONS_MAX and not self._evict(len(wanted), now_ms):
+            return None
+        if self._partitions + len(wanted) > FETCH_SESSION_PARTITIONS_MAX:
+            return None
         if len(self._sessions) >= self._slots and not self._evict(len(wanted), now_ms):
             return None
         session_id = self._rng.randrange(2**31 - 1) + 1

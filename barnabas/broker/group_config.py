@@ -79,7 +79,9 @@ def validate_group_config(config: BrokerConfig, settings: Mapping[str, str]) -> 
     for name, text in settings.items():
         entry = GROUP_KEYS.get(name)
         if entry is None:
-            raise BrokerError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+            kind = name.partition(".")[0]
+            hint = f" ({kind} groups are not served)" if kind in ("share", "streams") else ""
+            raise BrokerError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}{hint}")
         entry.key.parse(text)
         for bound, relation, sign in ((entry.low_key, "greater", 1), (entry.high_key, "less", -1)):
             if (int(text) - config.get_int(bound)) * sign < 0:

@@ -8,8 +8,9 @@ it from the clean-shutdown file, −1 where the last stop was none. Fenced until
 log is recovered. From then on a heartbeat every broker.heartbeat.interval.ms keeps the session; a change of what this broker
 wants is told at once.
 
-Who was silent for a whole session may have been fenced without knowing it: a process that was stopped and goes on. It leads nothing
-(`may_lead`) until a controller has answered it and the own image holds everything that was committed by then.
+A broker that was silent for a whole session may have been fenced without knowing it: it was cut off, or its process was stopped. It
+leads nothing (`may_lead`) until a controller has answered it and its image holds everything that was committed by then. When the
+session ends, everything that waits for a leader here is refused (`Replicas.on_session_over`).
 
 Invariants: a step waits until the own image shows it; a broker whose id another process has taken stops.
 Follows KIP-631 (registration, heartbeats, controlled shutdown), KIP-858 (offline directories), KIP-966 (previous broker epoch).
@@ -37,6 +38,7 @@ from barnabas.protocol.messages.cluster import (
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
+    from barnabas.broker.replica.directory import LogDirectory
 
 __all__ = ["Lifecycle", "RegistrationRefused", "Standing"]
 
@@ -65,7 +67,7 @@ REGISTRATION_GONE: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BR
 
 
 class RegistrationRefused(BarnabasError):
-    """The controller will not have this broker."""
+    """The controller refuses this broker, or did not register it in time."""
 
 
 class Standing(Enum):
@@ -106,6 +108,7 @@ class Lifecycle:
         self._session_ms = node.config.get_int("broker.session.timeout.ms")
         self._interval_ms = node.config.get_int("broker.heartbeat.interval.ms")
         self._session_until_ms = FOR_EVER
+        self._session_watch: Timer | None = None  # armed for the end of the session as it was when it was armed
         self._registration: BrokerRegistrationRequest | None = None
         self._shutdown_allowed: asyncio.Future[bool] | None = None
         self._awaited: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []  # of the own image
@@ -115,6 +118,7 @@ class Lifecycle:
         self._hurry = False  # something changed while a heartbeat was on its way
         self._failures = 0  # heartbeats in a row without a good answer
         self._heard_ms = 0  # when the last good answer came
+        self._told_offline: tuple[bytes, ...] = ()  # failed directories that the controller knows of
 
     def become(self, standing: Standing) -> None:
         """The one way from one standing to the next. Raises LocalProtocolError where there is none."""
@@ -139,14 +143,15 @@ class Lifecycle:
         node.scope.start(self._until_accepted(request, "register as a controller"), name="controller registration")
 
     async def register(self, endpoints: Sequence[Endpoint], previous_broker_epoch: int) -> None:
-        """Registers this process, fenced, and waits until the own image holds the registration. Waits for a controller for ever.
+        """Registers this process, fenced, and waits until the own image holds the registration.
 
         Args:
             endpoints: where clients and other brokers are to reach this one.
             previous_broker_epoch: from the clean-shutdown file, −1 where there is none.
 
         Raises:
-            RegistrationRefused: the controller will not have this broker.
+            RegistrationRefused: the controller refuses this broker, or none has registered it within
+                initial.broker.registration.timeout.ms (KIP-631).
         """
         node = self.node
         self._registration = BrokerRegistrationRequest(
@@ -159,19 +164,21 @@ class Lifecycle:
             log_dirs=node.log_dirs.online_ids(),
             previous_broker_epoch=previous_broker_epoch,
         )
-        await self._register()
+        await self._register(node.config.get_int("initial.broker.registration.timeout.ms"))
         self.become(Standing.RECOVERING)
 
-    async def _register(self) -> None:
-        answer = await self._until_accepted(self._registration, "register")
+    async def _register(self, timeout_ms: int = FOR_EVER) -> None:
+        answer = await self._until_accepted(self._registration, "register", timeout_ms)
         self.broker_epoch = answer.broker_epoch
         await self._image_shows(lambda: self._registered is not None)
 
-    async def _until_accepted(self, request: Any, what: str) -> Any:
+    async def _until_accepted(self, request: Any, what: str, timeout_ms: int = FOR_EVER) -> Any:
         node, pause_ms = self.node, RETRY_MS_MIN
-        told_ms = node.clock.monotonic_ms() - TELL_EVERY_MS + TELL_FIRST_MS
+        now_ms = node.clock.monotonic_ms()
+        until_ms, told_ms = now_ms + timeout_ms, now_ms - TELL_EVERY_MS + TELL_FIRST_MS
         while True:
-            answer = await self._ask(request, self._session_ms)
+            left_ms = until_ms - node.clock.monotonic_ms()
+            answer = await self._ask(request, max(1, min(self._session_ms, left_ms)))
             if not isinstance(answer, BrokerError) and answer.error_code == 0:
                 return answer
             code = answer.code if isinstance(answer, BrokerError) else ErrorCode(answer.error_code)
@@ -179,6 +186,11 @@ class Lifecycle:
             if code in FINAL_REFUSALS:
                 raise RegistrationRefused(
                     f"the controller refuses node {node.node_id} of cluster {node.cluster_id}: {reason}"
+                )
+            if node.clock.monotonic_ms() >= until_ms:
+                raise RegistrationRefused(
+                    f"node {node.node_id} could not {what} within {timeout_ms} ms (initial.broker.registration.timeout.ms): "
+                    f"{reason}; start a majority of the controllers, then this node again"
                 )
             if node.clock.monotonic_ms() - told_ms >= TELL_EVERY_MS:
                 told_ms = node.clock.monotonic_ms()
@@ -235,6 +247,19 @@ class Lifecycle:
             return
         self._arm(0)
 
+    def on_directory_failed(self, directory: LogDirectory) -> None:
+        """Tells the controller. The node stops if that does not succeed within log.dir.failure.timeout.ms (KIP-858)."""
+        self.hurry()
+        timeout_ms = self.node.config.get_int("log.dir.failure.timeout.ms")
+
+        def look() -> None:
+            if directory.failure is not None and directory.directory_id not in self._told_offline:
+                log.critical("the controller could not be told within %d ms that %r failed", timeout_ms, directory)
+                self.node.fatal(directory.failure)
+
+        if directory.directory_id:
+            self.node.call_later(timeout_ms, look)
+
     def may_lead(self) -> bool:
         """Whether no other broker can have been given our leaderships: heartbeats were answered within the session timeout."""
         return self.node.clock.monotonic_ms() < self._session_until_ms
@@ -259,10 +284,12 @@ class Lifecycle:
             offline_log_dirs=node.log_dirs.offline_ids(),
         )
         node.controller.request(
-            request, lambda answer: self._on_answer(answer, sent_ms), timeout_ms=self._session_ms // 2
+            request,
+            lambda answer: self._on_answer(answer, sent_ms, request.offline_log_dirs),
+            timeout_ms=self._session_ms // 2,
         )
 
-    def _on_answer(self, answer: Any, sent_ms: int) -> None:
+    def _on_answer(self, answer: Any, sent_ms: int, offline_log_dirs: Sequence[bytes]) -> None:
         self._in_flight = False
         if self.standing is Standing.GONE:
             return
@@ -280,11 +307,14 @@ class Lifecycle:
             )
             self._arm(min(RETRY_MS_MIN << min(self._failures, 10), self._interval_ms))
             return
+        node = self.node
         self._failures = 0
-        self._heard_ms = self.node.clock.monotonic_ms()
-        if answer.is_fenced and self.standing is Standing.RUNNING and not self.node.alone:
+        self._told_offline = tuple(offline_log_dirs)
+        self._heard_ms = node.clock.monotonic_ms()
+        if answer.is_fenced and self.standing is Standing.RUNNING and not node.alone:
             # Others lead what we led: nothing is accepted before our own metadata says so.
             self._session_until_ms = sent_ms
+            node.replicas.on_session_over()
         self._renew(sent_ms)
         if answer.should_shut_down:
             self._allow_shutdown(True)
@@ -303,13 +333,28 @@ class Lifecycle:
             return  # nobody else can give our leaderships away
         if self.may_lead():
             self._session_until_ms = until_ms
+            self._watch_session()
             return
 
         def caught_up(error: BrokerError | None) -> None:
             if error is None:
                 self._session_until_ms = max(self._session_until_ms, until_ms)
+                self._watch_session()
 
         node.controller.when_caught_up(caught_up)
+
+    def _watch_session(self) -> None:
+        """One timer for the end of the session: armed anew only when it fires, not at every heartbeat."""
+        if self._session_watch is None:
+            left_ms = self._session_until_ms - self.node.clock.monotonic_ms()
+            self._session_watch = self.node.call_later(max(left_ms, 0), self._on_session_watch)
+
+    def _on_session_watch(self) -> None:
+        self._session_watch = None
+        if self.may_lead():
+            self._watch_session()
+        else:
+            self.node.replicas.on_session_over()
 
     def _on_registration_gone(self, code: ErrorCode) -> None:
         node = self.node
@@ -340,7 +385,12 @@ class Lifecycle:
     # --- going ----------------------------------------------------------------------------------------------------
 
     async def shut_down(self) -> None:
-        """Controlled shutdown: every leadership is handed over, then this broker is fenced. Given up after a bounded time."""
+        """Controlled shutdown: this broker hands every leadership over and is fenced. Given up after a bounded time.
+
+        Without controlled.shutdown.enable it only leaves: the controller fences it as one that was killed.
+        """
+        if self.standing is Standing.RUNNING and not self.node.config.get_bool("controlled.shutdown.enable"):
+            self.become(Standing.LEAVING)
         if self.standing is not Standing.RUNNING:
             if self.standing is not Standing.GONE:
                 self.become(Standing.GONE)

@@ -1,6 +1,6 @@
 """Node: one node of a cluster, put together. The composition root of the broker package.
 
-Driven by: `start`, `stop`, `kill`; the metadata log, whose loader calls `on_image` for every change.
+Driven by: `start`, `stop`, `kill`; the metadata log, whose loader calls `prepare_image` and `on_image` for every change.
 Emits: a served address; a data directory that another start, or Apache Kafka, can open.
 
 The four ports come in here and nowhere else. Every node follows the metadata quorum and replays its log. One with the role
@@ -26,9 +26,10 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.identity import Identity
 from barnabas.broker.lifecycle import Lifecycle
 from barnabas.broker.listing import BrokerListing
+from barnabas.broker.long_work import LongWork, Offload, in_place
 from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
+from barnabas.broker.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.loader import MetadataLoader
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
@@ -38,10 +39,12 @@ from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.replicas import Election, Replicas
+from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
 from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
+from barnabas.broker.slices import Slices, Work
 from barnabas.broker.waiting import Timer, Timers
 from barnabas.errors import InvariantViolated
 from barnabas.ports import Clock, Disk, Network, Rng
@@ -78,6 +81,7 @@ class Node:
         disk: Disk,
         other_disks: Sequence[Disk] = (),
         network: Network,
+        offload: Offload = in_place,
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         """Puts the parts together; touches neither disk nor network.
@@ -85,6 +89,7 @@ class Node:
         Args:
             disk: the first of `log.dirs`, which holds the metadata log, too.
             other_disks: the others, in their order.
+            offload: runs long work of C code beside the loop.
             on_fatal: called once when the node cannot go on (disk failed, invariant broken); it has stopped serving then.
         """
         self.config = config
@@ -107,8 +112,10 @@ class Node:
         self._alive = False
         self._logs_open = False
         self._timers = Timers(clock, self._loop_call_later, self.fatal)
+        self.slices = Slices(self._next_turn, self.fatal)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.reads_by_rack = config.get_str("replica.selector.class") == RACK_AWARE_SELECTOR  # KIP-392
+        self.throttles = ReplicationThrottles(config)
         self.fetch_sessions = FetchSessions(
             rng,
             clock.monotonic_ms,
@@ -130,6 +137,8 @@ class Node:
         self.replicas = Replicas(self, self._tell)
         self.upkeep = Upkeep(self)
         self.cleaner = Cleaner(self)
+        self.offload = offload
+        self.long_work = LongWork(self, offload)
         self.transactions = TransactionCoordinator(self)
         self.groups = GroupCoordinator(self)
         self.router = Router(self)
@@ -140,7 +149,7 @@ class Node:
     # -- life
 
     async def start(self) -> tuple[str, int]:
-        """Opens the data directory, joins the quorum, registers, recovers the logs and serves. Waits for a controller for ever.
+        """Opens the data directory, joins the quorum, registers, recovers the logs and serves.
 
         Returns:
             Host and port really bound for clients; of the controller listener where the node is no broker.
@@ -148,7 +157,8 @@ class Node:
         Raises:
             DirectoryInUse: another live process has the data directory.
             OSError: an address is taken or the disk refuses.
-            BarnabasError: the data directory belongs to another node or cluster, or is damaged; the controller refuses the node.
+            BarnabasError: the data directory belongs to another node or cluster, or is damaged; the controller refuses the node, or
+                none registers it within initial.broker.registration.timeout.ms.
         """
         self._loop = asyncio.get_running_loop()
         self._alive = True
@@ -181,11 +191,10 @@ class Node:
 
     async def _start_broker(self, identity: Identity) -> None:
         await self.lifecycle.register(self._endpoints(), identity.broker_epoch)
-        elections = self.replicas.load(self.image)
         self._logs_open = True
+        await self.replicas.load(self.image)
         self.transactions.start()
         self.groups.start()
-        self._tell(elections)
         self.fetchers.start()
         self.upkeep.start()
         self.cleaner.start()
@@ -220,6 +229,7 @@ class Node:
         self.controller.close()
         self.controller_server.close()
         self.peers.close()
+        self.slices.close()
         await self.scope.stop()
         self._timers.stop()
         self._run_soon()
@@ -249,12 +259,14 @@ class Node:
     def kill(self) -> None:
         """Ends at once, as a crash does: nothing is written, nobody is told."""
         self._alive = False
+        self.slices.close()
         self._soon.clear()
         self._timers.stop()
         self._end_control()
         self.quorum.kill()
         self.controller.close()
         self.scope.cancel()
+        self.replicas.abandon()
         self.fetchers.stop()
         self.peers.abort()
         self.server.abort()
@@ -298,7 +310,7 @@ class Node:
             return
         self._tell(self.replicas.on_directory_failed(directory))
         if directory is not self.log_dirs.main:
-            self.lifecycle.hurry()
+            self.lifecycle.on_directory_failed(directory)
         elif directory.failure is not None:
             self._end_for(directory.failure)
 
@@ -321,6 +333,9 @@ class Node:
         if not self._soon_due and self._loop is not None:
             self._soon_due = True
             self._loop.call_soon(self._run_soon)
+
+    def _next_turn(self, callback: Callable[[], None]) -> None:
+        (self._loop or asyncio.get_running_loop()).call_soon(callback)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         """Runs it after `delay_ms`; the result's `cancel` prevents it."""
@@ -349,17 +364,22 @@ class Node:
 
     # -- metadata
 
-    def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """The metadata log was replayed further: everything on this node follows it."""
-        self.listing.on_image(self.image, image, delta)
-        self.image = image
-        if any(kind == 4 for kind, _ in delta.configs):
+    def prepare_image(self, image: MetadataImage, delta: MetadataDelta) -> Work:
+        """The metadata log was replayed further: configuration, replicas and their coordinators follow it in slices. Then `on_image`."""
+        if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.config.reconfigure(image.cluster_config, image.broker_config(self.node_id))
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
+            self.server.on_config()
+            self.controller_server.on_config()
         if self._logs_open:
-            self._tell(self.replicas.apply(image, delta))
-            if delta.partitions or delta.deleted:
-                self.transactions.on_leaders_moved()
+            yield from self.replicas.apply(image, delta)
+
+    def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """The replicas have followed the metadata log: `image` is this node's from now on."""
+        self.listing.on_image(self.image, image, delta)
+        self.image = image
+        if self._logs_open and (delta.partitions or delta.deleted):
+            self.transactions.on_leaders_moved()
         if delta.deleted:
             self.groups.on_topics_deleted([topic.name for topic in delta.deleted.values()])
         self.lifecycle.on_image()

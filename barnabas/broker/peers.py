@@ -11,6 +11,7 @@ connection, as in Kafka. Answers come in request order: what may wait long (a lo
 different purposes.
 
 A node whose connections have just ended and are not back is `missing`: not proof that it is gone, but no place to send a client.
+A connection to it is tried at once, to learn whether it refuses (`refused`, for the controller): its address may vanish soon.
 
 Views in a response (`Records`) are valid only inside `done`. `probe` tells whether a process listens at all.
 """
@@ -81,7 +82,7 @@ class ProbeResult(Enum):
 
     REFUSED = "refused"  # the machine answers that nothing listens
     ACCEPTED = "accepted"
-    UNREACHABLE = "unreachable"  # no answer, or one that says nothing about the process
+    UNREACHABLE = "unreachable"  # no answer, no route or no such name: nothing is known about the process
 
 
 Done = Callable[[Any], None]  # takes the response or a PeerError
@@ -125,6 +126,20 @@ class Peers:
         since_ms = self.node.clock.monotonic_ms() - MISSING_MS
         return any(peer.lost_ms > since_ms for peer in here) and not any(peer.connected for peer in here)
 
+    def ended_ms(self, node_id: int) -> int | None:
+        """When the last connection to a node ended; None where one is there, or none has ended within the last MISSING_MS."""
+        ended = [peer.lost_ms for peer in self._to(node_id)]
+        return max(ended) if ended and max(ended) > self.node.clock.monotonic_ms() - MISSING_MS else None
+
+    def refused(self, node_id: int) -> bool:
+        """Whether a node refused a connection within the last MISSING_MS, and none is there now."""
+        return any(peer.refused_ms > self.node.clock.monotonic_ms() - MISSING_MS for peer in self._to(node_id))
+
+    def _to(self, node_id: int) -> list[Peer]:
+        """The peers of a node, where none of them is connected."""
+        peers = [peer for peer in self._peers.values() if peer.node_id == node_id]
+        return [] if any(peer.connected for peer in peers) else peers
+
     def close(self) -> None:
         """Ends every connection for good: what waits fails as LOST."""
         self._closed = True
@@ -158,9 +173,11 @@ class Peer:
         )
         self._queue: deque[_Queued] = deque()  # what waits for the connection to be made
         self._socket: FramedSocket | None = None
+        self._remote = host, port  # what the name was resolved to for the last connection
         self._unwritten: list[Buffer] = []
         self._timer: Timer | None = None
         self.lost_ms = -MISSING_MS  # when the other side last ended a connection, monotonic
+        self.refused_ms = -MISSING_MS  # when an attempt to connect was last refused
         self._failures = 0
         self._failed: PeerError | None = None  # why the last attempt failed
         self._retry_at_ms = 0
@@ -256,6 +273,10 @@ class Peer:
 
     def on_socket_open(self) -> None:
         """A connection was made: agrees on versions first."""
+        transport = None if self._socket is None else self._socket.transport
+        remote = None if transport is None else transport.get_extra_info("peername")
+        if remote is not None:
+            self._remote = str(remote[0]), int(remote[1])
         self._write(self._exchange.on_connected(self._now_ms()))
         self._arm(self._exchange.timer_at())
 
@@ -280,6 +301,8 @@ class Peer:
         """The other side, or the network, ended the connection."""
         if self._exchange.state is ExchangeState.READY:
             self.lost_ms = self._now_ms()
+            if self.node_id >= 0 and not self._node.scope.stopping:
+                self._node.scope.start(self._look_whether_refused(), name=f"probe {self!r}")
             self._end(PeerError(PeerErrorKind.LOST, f"{self!r} closed the connection"))
         else:
             self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} closed the connection before it said what it speaks")
@@ -298,12 +321,21 @@ class Peer:
             kind = PeerErrorKind.REFUSED if isinstance(error, ConnectionRefusedError) else PeerErrorKind.UNREACHABLE
             self._not_connected(socket, kind, str(error) or type(error).__name__)
 
+    async def _look_whether_refused(self) -> None:
+        """A killed process leaves a machine that refuses; the address of a container vanishes a little later, its name sooner."""
+        host, port = self._remote
+        if await probe(self._node.network, host, port, CONNECT_TIMEOUT_MS) is ProbeResult.REFUSED:
+            self.refused_ms = self._now_ms()
+
     def _not_connected(self, socket: FramedSocket, kind: PeerErrorKind, reason: str) -> None:
         if self._socket is socket:
+            if kind is PeerErrorKind.REFUSED:
+                self.refused_ms = self._now_ms()
             self._fail(kind, f"cannot connect to {self!r}: {reason}")
 
     def _on_ready(self) -> None:
         self._failures = 0
+        self.refused_ms = -MISSING_MS
         self._failed = None
         queue, self._queue = self._queue, deque()
         now_ms = self._now_ms()

@@ -3,7 +3,8 @@
 Driven by: `Connection`, one frame at a time, in the order of the connection.
 Emits: the bytes of the answer at once, or a `Pending` that will give them later, or nothing (Produce with acks=0).
 
-A handler is a plain function `handler(node, call) -> response | Pending | None` marked `@handles(Request)` in the module of its
+A handler is a function `handler(node, call) -> response | Pending | None`, or a generator that returns one of these and yields after
+each element that it has answered (`slices.Work`). It is marked `@handles(Request)` in the module of its
 family, `broker/handlers/<family>.py`; on the controller listener `quorum` and `cluster` serve what is not the same everywhere. Families are imported on their first request, so that a broker is ready before it knows
 how to do what nobody asked for. Each family offers `refuse(call, error) -> response`: the answer that carries one error for
 the whole request. A BrokerError that leaves a handler is translated there, and only there.
@@ -18,12 +19,14 @@ import importlib
 import logging
 from collections.abc import Callable
 from struct import Struct
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
-from barnabas.protocol.schema import codec, encode_parts
+from barnabas.protocol.schema import codec, decode_in_slices, encode_in_slices, encode_parts
 
 if TYPE_CHECKING:
     from barnabas.broker.connection import Connection
@@ -88,7 +91,7 @@ class Pending:
         self._unblock: Callable[[], None] | None = None
 
     def resolve(self, response: Any) -> None:
-        """Answers; `None` answers nothing (acks=0). A second call, or one after the connection closed, does nothing."""
+        """Answers, by a response or by work that returns one; `None` answers nothing (acks=0). A second call, or one after the connection closed, does nothing."""
         if self.resolved:
             return
         self.resolved = True
@@ -145,13 +148,25 @@ def handles(*requests: type[Any], listener: str = "broker") -> Callable[[H], H]:
 class Route:
     """What is needed to serve one (API, version), put together on its first request."""
 
-    __slots__ = ("api_key", "blank", "by_parts", "decode", "encode_into", "handler", "refuse", "tagged", "version")
+    __slots__ = (
+        "api_key",
+        "blank",
+        "by_parts",
+        "decode",
+        "encode_into",
+        "handler",
+        "refuse",
+        "request",
+        "tagged",
+        "version",
+    )
 
     def __init__(self, api: registry.Api, version: int, handler: Handler, refuse: Refuse) -> None:
         self.api_key = api.key
         self.version = version
         self.handler = handler
         self.refuse = refuse
+        self.request = api.request
         self.decode = codec(api.request, version).decode
         self.encode_into = codec(api.response, version).encode_into
         self.tagged = registry.request_header_version(api.key, version) >= 2
@@ -169,6 +184,16 @@ class Route:
         self.encode_into(out, response)
         _PREFIX.pack_into(out, 0, len(out) - 4, correlation)
         return [out]
+
+    def decode_in_slices(self, frame: bytes, position: int) -> Work:
+        """Returns the request whose body begins at `position` of its frame."""
+        return decode_in_slices(self.request, frame, self.version, position)
+
+    def frame_in_slices(self, correlation: int, response: Any) -> Work:
+        """Returns what `frame` returns."""
+        parts: list[Buffer] = yield from encode_in_slices(response, self.version, bytearray(self.blank))
+        _PREFIX.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation)
+        return parts
 
 
 class Router:
@@ -206,22 +231,19 @@ class Router:
         return route
 
     def answer(self, route: Route, call: Call[Any]) -> Any:
-        """Runs the handler: its response, a Pending, or None.
+        """Runs the handler: its response, a Pending, None, or what is left to do as a generator that returns one of these.
 
         Raises:
             RemoteProtocolError: the request breaks the protocol, so the connection must close.
             InvariantViolated: the node must stop.
         """
         try:
-            return route.handler(self.node, call)
-        except BrokerError as error:
-            return route.refuse(call, error)
+            response = route.handler(self.node, call)
         except (RemoteProtocolError, InvariantViolated):
             raise
-        except Exception:
-            # A bug of ours. The peer is told so by a code, the trace is for the log alone.
-            log.exception("%s of %s failed", registry.API[call.api_key].name, call.client_host)
-            return route.refuse(call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        except Exception as error:
+            return _refusal(route, call, error)
+        return _guarded(route, call, response) if response.__class__ is GeneratorType else response
 
     def _handler(self, api: registry.Api) -> tuple[Handler, Refuse]:
         family = self.family(api)
@@ -236,3 +258,23 @@ class Router:
         if self.listener == "broker" or api.family in _FAMILIES_EVERYWHERE:
             return api.family
         return "quorum" if api.family in _FAMILIES_OF_THE_QUORUM else "cluster"
+
+
+def _guarded(route: Route, call: Call[Any], work: Work) -> Work:
+    """The work of a handler, with what it raises as `Router.answer` treats it."""
+    try:
+        response = yield from work
+    except (RemoteProtocolError, InvariantViolated):
+        raise
+    except Exception as error:
+        return _refusal(route, call, error)
+    return response
+
+
+def _refusal(route: Route, call: Call[Any], error: Exception) -> Any:
+    """The response that stands for an error of a handler."""
+    if isinstance(error, BrokerError):
+        return route.refuse(call, error)
+    # A bug of ours. The peer gets a code, the log has the trace.
+    log.error("%s of %s failed", registry.API[call.api_key].name, call.client_host, exc_info=error)
+    return route.refuse(call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))

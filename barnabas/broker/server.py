@@ -5,7 +5,9 @@ Emits: connections that read, pause and end.
 
 Addresses are bound first and refuse connections until `accept`; what connects then is served once the node is ready. Frames under construction of all
 connections share a byte budget: who would exceed it waits, but the oldest large frame always goes on, so that all come to an
-end. Answers that peers leave unread have a budget too: above it Fetch answers get small. Silent connections give back their buffers and are closed after `connections.max.idle.ms`.
+end. Answers of every API that peers leave unread have a budget too: above it Fetch answers get small, and connections with unread
+answers are served no more requests. Connections that are silent, or whose peer takes none of its answers, give back their buffers
+and are closed after `connections.max.idle.ms`.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config import Endpoint
 from barnabas.broker.connection import ORDINARY_BUFFER_BYTES, Connection
+from barnabas.broker.connection_quotas import ConnectionQuotas
 from barnabas.broker.router import Pending, Router
+from barnabas.broker.waiting import Timer
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
-from barnabas.ports import Listener
+from barnabas.ports import Listener, ListenerOptions
 from barnabas.protocol.registry import API, API_VERSIONS_KEY, PRODUCE_KEY
 
 if TYPE_CHECKING:
@@ -26,7 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Server"]
 
+log = logging.getLogger(__name__)
+
 ANSWER_BYTES_LEAST: Final = 128 * 1024  # of records that a Fetch may always ask for, whatever others leave unread
+DESCRIPTORS_FOR_NODES: Final = 16  # that listeners of clients leave for connections between nodes
+REFUSAL_LINES_MS: Final = 1_000  # between log lines about refused connections
 SWEEP_MS: Final = 5_000  # between looks at which connections are silent
 
 
@@ -34,17 +42,27 @@ class Server:
     """All client connections of a node."""
 
     def __init__(self, node: Node, router: Router) -> None:
+        config = node.config
         self.node = node
         self.router = router
         self.connections: dict[Connection, None] = {}
         self.serving = False
         self.opening = Pending(blocks=True)  # what connections wait for that came before the node was ready
-        self.request_bytes_max = node.config.get_int("socket.request.max.bytes")
+        self.request_bytes_max = config.get_int("socket.request.max.bytes")
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self.addresses: dict[str, tuple[str, int]] = {}  # really bound, by the listener's name
-        self._listeners: list[Listener] = []
+        self.quotas = ConnectionQuotas(config, config.inter_broker_listener)
+        self._listeners: dict[str, Listener] = {}
+        self._held_back: dict[str, None] = {}  # listeners that take no connections at present
+        self._hold_back_timer: Timer | None = None  # where only time lets a listener go on
+        self._ended = False
+        self._refused = 0  # connections over max.connections.per.ip since the last log line
+        self._next_line_ms = 0
         self._numbers = itertools.count(1)
-        self._budget_bytes = 2 * self.request_bytes_max  # of all connections together
+        queued_bytes_max = config.get_int("queued.max.request.bytes")
+        self._budget_bytes = (
+            queued_bytes_max if queued_bytes_max > 0 else 2 * self.request_bytes_max
+        )  # of all connections
         self.unread_bytes = 0  # of all connections together
         self._unread: dict[Connection, int] = {}
         self._starved: dict[Connection, None] = {}  # large frames that wait for room, in order of arrival
@@ -52,16 +70,71 @@ class Server:
 
     async def bind(self, endpoint: Endpoint) -> tuple[str, int]:
         """Takes an address; connections are refused until `accept`. Returns the one really bound. OSError where it is taken."""
-        listener = await self.node.network.listen(
-            lambda: Connection(self, endpoint.name), endpoint.host, endpoint.port, accept=False
+        name, config = endpoint.name, self.node.config
+        self.quotas.add_listener(name)
+        options = ListenerOptions(
+            backlog=config.get_int("socket.listen.backlog.size"),
+            send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
+            receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
+            descriptors_left=DESCRIPTORS_FOR_NODES if name in self._names_of_clients() else 0,
         )
-        self._listeners.append(listener)
-        self.addresses[endpoint.name] = listener.address
+        listener = await self.node.network.listen(
+            lambda: self._accepted(name), endpoint.host, endpoint.port, accept=False, options=options
+        )
+        self._listeners[name] = listener
+        self.addresses[name] = listener.address
         return listener.address
+
+    def _names_of_clients(self) -> list[str]:
+        """Listeners by which nodes do not reach each other: those of a broker with another one for that."""
+        config = self.node.config
+        return [each.name for each in config.listeners if each.name != config.inter_broker_listener]
+
+    def _accepted(self, listener: str) -> Connection:
+        """A connection for one that was accepted; from here on it counts."""
+        connection = Connection(self, listener)
+        self.quotas.opened(listener, self.node.clock.monotonic_ms())
+        self._hold_back()
+        return connection
+
+    def on_config(self) -> None:
+        """Settings have changed."""
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        """Makes listeners pause that may have no more connections, others go on, and ends connections that are too many."""
+        if self.quotas.excess:
+            self._close_excess(self.quotas.excess)
+        now_ms = self.node.clock.monotonic_ms()
+        soonest_ms = 0
+        for name, listener in self._listeners.items():
+            wait_ms = self.quotas.wait_ms(name, now_ms)
+            if wait_ms == 0:
+                if name in self._held_back:
+                    del self._held_back[name]
+                    listener.resume()
+                continue
+            if name not in self._held_back:
+                self._held_back[name] = None
+                listener.pause()
+            if wait_ms > 0:
+                soonest_ms = min(wait_ms, soonest_ms or wait_ms)
+        if self._hold_back_timer is not None:
+            self._hold_back_timer.cancel()
+            self._hold_back_timer = None
+        if soonest_ms:
+            self._hold_back_timer = self.node.call_later(soonest_ms, self._hold_back)
+
+    def _close_excess(self, count: int) -> None:
+        """Ends connections of listeners that are not protected, the one that was silent for longest first."""
+        others = [each for each in self.connections if not self.quotas.protects(each.listener_name)]
+        others.sort(key=lambda each: (each.waits, each.active, each.silent_since_ms, each.number))
+        for connection in others[:count]:
+            connection.close("another listener needs the connection (max.connections)", level=logging.INFO)
 
     async def accept(self) -> None:
         """Takes connections, not yet requests. OSError where an address is taken."""
-        for listener in self._listeners:
+        for listener in self._listeners.values():
             await listener.accept()
 
     def serve(self) -> None:
@@ -74,17 +147,21 @@ class Server:
 
     def abort(self) -> None:
         """Accepts no more and cuts every connection: the node is gone."""
-        for listener in self._listeners:
-            listener.close()
+        self._end()
         for connection in list(self.connections):
             connection.abort()
 
     def close(self) -> None:
         """Accepts no more and closes every connection; answers that are ready still leave."""
-        for listener in self._listeners:
-            listener.close()
+        self._end()
         for connection in list(self.connections):
             connection.close("the broker stops", level=logging.DEBUG)
+
+    def _end(self) -> None:
+        self._ended = True
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
 
     def frame_limit(self, api_key: int) -> int:
         """Largest frame in bytes for a request of this API."""
@@ -101,12 +178,27 @@ class Server:
         return next(self._numbers)
 
     def on_connected(self, connection: Connection) -> None:
-        """A connection was made."""
+        """A connection was made; it ends at once where its address has too many."""
         self.connections[connection] = None
+        refusal = self.quotas.arrived(connection.client_host)
+        if self._ended:
+            connection.abort()  # it was being accepted
+        elif refusal is not None:
+            self._refused += 1
+            now_ms = self.node.clock.monotonic_ms()
+            if now_ms >= self._next_line_ms:
+                self._next_line_ms = now_ms + REFUSAL_LINES_MS
+                log.info("connections are refused (%d since the last such line): %s", self._refused, refusal)
+                self._refused = 0
+            connection.abort()
 
     def on_disconnected(self, connection: Connection) -> None:
         """A connection ended: what it had reserved is free for others."""
-        self.connections.pop(connection, None)
+        self.quotas.closed(connection.listener_name)
+        if self.connections.pop(connection, 0) is None:
+            self.quotas.left(connection.client_host)
+        if self._held_back:
+            self._hold_back()
         self.on_unread(connection, 0)
         self._starved.pop(connection, None)
         if self._large.pop(connection, None) is not None:
@@ -117,6 +209,11 @@ class Server:
         self.unread_bytes += size_bytes - self._unread.pop(connection, 0)
         if size_bytes:
             self._unread[connection] = size_bytes
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether peers leave more unread than all together may: who leaves something unread is served no more requests."""
+        return self.unread_bytes > UNREAD_ANSWER_BYTES_MAX
 
     def answer_bytes_max(self, wanted: int) -> int:
         """How many bytes of records one answer may carry: less where peers leave theirs unread."""
@@ -148,8 +245,7 @@ class Server:
         now_ms = self.node.clock.monotonic_ms()
         idle_ms_max = self.node.config.get_int("connections.max.idle.ms")
         for connection in list(self.connections):
-            if connection.active or connection.waits:
-                connection.active = False
+            if not connection.is_idle():
                 connection.silent_since_ms = now_ms
                 continue
             connection.rest()

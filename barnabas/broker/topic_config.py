@@ -10,7 +10,7 @@ Follows the key table of Kafka 4.3.1; remote storage is never enabled.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +23,9 @@ from barnabas.broker.config_key import (
     at_least,
     between,
     one_of,
+    without_effect,
 )
-from barnabas.broker.server_keys import COMPRESSION_TYPES, SEGMENT_BYTES_MIN, TIMESTAMP_TYPES, gzip_level
+from barnabas.broker.log_keys import COMPRESSION_TYPES, SEGMENT_BYTES_MIN, TIMESTAMP_TYPES, gzip_level
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.storage.log_config import LogConfig
 
@@ -68,9 +69,12 @@ def _topic_key(
     doc: str,
     check: Check | None = None,
     synonyms: str | tuple[Synonym, ...] = (),
+    *,
+    no_effect: str | None = None,
 ) -> TopicKey:
     where = (Synonym(synonyms),) if isinstance(synonyms, str) else synonyms
-    return TopicKey(ConfigKey(name, kind, default, doc, check, dynamic=True), where)
+    key = ConfigKey(name, kind, default, doc, check, dynamic=True)
+    return TopicKey(key if no_effect is None else without_effect(key, no_effect), where)
 
 
 _RETENTION = (
@@ -92,7 +96,7 @@ _B, _S, _I, _L, _D, _LIST = (
 
 _KEYS = [
     _topic_key("cleanup.policy", _LIST, ("delete",), "What becomes of old segments: delete, compact or both.", one_of("compact", "delete"), "log.cleanup.policy"),
-    _topic_key("compression.gzip.level", _I, -1, "Level of gzip where the broker compresses.", gzip_level, "compression.gzip.level"),
+    _topic_key("compression.gzip.level", _I, -1, "Level at which batches of another codec are compressed where compression.type is gzip; -1: the library's.", gzip_level, "compression.gzip.level"),
     _topic_key("compression.lz4.level", _I, 9, "Level of lz4 where the broker compresses.", between(1, 17), "compression.lz4.level"),
     _topic_key("compression.type", _S, "producer", "Codec of stored batches; producer keeps what was sent.", one_of(*COMPRESSION_TYPES), "compression.type"),
     _topic_key("compression.zstd.level", _I, 3, "Level of zstd where the broker compresses.", between(-131_072, 22), "compression.zstd.level"),
@@ -103,8 +107,8 @@ _KEYS = [
     _topic_key("follower.replication.throttled.replicas", _LIST, (), "Replicas whose fetching is throttled, partition:broker.", _throttled_replicas),
     _topic_key("index.interval.bytes", _I, 4_096, "Bytes of log between two index entries.", at_least(0), "log.index.interval.bytes"),
     _topic_key("leader.replication.throttled.replicas", _LIST, (), "Replicas whose serving is throttled, partition:broker.", _throttled_replicas),
-    _topic_key("local.retention.bytes", _L, -2, "No effect here: no tiered storage.", at_least(-2), "log.local.retention.bytes"),
-    _topic_key("local.retention.ms", _L, -2, "No effect here: no tiered storage.", at_least(-2), "log.local.retention.ms"),
+    _topic_key("local.retention.bytes", _L, -2, "Bytes a tiered partition keeps here.", at_least(-2), "log.local.retention.bytes", no_effect="no tiered storage"),
+    _topic_key("local.retention.ms", _L, -2, "How long a tiered partition keeps records here.", at_least(-2), "log.local.retention.ms", no_effect="no tiered storage"),
     _topic_key("max.compaction.lag.ms", _L, INT64_MAX, "A record is cleaned at the latest after this.", at_least(1), "log.cleaner.max.compaction.lag.ms"),
     _topic_key("max.message.bytes", _I, 1_048_588, "Largest record batch a producer may send.", at_least(0), "message.max.bytes"),
     _topic_key("message.timestamp.after.max.ms", _L, 3_600_000, "How far a record's time may lie ahead of the broker's.", at_least(0), "log.message.timestamp.after.max.ms"),
@@ -113,10 +117,10 @@ _KEYS = [
     _topic_key("min.cleanable.dirty.ratio", _D, 0.5, "Share of uncleaned bytes at which the log is cleaned.", between(0, 1), "log.cleaner.min.cleanable.ratio"),
     _topic_key("min.compaction.lag.ms", _L, 0, "A record is never cleaned before this.", at_least(0), "log.cleaner.min.compaction.lag.ms"),
     _topic_key("min.insync.replicas", _I, 1, "In-sync replicas that acks=all needs before it is accepted.", at_least(1), "min.insync.replicas"),
-    _topic_key("preallocate", _B, False, "No effect here: segments grow as they are written.", None, "log.preallocate"),
-    _topic_key("remote.log.copy.disable", _B, False, "No effect here: no tiered storage."),
-    _topic_key("remote.log.delete.on.disable", _B, False, "No effect here: no tiered storage."),
-    _topic_key("remote.storage.enable", _B, False, "Tiered storage, which this broker does not have."),
+    _topic_key("preallocate", _B, False, "Whether segments get their full size at once.", None, "log.preallocate", no_effect="segments grow as they are written"),
+    _topic_key("remote.log.copy.disable", _B, False, "Whether tiering stops.", no_effect="no tiered storage"),
+    _topic_key("remote.log.delete.on.disable", _B, False, "Whether tiered data goes when tiering ends.", no_effect="no tiered storage"),
+    _topic_key("remote.storage.enable", _B, False, "Tiered storage; true is refused.", no_effect="no tiered storage"),
     _topic_key("retention.bytes", _L, -1, "Bytes a partition keeps; -1: no limit.", None, "log.retention.bytes"),
     _topic_key("retention.ms", _L, 604_800_000, "How long records are kept; -1: no limit.", at_least(-1), _RETENTION),
     _topic_key("segment.bytes", _I, 1_073_741_824, "Size at which a segment is closed.", at_least(SEGMENT_BYTES_MIN), "log.segment.bytes"),
@@ -177,22 +181,38 @@ def topic_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -
     return entry.key.default
 
 
+# Lists whose order means nothing.
+_SETS: Final = (
+    "cleanup.policy",
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+)
+
 # Topic keys that LogConfig carries under the same name, dots as underscores.
 _LOG_KEYS: Final = tuple(
     name
     for name in TOPIC_KEYS
-    if name.replace(".", "_") in {field.name for field in fields(LogConfig)} and name != "cleanup.policy"
+    if name.replace(".", "_") in {field.name for field in fields(LogConfig)} and name not in _SETS
 )
 
 
-def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """What a partition's log is told, from the topic's own settings over the broker's."""
+def log_config(
+    config: BrokerConfig, overrides: Mapping[str, str], randrange: Callable[[int], int] | None = None
+) -> LogConfig:
+    """What a partition's log is told, from the topic's own settings over the broker's.
+
+    Args:
+        randrange: of the Rng port; segment.jitter.ms has no effect without it.
+    """
     values: dict[str, Any] = {name.replace(".", "_"): topic_value(config, overrides, name) for name in _LOG_KEYS}
-    policy = topic_value(config, overrides, "cleanup.policy")
+    if randrange is not None:
+        values["randrange"] = randrange
+    for name in _SETS:
+        members = topic_value(config, overrides, name)
+        values[name.replace(".", "_")] = frozenset(members if isinstance(members, tuple) else ())
     return LogConfig(
         **values,
-        cleanup_policy=frozenset(policy if isinstance(policy, tuple) else ()),
         producer_id_expiration_ms=config.get_int("producer.id.expiration.ms"),
         transaction_partition_verification_enable=config.get_bool("transaction.partition.verification.enable"),
-        record_validation=config.get_str("record.validation") or "header",
+        record_validation=config.get_str("record.validation") or "full",
     )

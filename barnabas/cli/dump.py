@@ -10,13 +10,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from barnabas.errors import BarnabasError, RemoteProtocolError
 from barnabas.protocol.records import Record, crc_ok, decode_records, iter_batches, read_control
 from barnabas.protocol.schema import Struct, decode, decode_versioned
+
+if TYPE_CHECKING:
+    from barnabas.storage.producers import ProducerState
 
 __all__ = ["dump"]
 
@@ -222,9 +225,13 @@ def _time_index(data: bytes, path: Path) -> Iterator[str]:
 
 
 def _transaction_index(data: bytes, path: Path) -> Iterator[str]:
+    yield from _aborted(data, _base_offset(path))
+
+
+def _aborted(data: bytes, base_offset: int) -> Iterator[str]:
     from barnabas.storage.aborted import decode_aborted
 
-    entries = decode_aborted(data, _base_offset(path))
+    entries = decode_aborted(data, base_offset)
     if entries is None:
         raise RemoteProtocolError("entries do not ascend: the index is rebuilt at the next start")
     for entry in entries:
@@ -239,6 +246,10 @@ def _producer_snapshot(data: bytes, path: Path) -> Iterator[str]:
 
     state = ProducerState()
     state.load_snapshot(data, _base_offset(path), 0, NEVER_MS)
+    yield from _producers(state)
+
+
+def _producers(state: ProducerState) -> Iterator[str]:
     for producer_id, entry in state.entries.items():
         open_at = (
             f"open transaction from {entry.transaction_first_offset}"
@@ -249,6 +260,34 @@ def _producer_snapshot(data: bytes, path: Path) -> Iterator[str]:
             f"producer {producer_id} epoch {entry.epoch} last sequence {entry.last_sequence} last offset {entry.last_offset} "
             f"time {entry.last_timestamp} coordinator epoch {entry.coordinator_epoch} {open_at}"
         )
+
+
+def _saved_state(data: bytes, path: Path) -> Iterator[str]:
+    from barnabas.storage.producers import ProducerState
+    from barnabas.storage.saved_state import SavedState
+
+    if not data:
+        yield "empty: the log was cut, or the disk failed, since a state was saved"
+        return
+    state = SavedState.from_bytes(data)
+    if state is None:
+        raise RemoteProtocolError("the state is torn or damaged: the next start reads more of the log instead")
+    yield (
+        f"end offset {state.end_offset} at byte {state.size} of segment {state.base_offset}, last batch at byte "
+        f"{state.last_position}, counts {'always' if state.synced else f'on boot {state.boot_id}'}"
+    )
+    offset_entries, offset_checksum, time_entries, time_checksum = state.indexes
+    yield (
+        f"offset index of {offset_entries} entries, checksum {offset_checksum:08x}; "
+        f"time index of {time_entries} entries, checksum {time_checksum:08x}"
+    )
+    for epoch, start_offset in state.epochs:
+        yield f"epoch {epoch} from offset {start_offset}"
+    yield from _aborted(state.aborted, state.base_offset)
+    yield f"producers: {'all that ever wrote' if state.complete else 'some may be forgotten'}"
+    producers = ProducerState()
+    producers.load_snapshot(state.producers, state.end_offset, 0, NEVER_MS)
+    yield from _producers(producers)
 
 
 def _as_text(data: bytes, path: Path) -> Iterator[str]:
@@ -263,9 +302,11 @@ _READERS: dict[str, Callable[[bytes, Path], Iterator[str]]] = {
     ".timeindex": _time_index,
     ".txnindex": _transaction_index,
     ".snapshot": _producer_snapshot,
+    "-state-checkpoint": _saved_state,
     "-checkpoint": _as_text,
     ".metadata": _as_text,
     ".properties": _as_text,
     "quorum-state": _as_text,
+    "lost-records": _as_text,
     ".kafka_cleanshutdown": _as_text,
 }

@@ -20,6 +20,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from barnabas.broker.config import BrokerConfig
+from barnabas.cli.serve import node_config
 from barnabas.errors import BarnabasError
 
 __all__ = ["ClusterFailed", "LocalCluster", "LocalNode", "line_of"]
@@ -102,12 +104,23 @@ class LocalCluster:
         """The node of an id, 1 to the number of brokers."""
         return self.nodes[node_id - 1]
 
+    def config(self, node: LocalNode) -> BrokerConfig:
+        """What a node makes of its command. Raises BrokerError or ValueError for a wrong setting, as `serve` does."""
+        alone = len(self.nodes) == 1
+        controller_listen = None if alone else f"{HOST}:{node.quorum_port}"
+        quorum = None if alone else self._quorum()
+        return node_config(
+            str(node.data), node.node_id, node.address, controller_listen, quorum, None, tuple(self._settings)
+        )
+
+    def _quorum(self) -> str:
+        return ",".join(f"{each.node_id}@{HOST}:{each.quorum_port}" for each in self.nodes)
+
     def command(self, node: LocalNode) -> list[str]:
         """What starts a node, as a user could type it."""
         command = ["serve", "--node-id", str(node.node_id), "--listen", node.address, "--data", str(node.data)]
         if len(self.nodes) > 1:
-            quorum = ",".join(f"{each.node_id}@{HOST}:{each.quorum_port}" for each in self.nodes)
-            command += ["--controller-listen", f"{HOST}:{node.quorum_port}", "--quorum", quorum]
+            command += ["--controller-listen", f"{HOST}:{node.quorum_port}", "--quorum", self._quorum()]
         for setting in self._settings:
             command += ["--set", setting]
         return command

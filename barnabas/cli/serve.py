@@ -23,7 +23,7 @@ from barnabas.errors import BarnabasError, BrokerError
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
 
-__all__ = ["serve"]
+__all__ = ["node_config", "serve"]
 
 log = logging.getLogger("barnabas")
 
@@ -40,6 +40,7 @@ def serve(
     quorum: str | None = None,
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
+    strict: Annotated[bool, Parameter(negative=())] = False,
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
 ) -> None:
     """Start one node and serve until SIGTERM: alone, or as one of a cluster.
@@ -67,21 +68,31 @@ def serve(
     controller_listen
         HOST:PORT for the other nodes' metadata [default: listeners of --config, else this node's address in --quorum].
     quorum
-        Who votes on the metadata, the same on every node: 1@HOST:PORT,2@HOST:PORT,… with the addresses at which the nodes
-        reach each other's controller listeners [default: controller.quorum.voters of --config, else this node alone].
+        The voters of the metadata quorum, the same on every node: 1@HOST:PORT,2@HOST:PORT,… with the addresses at which
+        the nodes reach each other's controller listeners [default: controller.quorum.voters of --config, else this node alone].
     config
         A server.properties file with Kafka's keys.
     set_
         key=value above the file; may be repeated.
+    strict
+        Refuse to start where a setting is unknown or has no effect here; without it each is named in a warning.
     log_level
         debug, info, warning or error.
     """
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    from barnabas.broker.config_remarks import remarks
+
     try:
-        broker_config = _config(data, node_id, listen, controller_listen, quorum, config, set_)
-        Path(broker_config.log_dirs[0]).mkdir(parents=True, exist_ok=True)
+        broker_config = node_config(data, node_id, listen, controller_listen, quorum, config, set_)
+        ignored = remarks(broker_config)
+        if strict and ignored:
+            raise ValueError(f"{'; '.join(ignored)} (--strict)")
+        directory = Path(broker_config.log_dirs[0])
+        if directory.is_file():
+            raise ValueError(f"data directory {directory} is a file: name a directory")
+        directory.mkdir(parents=True, exist_ok=True)
     except (BrokerError, OSError, ValueError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -89,10 +100,12 @@ def serve(
     from barnabas.runtime.memory import keep_freed_memory
 
     keep_freed_memory()
+    for remark in ignored:
+        log.warning("%s", remark)
     raise SystemExit(run(_serve(broker_config)))
 
 
-def _config(
+def node_config(
     data: str | None,
     node_id: int | None,
     listen: str | None,
@@ -101,10 +114,19 @@ def _config(
     config: Path | None,
     assignments: tuple[str, ...],
 ) -> BrokerConfig:
+    """The configuration of a node from the arguments of `serve`.
+
+    Raises:
+        BrokerError, ValueError: an argument or a setting is wrong; the text names it.
+        OSError: the file cannot be read.
+    """
     from barnabas.broker.config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
     from barnabas.broker.properties import parse_properties
 
-    settings = parse_properties(config.read_text()) if config is not None else {}
+    try:
+        settings = parse_properties(config.read_text()) if config is not None else {}
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--config {config}: not a text in UTF-8 ({error.reason} at byte {error.start})") from None
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
@@ -116,7 +138,7 @@ def _config(
         settings["controller.quorum.voters"] = quorum
     listeners = [each.strip() for each in settings.get("listeners", "").split(",") if each.strip()]
     controller_name = settings.get("controller.listener.names", CONTROLLER_LISTENER).split(",")[0].strip()
-    for_controllers = [each for each in listeners if each.startswith(f"{controller_name}://")]
+    for_controllers = [each for each in listeners if each.upper().startswith(f"{controller_name.upper()}://")]
     for_clients = [each for each in listeners if each not in for_controllers]
     if listen is not None:
         for_clients = [f"PLAINTEXT://{_address('--listen', listen)}"]
@@ -129,7 +151,7 @@ def _config(
     if data is not None:
         settings["log.dirs"] = data
     elif "log.dirs" not in settings and "log.dir" not in settings:
-        raise ValueError("where is the data to lie? give --data DIR, or log.dirs in --config")
+        raise ValueError("no data directory: give --data DIR, or log.dirs in --config")
     broker_config = BrokerConfig(settings)
     if not broker_config.log_dirs:
         raise ValueError("log.dirs names no directory: give --data DIR")
@@ -138,16 +160,18 @@ def _config(
 
 def _address(flag: str, text: str) -> str:
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit():
-        raise ValueError(f"{flag} {text}: write HOST:PORT, e.g. {flag} 127.0.0.1:9092")
+    if not colon or not port.isdigit() or "//" in host:  # a protocol in front, as in `listeners`, would be no host name
+        raise ValueError(f"{flag} {text}: write HOST:PORT, e.g. {flag} 127.0.0.1:9092; the connection is plaintext")
     return f"{host}:{port}"
 
 
 async def _serve(config: BrokerConfig) -> int:
     from barnabas.broker.node import Node
+    from barnabas.runtime import descriptors
     from barnabas.runtime.clock import SystemClock
     from barnabas.runtime.files import FileDisk
     from barnabas.runtime.network import AsyncioNetwork
+    from barnabas.runtime.offload import WorkerThread
     from barnabas.runtime.randomness import SystemRng
 
     loop = asyncio.get_running_loop()
@@ -158,16 +182,18 @@ async def _serve(config: BrokerConfig) -> int:
             ended.set_result(code)
 
     try:
-        for key in config.unknown_keys:
-            log.warning("configuration key %s has no meaning here and is ignored", key)
-        disks = [FileDisk(path) for path in config.log_dirs]
+        soft, allowed = descriptors.raise_limit()
+        log.info("up to %d files and connections may be open (soft limit before: %d)", allowed, soft)
+        files_max = descriptors.open_files_max(len(config.log_dirs))
+        disks = [FileDisk(path, open_files_max=files_max) for path in config.log_dirs]
         node = Node(
             config,
             clock=SystemClock(),
             rng=SystemRng(),
             disk=disks[0],
             other_disks=disks[1:],
-            network=AsyncioNetwork(),
+            offload=WorkerThread().run,
+            network=AsyncioNetwork(lambda: descriptors.RESERVED + sum(disk.descriptors_wanted for disk in disks)),
             on_fatal=lambda _error: end(1),
         )
         for number in STOPS:

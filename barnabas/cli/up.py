@@ -17,7 +17,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from barnabas.broker.config_remarks import remarks
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, LocalNode
+from barnabas.errors import BrokerError
 from barnabas.runtime.loop import run
 
 __all__ = ["up"]
@@ -36,6 +38,10 @@ def up(
     set_: Annotated[
         tuple[str, ...], Parameter(name="--set", negative=(), help="key=value for every node; may be repeated.")
     ] = (),
+    strict: Annotated[
+        bool,
+        Parameter(negative=(), help="Refuse to start where a setting is unknown or has no effect here."),
+    ] = False,
 ) -> int:
     """Start a cluster on this machine and serve until Ctrl-C."""
     if not 1 <= brokers <= BROKERS_MAX:
@@ -46,12 +52,12 @@ def up(
             print(f"barnabas up: --set {setting}: write key=value, e.g. --set num.partitions=3", file=sys.stderr)
             return 2
     if data is not None:
-        return run(_up(data, brokers, port, set_))
+        return run(_up(data, brokers, port, set_, strict))
     with tempfile.TemporaryDirectory(prefix="barnabas-") as scratch:
-        return run(_up(Path(scratch), brokers, port, set_))
+        return run(_up(Path(scratch), brokers, port, set_, strict))
 
 
-async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...]) -> int:
+async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...], strict: bool) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -72,6 +78,11 @@ async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...
         loop.add_signal_handler(number, end, 0)
     try:
         cluster = LocalCluster(directory, brokers=brokers, port=port, settings=settings, on_death=on_death)
+        ignored = remarks(cluster.config(cluster.nodes[0]))  # the others have the same settings
+        if strict and ignored:
+            raise ValueError(f"{'; '.join(ignored)} (--strict)")
+        for remark in ignored:
+            print(f"barnabas up: {remark}", file=sys.stderr)
         starting = asyncio.create_task(cluster.start())
         ended.add_done_callback(lambda _: starting.cancel())
         await starting
@@ -79,6 +90,9 @@ async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...
         if not ended.done():
             raise
         return ended.result()  # stopped before it was up; `start` has ended what it had started
+    except (BrokerError, ValueError) as error:
+        print(f"barnabas up: {error}", file=sys.stderr)
+        return 2
     except (ClusterFailed, OSError) as error:
         print(f"barnabas up: {error}", file=sys.stderr)
         return 1

@@ -1,8 +1,8 @@
 """A consumer's commits: those it is asked for, and the automatic ones, one after the other.
 
 Driven by: `commit` and `commit_soon`; each poll (`tend`); the group before it gives partitions up; the consumer's close.
-Emits: OffsetCommit requests. Automatic ones hold `safe_position`, which a partition reaches when the taker of its records
-comes back for more.
+Emits: OffsetCommit requests. Automatic commits use `safe_position`, which moves past records when the caller commits
+them or polls again after it got them.
 
 Invariants: commits take effect in the order in which they were asked for, whatever is retried; none is on its way while
 partitions are given up; none is sent in the name of a later membership than it was asked for in.
@@ -88,10 +88,17 @@ class Commits:
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a commit without offsets commits: where every partition is now."""
         return {
-            tp: OffsetAndMetadata(state.position, "", state.record_epoch)
+            tp: OffsetAndMetadata(state.position, "", state.trail.before(state.position))
             for tp, state in self._fetcher.partitions.items()
             if state.position is not None
         }
+
+    def on_chosen(self, offsets: Offsets) -> None:
+        """The caller commits these, so what is before them is processed: an automatic commit does not take them back."""
+        for tp, chosen in offsets.items():
+            state = self._fetcher.partitions.get(tp)
+            if state is not None and state.position is not None and state.safe_position is not None:
+                state.safe_position = max(state.safe_position, min(chosen.offset, state.position))
 
     async def commit(self, offsets: Offsets) -> None:
         """One commit, after those before it.
@@ -135,7 +142,7 @@ class Commits:
             if self._interval_ms is None:
                 return
             chosen = {
-                tp: OffsetAndMetadata(state.safe_position, "", state.record_epoch)
+                tp: OffsetAndMetadata(state.safe_position, "", state.trail.before(state.safe_position))
                 for tp, state in self._fetcher.partitions.items()
                 if state.safe_position is not None
             }

@@ -4,8 +4,8 @@ Driven by: `getmany`, `getone`, `async for`; the cluster's changes; Fetch answer
 Emits: records, commits, rebalance callbacks.
 
 `reader` sends what the fetcher wants; polls only take what is there and wait for changes, so a cancelled poll has taken
-nothing. Automatic commits cover what earlier polls returned, never what the present one does: a record
-counts as processed when its taker comes back for the next. Separate connections for fetches and for the coordinator.
+nothing. Automatic commits cover the records of earlier polls. Those of the last poll count as processed when the caller polls
+again, or when the task that polled closes the consumer while no exception is being handled; otherwise they are not committed.
 Positions are in `positions`, commits in `commits`, the membership in `group`.
 Follows KIP-98 (read_committed), KIP-227 (sessions), KIP-447, KIP-62; Kafka's client where they leave a choice.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -61,7 +62,9 @@ class Consumer(Positions):
         max_partition_fetch_bytes: the same for one partition; a larger batch still comes through.
         max_poll_records: records of one `getmany` at most; None for no limit.
         auto_offset_reset: "latest", "earliest" or "none": where to begin without a committed offset, or out of range.
-        enable_auto_commit: commit every `auto_commit_interval_ms`, at rebalances and at the end (with a group_id).
+        enable_auto_commit: with a group_id: polls commit the records of earlier polls, every `auto_commit_interval_ms` and before
+            a rebalance; `stop` commits them, too. What the last poll gave out is committed by `stop` only where the task that
+            polled calls it and no exception is on its way.
         isolation_level: "read_uncommitted" or "read_committed".
         check_crcs: verify the checksum of every batch.
         client_rack: where this consumer is: it reads from replicas there, where the brokers have racks (KIP-392).
@@ -150,13 +153,15 @@ class Consumer(Positions):
         )
         super().__init__(cluster, fetcher, Reader(cluster, fetcher, self._reading_member))
         self.group_id = group_id
+        self.enable_auto_commit = enable_auto_commit and group_id is not None  # without a group nothing is committed
+        self.isolation_level = isolation_level
         self._max_poll_records = max_poll_records
         self._commits = Commits(
             cluster,
             fetcher,
             group=lambda: None if self._assigned_by_hand else self._group,
             who=self.group_metadata,
-            interval_ms=auto_commit_interval_ms if enable_auto_commit and group_id is not None else None,
+            interval_ms=auto_commit_interval_ms if self.enable_auto_commit else None,
         )
         self._group: Group | None = None
         if group_id is not None:
@@ -187,7 +192,8 @@ class Consumer(Positions):
         self._pattern: re.Pattern[str] | None = None
         self._assigned_by_hand = False
         self._missed: dict[tuple[str, int], None] = {}  # what there is not, and the caller was told so; topics with −1
-        self._returned: list[PartitionState] = []  # whose records the last poll returned
+        self._returned: list[PartitionState] = []  # partitions whose records the last poll returned
+        self._taker: asyncio.Task[Any] | None = None  # the task that polled last
         self._current: PartitionState | None = None  # the partition that `async for` is in
         if topics:
             self.subscribe(topics)
@@ -214,17 +220,12 @@ class Consumer(Positions):
         self._on_cluster_change()
 
     async def stop(self) -> None:
-        """Commits (where automatic), leaves the group, closes the connections."""
-        if self._reader.closed:
-            return
-        try:
-            if self._started and not self._cluster.closed:
-                self._settle_returned()
-                await self._commits.settle()
-                if self._group is not None:
-                    await self._group.leave("the consumer is being closed")
-        finally:
-            await self._reader.close()
+        """Commits (where automatic), leaves the group, closes the connections.
+
+        The commit includes what the last poll gave out only where the task that polled calls this, outside the handling of an
+        exception: nothing else shows that the records were processed. `commit` before `stop` commits them in any case.
+        """
+        await self._close(failed=sys.exception() is not None)
 
     close = stop
 
@@ -235,7 +236,7 @@ class Consumer(Positions):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.stop()
+        await self._close(failed=error is not None)
 
     # -- what to read --------------------------------------------------------------------------------------------------
 
@@ -351,7 +352,7 @@ class Consumer(Positions):
             if self._group is None or not self._group.blocked:
                 records = self._fetcher.take(limit, partitions)
                 if records:
-                    self._returned = [self._fetcher.partitions[tp] for tp in records]
+                    self._gave_out([self._fetcher.partitions[tp] for tp in records])
                     self._reader.wake()
                     return records
             if first:
@@ -369,13 +370,13 @@ class Consumer(Positions):
                 if partitions:
                     taken = self._fetcher.take(1, partitions)
                     for tp, records in taken.items():
-                        self._returned = [self._fetcher.partitions[tp]]
+                        self._gave_out([self._fetcher.partitions[tp]])
                         return records[0]
                 else:
                     found = self._fetcher.take_one()
                     if found is not None:
                         state, record = found
-                        self._returned = [state]
+                        self._gave_out([state])
                         self._current = state
                         if not state.ready:
                             self._reader.wake()  # there is room for more
@@ -463,8 +464,27 @@ class Consumer(Positions):
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         self.group_metadata()  # there must be a group
         if offsets is None:
-            return self._commits.positions()
-        return {TopicPartition(*tp): OffsetAndMetadata(o) if isinstance(o, int) else o for tp, o in offsets.items()}
+            chosen = self._commits.positions()
+        else:
+            chosen = {
+                TopicPartition(*tp): OffsetAndMetadata(o) if isinstance(o, int) else o for tp, o in offsets.items()
+            }
+        self._commits.on_chosen(chosen)
+        return chosen
+
+    async def _close(self, *, failed: bool) -> None:
+        if self._reader.closed:
+            return
+        if failed or self._taker is not asyncio.current_task():
+            self._returned = []
+        try:
+            if self._started and not self._cluster.closed:
+                self._settle_returned()
+                await self._commits.settle()
+                if self._group is not None:
+                    await self._group.leave("the consumer is being closed")
+        finally:
+            await self._reader.close()
 
     def _reading_member(self) -> tuple[ConsumerGroupMetadata, bool] | None:
         """In whose name committed offsets are looked up, and whether as a member that can be fenced."""
@@ -481,6 +501,11 @@ class Consumer(Positions):
         if self._group is not None and self._subscribed:
             self._group.tend(now)
         self._commits.tend(now)
+
+    def _gave_out(self, states: list[PartitionState]) -> None:
+        """A poll returns records of these partitions. They count as processed when the caller comes back."""
+        self._returned = states
+        self._taker = asyncio.current_task()
 
     def _settle_returned(self) -> None:
         """The caller is back: what the last poll returned counts as processed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from barnabas.client.types import TopicPartition
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 
@@ -20,10 +21,12 @@ __all__ = [
     "BufferExhausted",
     "ClientClosed",
     "CommitFailed",
+    "CorruptRecords",
     "DeliveryTimedOut",
     "IllegalState",
     "InvalidTopic",
     "KafkaError",
+    "LogTruncated",
     "NoOffsetForPartition",
     "NotKafka",
     "OffsetOutOfRange",
@@ -168,6 +171,48 @@ class ProducerFenced(ResponseError):
 
 class OffsetOutOfRange(ResponseError):
     """The position lies outside the partition's log and `auto_offset_reset` is "none"."""
+
+
+class LogTruncated(OffsetOutOfRange):
+    """Records that this consumer has read are no longer in the partition's log, and `auto_offset_reset` is "none" (KIP-320).
+
+    Attributes:
+        position: the next offset to read.
+        diverging_offset: the first offset where the log differs from what was read; None where the leader cannot tell.
+    """
+
+    def __init__(self, tp: TopicPartition, position: int, diverging_offset: int | None) -> None:
+        self.position = position
+        self.diverging_offset = diverging_offset
+        seen = (
+            f"from offset {diverging_offset} on" if diverging_offset is not None else "at an offset that is not known"
+        )
+        super().__init__(
+            f"the log was truncated: it differs {seen} from what was read up to offset {position}; seek to go on",
+            code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+
+
+class CorruptRecords(KafkaError):
+    """Records cannot be read: their batch is damaged, or the broker says that it is (CORRUPT_MESSAGE).
+
+    Attributes:
+        offset: the next offset to read, in or before the damaged batch.
+        next_offset: where to seek to in order to read on behind the batch, as far as can be seen; None where it cannot.
+    """
+
+    def __init__(self, tp: TopicPartition, offset: int, why: str, *, next_offset: int | None = None) -> None:
+        self.offset = offset
+        self.next_offset = next_offset
+        to = "" if next_offset is None else f", to offset {next_offset}"
+        super().__init__(
+            f"the batch after offset {offset} cannot be read, seek past it to go on{to}: {why}",
+            code=ErrorCode.CORRUPT_MESSAGE,
+            topic=tp.topic,
+            partition=tp.partition,
+        )
 
 
 class UnknownTopicOrPartition(ResponseError):

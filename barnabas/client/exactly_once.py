@@ -3,8 +3,9 @@
 Driven by: the records of a consumer. Emits: one transaction a poll, holding the records made of it and the consumer's offsets.
 
 Invariants: the position moves on only with a committed transaction, so that each input record is reflected exactly once in
-what read_committed consumers see, whichever process crashes at whatever point; after an aborted transaction the consumer goes
-back to its committed offsets before it reads on.
+what read_committed consumers see, whichever process crashes at whatever point; a transaction that is aborted, for any reason,
+takes the consumer back to where it began, so that the same consumer can go on. Only this loop commits the consumer's offsets:
+settings that commit them otherwise are refused.
 Follows KIP-98 and KIP-447 (one producer a process; the group fences members that lost their partitions).
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.client.consumer import Consumer
-from barnabas.client.errors import KafkaError
+from barnabas.client.errors import IllegalState, KafkaError
 from barnabas.client.producer import Producer
 from barnabas.client.types import Headers, OffsetAndMetadata, Record, TopicPartition
 
@@ -52,11 +53,14 @@ async def exactly_once(
     on_transaction: Callable[[CopyProgress], Awaitable[bool]] | None = None,
     vetoes: Callable[[CopyProgress], bool] | None = None,
 ) -> CopyProgress:
-    """Copies until `on_transaction` says that it is enough, or for ever.
+    """Copies until `on_transaction` says that it is enough, or an error ends it.
 
     Args:
-        consumer: started, with a group_id, `enable_auto_commit=False` and `isolation_level="read_committed"`.
-        producer: started, with a transactional_id.
+        consumer: started, with a group_id, `enable_auto_commit=False` and `isolation_level="read_committed"`. Partitions that
+            were assigned by hand will do; then only the producer's transactional_id keeps others from copying them, too.
+            With `auto_offset_reset="latest"` the copy begins at the end that the log has when the consumer first gets a
+            partition, again at each start until the first transaction is committed: "earliest" leaves nothing out.
+        producer: started, with a transactional_id, without `two_phase_commit`.
         transform: makes any number of records of one; if it raises, the transaction is aborted and the error comes out.
         transaction_records_max: input records of one transaction.
         poll_timeout_ms: how long a poll without records lasts.
@@ -67,16 +71,19 @@ async def exactly_once(
         What was done.
 
     Raises:
+        IllegalState: a setting of the consumer or the producer would lose or repeat records; the text says what to set.
         ProducerFenced: a newer producer with the same transactional id has taken over; this process must end.
-        KafkaError: any other failure that cannot be mended by aborting and reading again.
+        KafkaError: any other failure that aborting and reading again cannot cure.
     """
+    _check(consumer, producer)
     progress = CopyProgress()
     while True:
         polled = await consumer.getmany(timeout_ms=poll_timeout_ms, max_records=transaction_records_max)
         if polled:
-            await producer.begin_transaction()
-            committing = False
+            begun = committing = False
             try:
+                await producer.begin_transaction()
+                begun = True
                 made = 0
                 for records in polled.values():
                     for record in records:
@@ -91,18 +98,21 @@ async def exactly_once(
                             made += 1
                 await producer.send_offsets(_next_offsets(polled), consumer.group_metadata())
                 if vetoes is not None and vetoes(progress):
-                    await _start_over(consumer, producer, progress)
+                    await _start_over(consumer, producer, polled, progress)
                     continue
                 committing = True
                 await producer.commit_transaction()
-            except KafkaError as error:
-                if error.fatal or not (error.txn_requires_abort or error.retriable):
-                    raise
-                await _start_over(consumer, producer, progress)
-                continue
-            except BaseException:
-                if not committing:  # else the commit goes on by itself, and its producer's `stop` waits for it
-                    await producer.abort_transaction()
+            except BaseException as error:
+                known = error if isinstance(error, KafkaError) else None
+                if committing:  # it may be committed: the coordinator gives out offsets when the transaction has ended
+                    await consumer.seek_to_committed(*_held(consumer, polled))
+                else:
+                    _go_back(consumer, polled)
+                if not begun or (committing if known is None else known.fatal):
+                    raise  # a commit whose caller is cancelled goes on, and the producer waits for it before anything else
+                await _start_over(consumer, producer, polled, progress)
+                if known is not None and (known.txn_requires_abort or known.retriable):
+                    continue
                 raise
             progress.records_in += sum(map(len, polled.values()))
             progress.records_out += made
@@ -111,14 +121,54 @@ async def exactly_once(
             return progress
 
 
+def _check(consumer: Consumer, producer: Producer) -> None:
+    """Refuses settings under which records would be lost or repeated."""
+    if consumer.group_id is None:
+        raise IllegalState(
+            "exactly_once needs Consumer(group_id=...): the group's offsets, committed with each transaction, say where to go on"
+        )
+    if consumer.enable_auto_commit:
+        raise IllegalState(
+            "exactly_once needs Consumer(enable_auto_commit=False): it commits the offsets within its transactions, and automatic "
+            "commits would skip records whose transaction was aborted"
+        )
+    if consumer.isolation_level != "read_committed":
+        raise IllegalState(
+            'exactly_once needs Consumer(isolation_level="read_committed"): it would copy records of aborted transactions, too'
+        )
+    if producer.transactional_id is None:
+        raise IllegalState(
+            "exactly_once needs Producer(transactional_id=...), one that only this process uses: it writes in transactions"
+        )
+    if producer.two_phase_commit:
+        raise IllegalState(
+            "exactly_once needs Producer(two_phase_commit=False): it decides alone, and a transaction without a timeout would stay "
+            "open after a crash"
+        )
+
+
 def _next_offsets(polled: dict[TopicPartition, list[Record]]) -> dict[TopicPartition, OffsetAndMetadata | int]:
     return {
         tp: OffsetAndMetadata(records[-1].offset + 1, "", records[-1].leader_epoch) for tp, records in polled.items()
     }
 
 
-async def _start_over(consumer: Consumer, producer: Producer, progress: CopyProgress) -> None:
-    """Aborts, and takes the consumer back to where the last committed transaction ended."""
+def _held(consumer: Consumer, polled: dict[TopicPartition, list[Record]]) -> list[TopicPartition]:
+    """The partitions of a poll that are still the consumer's."""
+    held = consumer.assignment()
+    return [tp for tp in polled if tp in held]
+
+
+def _go_back(consumer: Consumer, polled: dict[TopicPartition, list[Record]]) -> None:
+    """The next poll begins with these records again."""
+    for tp in _held(consumer, polled):
+        consumer.seek(tp, polled[tp][0].offset)
+
+
+async def _start_over(
+    consumer: Consumer, producer: Producer, polled: dict[TopicPartition, list[Record]], progress: CopyProgress
+) -> None:
+    """Aborts, and takes the consumer back to where the transaction began."""
+    _go_back(consumer, polled)
     await producer.abort_transaction()
     progress.aborted += 1
-    await consumer.seek_to_committed()

@@ -28,6 +28,7 @@ class _Entry(NamedTuple):
     topic_id: bytes
     fetch_offset: int
     leader_epoch: int
+    last_fetched_epoch: int
 
 
 class FetchSession:
@@ -61,12 +62,16 @@ class FetchSession:
         return self._names.get(topic_id, "")
 
     def request(
-        self, wanted: dict[TopicPartition, int], metadata: ClusterMetadata, partition_max_bytes: int
+        self, wanted: dict[TopicPartition, tuple[int, int]], metadata: ClusterMetadata, partition_max_bytes: int
     ) -> tuple[FetchRequest, int]:
-        """The next request for `wanted` (fetch offsets by partition), and the highest version it fits."""
+        """The next request, and the highest version it fits.
+
+        Args:
+            wanted: by partition the fetch offset, and the leader epoch of the record before it, −1 where it is not known.
+        """
         entries = {
-            tp: _Entry(metadata.topic_id(tp.topic), offset, metadata.leader_epochs.get(tp, -1))
-            for tp, offset in wanted.items()
+            tp: _Entry(metadata.topic_id(tp.topic), offset, metadata.leader_epochs.get(tp, -1), epoch)
+            for tp, (offset, epoch) in wanted.items()
         }
         by_id = all(entry.topic_id != NO_ID for entry in entries.values())
         moved = any(tp in self._known and self._known[tp].topic_id != e.topic_id for tp, e in entries.items())
@@ -98,6 +103,7 @@ class FetchSession:
                     partition=tp.partition,
                     current_leader_epoch=entry.leader_epoch,
                     fetch_offset=entry.fetch_offset,
+                    last_fetched_epoch=entry.last_fetched_epoch,
                     partition_max_bytes=partition_max_bytes,
                 )
             )

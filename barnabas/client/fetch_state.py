@@ -2,15 +2,19 @@
 
 Driven by: `Fetcher`, which owns the rules.
 
-Invariants: `position` is the next offset to deliver, None while it is looked up; `fetch_offset` ≥ position; `buffered_bytes` is the
+Invariants: `trail` has the leader epochs of what was fetched below `fetch_offset`; `position` is the next offset to deliver, None while it is looked up; `fetch_offset` ≥ position; `buffered_bytes` is the
 size of what `buffered` holds; a raised `age` voids every answer that is on its way.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from barnabas.client.backoff import retry_pause_ms
+from barnabas.client.epoch_trail import EpochTrail
+from barnabas.client.errors import KafkaError
+from barnabas.client.metadata import NO_ID, TopicInfo
 from barnabas.client.nearest import NearestReplica
 from barnabas.client.read_committed import AbortedFilter
 from barnabas.client.types import Record, TopicPartition
@@ -50,13 +54,16 @@ class PartitionState:
         "asked",
         "buffered",
         "buffered_bytes",
+        "check",
         "failing_since_ms",
         "fetch_offset",
         "fetching",
         "high_watermark",
         "hurried",
         "index",
+        "info",
         "last_stable_offset",
+        "leader_epoch",
         "log_start_offset",
         "nearest",
         "not_before_ms",
@@ -64,10 +71,13 @@ class PartitionState:
         "position",
         "ready",
         "ready_next",
-        "record_epoch",
         "reset",
         "safe_position",
+        "topic_id",
         "tp",
+        "trail",
+        "trouble",
+        "truncated",
     )
 
     def __init__(self, tp: TopicPartition, position: int | None) -> None:
@@ -87,23 +97,51 @@ class PartitionState:
         self.safe_position: int | None = position  # what an automatic commit may commit: taken and left behind
         self.fetch_offset = position if position is not None else -1
         self.reset: str | None = Reset.COMMITTED if position is None else None
-        self.record_epoch = -1  # leader epoch of the last record taken
+        self.trail = EpochTrail()
+        self.leader_epoch = -1  # the position is known to exist in the log of the leader of this epoch
+        self.check: Any = None  # the `InFlightCheck` that asks the leader whether it does
+        self.truncated = False  # `LogTruncated` was told: only a seek helps
+        self.info: TopicInfo | None = None  # the topic, as metadata had it at the last fetch
+        self.topic_id = NO_ID
+        self.trouble: KafkaError | None = None  # to be raised once what was fetched before it is taken
         self.buffered: deque[Fetched] = deque()
         self.buffered_bytes = 0
         self.ready: list[Record] = []  # decoded and not yet taken: ready[index:]
         self.index = 0
         self.ready_next = -1  # position after the last of `ready`
 
-    def move(self, position: int | None, reset: str | None = None) -> None:
-        """Sets the position anew; what was fetched is dropped."""
-        self.age += 1
-        self.hurried = True
-        self.not_before_ms = 0
+    def move(self, position: int | None, reset: str | None = None, epoch: int = -1) -> None:
+        """Sets the position anew; what was fetched is dropped.
+
+        Args:
+            epoch: of the record before `position`; −1 where it is not known. Known epochs stay where the position goes back.
+        """
+        trail = self.trail
+        if position is None or self.position is None or self.truncated:
+            seen = False
+        elif epoch >= 0:
+            seen = trail.before(position) == epoch
+        else:
+            seen = position <= self.position and trail.covers(position)
+        if not seen:
+            trail.begin(epoch, position or 0)
+            self.leader_epoch = -1
+        self.check = None
+        self.truncated = False
+        self.trouble = None
         self.failing_since_ms = -1
+        self.not_before_ms = 0
         self.position = position
         self.safe_position = position
-        self.fetch_offset = position if position is not None else -1
         self.reset = reset
+        self.refetch()
+
+    def refetch(self) -> None:
+        """What is fetched next begins at the position again; what was fetched is dropped, and what is on its way."""
+        self.age += 1
+        self.hurried = True
+        self.fetch_offset = self.position if self.position is not None else -1
+        self.trail.cut(self.fetch_offset)
         self.buffered.clear()
         self.buffered_bytes = 0
         self.ready = []

@@ -14,27 +14,30 @@ order, each once. read_committed: `read_committed.AbortedFilter`, one for each a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from barnabas.client.errors import KafkaError, code_of, error_for
+from barnabas.client.decoding import Deserializer, Deserializers, corrupt, deserialized, judged
+from barnabas.client.errors import CorruptRecords, KafkaError, code_of, error_for
 from barnabas.client.fetch_session import FetchSession
 from barnabas.client.fetch_state import NEVER, Fetched, PartitionState
 from barnabas.client.metadata import ClusterMetadata
-from barnabas.client.read_committed import AbortedFilter, is_delivered
+from barnabas.client.position_checks import PositionChecks
+from barnabas.client.read_committed import AbortedFilter
 from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer, Rng
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from barnabas.protocol.records import HEADER_SIZE, BatchHeader, decode_records, read_header
+from barnabas.protocol.records import HEADER_SIZE, read_header
 
 __all__ = ["FetchConfig", "Fetcher", "InFlightFetch"]
 
+log = logging.getLogger("barnabas.client.consumer")
+
 _WAIT_WITH_FULL_BUFFERS_MS = 20  # how long a fetch may hold up partitions that it leaves out because they have enough
 _INTERRUPT_AFTER_MS = 10  # an answer that has something to tell has come by then
-
-Deserializer = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Fetcher:
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.errors: list[KafkaError] = []  # to be raised by the next poll, oldest first
         self.metadata_wanted = False
-        self._deserializers = (
+        self._deserializers: Deserializers | None = (
             None if key_deserializer is None and value_deserializer is None else (key_deserializer, value_deserializer)
         )
         self._sessions: dict[int, FetchSession] = {}
@@ -94,6 +97,9 @@ class Fetcher:
         self._turns: dict[PartitionState, None] = {}  # partitions with something to take, next first
         self._buffered_bytes = 0
         self._wake_ms: int | None = None
+        self.checks = PositionChecks(
+            self, metadata, rng, policy=config.auto_offset_reset, retry_backoff_ms=config.retry_backoff_ms
+        )
 
     # -- assignment and positions --------------------------------------------------------------------------------------
 
@@ -107,11 +113,25 @@ class Fetcher:
             if tp not in self.partitions:
                 self.partitions[tp] = PartitionState(tp, position)
 
-    def seek(self, tp: TopicPartition, position: int | None, reset: str | None = None) -> None:
-        """Moves a partition to an offset, or (None) to wherever `reset` leads."""
+    def seek(self, tp: TopicPartition, position: int | None, reset: str | None = None, *, epoch: int = -1) -> None:
+        """Moves a partition to an offset, or (None) to wherever `reset` leads.
+
+        Args:
+            epoch: leader epoch of the record before the offset: the leader is asked whether it has that (KIP-320).
+        """
         state = self.partitions[tp]
         self._drop_buffer(state)
-        state.move(position, reset)
+        state.move(position, reset, epoch)
+
+    def refetch(self, state: PartitionState) -> None:
+        """Drops what was fetched of a partition and not taken: it is fetched again."""
+        self._drop_buffer(state)
+        state.refetch()
+
+    def fail(self, state: PartitionState, error: KafkaError) -> None:
+        """The poll that has taken what was fetched before raises the error."""
+        state.trouble = error
+        self._turns.setdefault(state)
 
     def unresolved(self) -> Iterator[PartitionState]:
         """Partitions whose position has to be looked up, and can be: one without a leader must not hold up the others."""
@@ -132,21 +152,30 @@ class Fetcher:
         self._wake_ms = None
         metadata = self.metadata
         config = self.config
-        wanted: dict[int, dict[TopicPartition, int]] = {}
+        wanted: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
         held_up: dict[int, None] = {}
         if self._buffered_bytes >= config.fetch_max_bytes:
             return []
         for tp, state in self.partitions.items():
             if state.paused or state.position is None or (state.fetching and not state.hurried):
                 continue
-            node_id = metadata.leaders.get(tp, -1)
+            node_id = leader = metadata.leaders.get(tp, -1)
             if node_id < 0:
                 self.metadata_wanted = True
                 continue
+            leader_epoch = metadata.leader_epochs.get(tp, -1)
             if state.nearest.node_id >= 0:
-                node_id = state.nearest.choose(node_id, metadata.leader_epochs.get(tp, -1), metadata.brokers, now_ms)
+                node_id = state.nearest.choose(node_id, leader_epoch, metadata.brokers, now_ms)
             if node_id != state.asked:
                 state.on_other_node()
+            if metadata.topics.get(tp.topic) is not state.info:
+                self.checks.on_topic(state)
+            if (
+                state.leader_epoch != leader_epoch
+                and state.not_before_ms <= now_ms
+                and not self.checks.holds(state, leader_epoch, leader)
+            ):
+                continue
             if node_id in self._busy:
                 if state.hurried:
                     self._interrupt(node_id, now_ms)
@@ -158,7 +187,7 @@ class Fetcher:
                 if state.not_before_ms != NEVER and (self._wake_ms is None or state.not_before_ms < self._wake_ms):
                     self._wake_ms = state.not_before_ms
                 continue
-            wanted.setdefault(node_id, {})[tp] = state.fetch_offset
+            wanted.setdefault(node_id, {})[tp] = (state.fetch_offset, state.trail.latest)
         return [
             self._fetch(node_id, partitions, now_ms, node_id in held_up)
             for node_id, partitions in wanted.items()
@@ -265,6 +294,7 @@ class Fetcher:
                     more = self._take_from(state, left)
                 except KafkaError:
                     if not taken and not records:
+                        state.trouble = None  # told; where it goes on, the next fetch meets it again
                         raise
                     break  # what was taken is delivered first; the next poll meets the error again
                 if not more:
@@ -288,7 +318,11 @@ class Fetcher:
         for state in list(self._turns):
             if state.paused:
                 continue
-            records = self._take_from(state, 1)
+            try:
+                records = self._take_from(state, 1)
+            except KafkaError:
+                state.trouble = None
+                raise
             if records:
                 if not state.ready and len(self._turns) > 1 and state in self._turns:
                     del self._turns[state]
@@ -302,6 +336,8 @@ class Fetcher:
         if not ready:
             ready = self._decode_next(state)
             if not ready:
+                if state.trouble is not None:
+                    raise state.trouble
                 self._turns.pop(state, None)
                 return ready
         index = state.index
@@ -315,7 +351,7 @@ class Fetcher:
             state.ready = []
             state.index = 0
             state.position = state.ready_next
-            if not state.buffered:
+            if not state.buffered and state.trouble is None:
                 self._turns.pop(state, None)
         else:
             state.index = stop
@@ -335,20 +371,14 @@ class Fetcher:
                 if fetched.position + header.size_bytes > fetched.end:
                     self._used_up(state)  # the batch was cut off by the size limit; it comes whole with the next fetch
                     continue
-                records = self._judge(state, fetched, header)
+                records = judged(state.tp, fetched, header, check_crcs=self.config.check_crcs)
             except RemoteProtocolError as error:
-                raise KafkaError(
-                    f"the batch after offset {position} cannot be read, seek past it to go on: {error}",
-                    code=ErrorCode.CORRUPT_MESSAGE,
-                    topic=state.tp.topic,
-                    partition=state.tp.partition,
-                ) from error
+                raise corrupt(state, error) from error
             if records and records[0].offset < position:
                 records = [r for r in records if r.offset >= position]
             next_offset = max(header.next_offset, position)
-            state.record_epoch = header.leader_epoch
             if records and self._deserializers is not None:
-                records, failed_at = self._deserialized(records)
+                records, failed_at = deserialized(records, self._deserializers)
                 # What comes before is delivered; the next poll begins with the one that failed.
                 if failed_at is not None:
                     state.ready, state.index, state.ready_next = records, 0, failed_at
@@ -366,42 +396,6 @@ class Fetcher:
             position = state.position = next_offset
         return []
 
-    def _judge(self, state: PartitionState, fetched: Fetched, header: BatchHeader) -> list[Record]:
-        """The records of a batch that are to be delivered."""
-        if not is_delivered(
-            fetched.records, fetched.position, header, fetched.aborted, check_crcs=self.config.check_crcs
-        ):
-            return []
-        tail = (*state.tp, header.timestamp_type, header.leader_epoch)
-        found: list[Record] = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail)
-        return found
-
-    def _deserialized(self, records: list[Record]) -> tuple[list[Record], int | None]:
-        """The records up to the first that a deserializer refuses, and its offset.
-
-        Raises:
-            KafkaError: that is the very first.
-        """
-        key_of, value_of = self._deserializers or (None, None)
-        out: list[Record] = []
-        for record in records:
-            key, value = record.key, record.value
-            try:
-                if key_of is not None and key is not None:
-                    key = key_of(key)
-                if value_of is not None and value is not None:
-                    value = value_of(value)
-            except Exception as error:
-                if out:
-                    return out, record.offset
-                raise KafkaError(
-                    f"a deserializer raised {error!r} at offset {record.offset}; seek past it to go on",
-                    topic=record.topic,
-                    partition=record.partition,
-                ) from error
-            out.append(record._replace(key=key, value=value))
-        return out, None
-
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _interrupt(self, node_id: int, now_ms: int) -> None:
@@ -414,7 +408,9 @@ class Fetcher:
             self._interrupted[node_id] = None
             self.interrupts.append(node_id)
 
-    def _fetch(self, node_id: int, partitions: dict[TopicPartition, int], now_ms: int, held_up: bool) -> InFlightFetch:
+    def _fetch(
+        self, node_id: int, partitions: dict[TopicPartition, tuple[int, int]], now_ms: int, held_up: bool
+    ) -> InFlightFetch:
         config = self.config
         session = self._sessions.get(node_id)
         if session is None:
@@ -451,14 +447,18 @@ class Fetcher:
 
     def _on_partition(self, state: PartitionState, data: PartitionData, node_id: int, now_ms: int) -> None:
         code = code_of(data.error_code)
-        if code is ErrorCode.NONE:
-            state.failing_since_ms = -1
+        if code is ErrorCode.NONE and data.diverging_epoch.epoch < 0:
             state.high_watermark = data.high_watermark
             state.last_stable_offset = data.last_stable_offset
             state.log_start_offset = data.log_start_offset
             records = data.records
-            if records is not None and len(records) >= HEADER_SIZE:
-                self._keep(state, records, data)
+            if records is not None and len(records) and not self._keep(state, records, data):
+                state.later(now_ms, self.config.retry_backoff_ms, self._rng)
+                why = f"{len(records)} bytes of broker {node_id} hold no whole batch that reaches it"
+                self.fail(state, CorruptRecords(state.tp, state.fetch_offset, why))
+            else:
+                state.failing_since_ms = -1
+                state.trouble = None
             if data.preferred_read_replica >= 0:
                 self._turn_to(state, data.preferred_read_replica, now_ms)
             return
@@ -467,29 +467,36 @@ class Fetcher:
             self.metadata_wanted = True
             self.metadata.hint(state.tp, data.current_leader.leader_id, data.current_leader.leader_epoch)
             return
+        if code is ErrorCode.NONE:
+            self.checks.on_diverging(state, data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms)
+            return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self.config.auto_offset_reset == "none":
                 state.later(now_ms, self.config.retry_backoff_ms, self._rng)
-                self.errors.append(
-                    error_for(
-                        code,
-                        f"the log does not hold offset {state.fetch_offset}, and auto_offset_reset is 'none'",
-                        broker=node_id,
-                        topic=state.tp.topic,
-                        partition=state.tp.partition,
-                    )
+                text = f"the log does not hold offset {state.fetch_offset}, and auto_offset_reset is 'none'"
+                self.fail(
+                    state, error_for(code, text, broker=node_id, topic=state.tp.topic, partition=state.tp.partition)
                 )
             elif not state.ready and not state.buffered:  # what came before is delivered first
+                log.warning(
+                    "%s-%d does not hold offset %d, going to the %s one",
+                    *state.tp,
+                    state.fetch_offset,
+                    self.config.auto_offset_reset,
+                )
                 self.seek(state.tp, None, self.config.auto_offset_reset)
             else:
                 state.not_before_ms = now_ms + self.config.retry_backoff_ms
             return
         state.later(now_ms, self.config.retry_backoff_ms, self._rng)
-        if code.retriable:
+        if code is ErrorCode.CORRUPT_MESSAGE:  # asked for again: another replica may lead by then
+            self.metadata_wanted = True
+            self.fail(state, CorruptRecords(state.tp, state.fetch_offset, f"broker {node_id} says that it is corrupt"))
+        elif code.retriable:
             self.metadata_wanted = True
             self.metadata.hint(state.tp, data.current_leader.leader_id, data.current_leader.leader_epoch)
         else:
-            self.errors.append(error_for(code, broker=node_id, topic=state.tp.topic, partition=state.tp.partition))
+            self.fail(state, error_for(code, broker=node_id, topic=state.tp.topic, partition=state.tp.partition))
 
     def _turn_to(self, state: PartitionState, node_id: int, now_ms: int) -> None:
         """The leader names a replica that is nearer by (KIP-392)."""
@@ -500,8 +507,8 @@ class Fetcher:
             state.nearest.give_up(now_ms)
             self.metadata_wanted = True
 
-    def _keep(self, state: PartitionState, records: Buffer, data: PartitionData) -> None:
-        """Queues whole batches; the next fetch goes on behind the last of them."""
+    def _keep(self, state: PartitionState, records: Buffer, data: PartitionData) -> bool:
+        """Queues whole batches; the next fetch goes on behind the last of them. False where they do not lead on."""
         next_offset = state.fetch_offset
         position, end = 0, len(records)
         try:
@@ -510,12 +517,14 @@ class Fetcher:
                 if position + header.size_bytes > end:
                     break
                 position += header.size_bytes
+                if header.leader_epoch > state.trail.latest:
+                    state.trail.note(header.leader_epoch, max(header.base_offset, next_offset))
                 next_offset = max(next_offset, header.next_offset)
         except RemoteProtocolError:
             position = end  # told when the batch is reached; nothing behind it is fetched
             state.not_before_ms = NEVER
-        if position == 0:
-            return
+        if next_offset == state.fetch_offset and state.not_before_ms != NEVER:
+            return False
         aborted = None
         if self.config.read_committed:
             aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
@@ -525,6 +534,7 @@ class Fetcher:
         self._buffered_bytes += fetched.size_bytes
         state.fetch_offset = next_offset
         self._turns.setdefault(state)
+        return True
 
     def _used_up(self, state: PartitionState) -> None:
         fetched = state.buffered.popleft()

@@ -12,7 +12,7 @@ from typing import Any
 
 from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.deadline import Deadline
-from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, code_of, error_for
+from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, UnsupportedByBroker, code_of, error_for
 from barnabas.client.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -36,9 +36,12 @@ from barnabas.protocol.messages.offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 
-__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "commit_offsets", "committed_offsets", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "commit_offsets", "committed_offsets", "epoch_ends", "list_offsets"]
 
 LATEST = -1
 EARLIEST = -2
@@ -83,6 +86,49 @@ async def list_offsets(
                 continue
             problem = _take_listed(response, node_id, left, found) or problem
         if problem is not None:
+            cluster.want_update()
+            await deadline.pause(problem)
+    return found
+
+
+async def epoch_ends(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+) -> dict[TopicPartition, int]:
+    """Where a leader epoch ends in each partition's log: the end of the newest epoch there that is not newer (KIP-320).
+
+    A log that has lost nothing of what it had under that epoch does not end there before. −1 where the leader cannot tell.
+
+    Raises:
+        KafkaError: a partition that is unknown or whose leader cannot be asked in time.
+    """
+    deadline = Deadline(cluster, timeout_ms)
+    found: dict[TopicPartition, int] = {}
+    cluster.add_topics(tp.topic for tp in epochs)
+    for tp, epoch in epochs.items():
+        while tp not in found:
+            leader = cluster.metadata.leaders.get(tp)
+            problem = error_for(ErrorCode.LEADER_NOT_AVAILABLE, topic=tp.topic, partition=tp.partition)
+            if leader is not None:
+                asked = OffsetForLeaderPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=cluster.metadata.leader_epochs.get(tp, -1),
+                    leader_epoch=epoch,
+                )
+                request = OffsetForLeaderEpochRequest(
+                    replica_id=-1, topics=[OffsetForLeaderTopic(topic=tp.topic, partitions=[asked])]
+                )
+                try:
+                    response = await cluster.request(request, node_id=leader, timeout_ms=deadline.left_ms)
+                    answer = response.topics[0].partitions[0]
+                    if answer.error_code == ErrorCode.NONE:
+                        found[tp] = answer.end_offset
+                        break
+                    problem = error_for(answer.error_code, broker=leader, topic=tp.topic, partition=tp.partition)
+                except UnsupportedByBroker:
+                    found[tp] = -1
+                    break
+                except KafkaError as error:
+                    problem = error
             cluster.want_update()
             await deadline.pause(problem)
     return found
@@ -225,6 +271,9 @@ def _take_listed(
                     found[tp] = OffsetAndTimestamp(p.offset, p.timestamp, p.leader_epoch)
             else:
                 problem = error_for(code, broker=node_id, topic=tp.topic, partition=tp.partition)
+                # Retriable where a batch was sent. Here the damaged batch lies on the broker's disk.
+                if code is ErrorCode.CORRUPT_MESSAGE:
+                    return KafkaError(str(problem), code=code, broker=node_id, topic=tp.topic, partition=tp.partition)
                 if not problem.retriable:
                     return problem
     return problem

@@ -15,7 +15,7 @@ from barnabas.client.fetch_state import PartitionState, Reset
 from barnabas.client.fetching import Fetcher
 from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.reader import Reader
-from barnabas.client.types import OffsetAndTimestamp, TopicPartition
+from barnabas.client.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = ["Positions"]
 
@@ -34,12 +34,18 @@ class Positions:
         """The partitions read at the moment."""
         return set(self._fetcher.partitions)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """The next record of the partition is the first at or after `offset` (≥ 0)."""
-        if offset < 0:
-            raise IllegalState(f"offset {offset} is negative; seek_to_beginning and seek_to_end find theirs")
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """The next record of the partition is the first at or after `offset` (≥ 0).
+
+        Args:
+            offset: with the leader epoch of the record before it, the leader is asked whether its log has that record; where
+                it does not, the log was truncated (KIP-320).
+        """
+        at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if at.offset < 0:
+            raise IllegalState(f"offset {at.offset} is negative; seek_to_beginning and seek_to_end find theirs")
         self._state(partition)
-        self._fetcher.seek(TopicPartition(*partition), offset)
+        self._fetcher.seek(TopicPartition(*partition), at.offset, epoch=at.leader_epoch)
         self._reader.wake()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:

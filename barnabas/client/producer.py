@@ -141,6 +141,7 @@ class Producer:
         if keep_prepared and not two_phase_commit:
             raise IllegalState("keep_prepared needs two_phase_commit: else what it keeps would have a timeout")
         self.transactional_id = transactional_id
+        self.two_phase_commit = two_phase_commit
         self._idempotent = idempotent
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer

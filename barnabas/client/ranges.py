@@ -5,7 +5,8 @@ checksums verified, records decompressed, control batches and (read_committed) a
 shell that fetches: the next request is on its way before an answer is judged, so that a broker works while its reader does.
 
 Invariants: chunks come in offset order; every data record of the range is in exactly one of them, with records of other
-offsets beside it where a batch lies across an end of the range; a call that fails or is cancelled has taken nothing. Follows KIP-98, KIP-516 (topic ids), KIP-951 (new leaders).
+offsets beside it where a batch lies across an end of the range; a call that fails or is cancelled has taken nothing; the batches
+before a damaged one are delivered before the damage is raised. Follows KIP-98, KIP-516 (topic ids), KIP-951 (new leaders).
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import Any, NamedTuple
 
 from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.deadline import Deadline
-from barnabas.client.errors import BrokerUnreachable, KafkaError, OffsetOutOfRange, error_for
+from barnabas.client.errors import (
+    BrokerUnreachable,
+    CorruptRecords,
+    KafkaError,
+    LogTruncated,
+    OffsetOutOfRange,
+    error_for,
+)
 from barnabas.client.fetch_session import VERSION_BY_NAME_MAX, VERSION_MAX
 from barnabas.client.metadata import NO_ID
 from barnabas.client.read_committed import AbortedFilter, is_delivered
@@ -26,7 +34,15 @@ from barnabas.protocol.compression import decompress
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas.protocol.records import HEADER_SIZE, MAGIC, BatchHeader, iter_batches
 
-__all__ = ["Chunk", "PlacedBatch", "RangeReader", "deliverable"]
+__all__ = ["Chunk", "DamagedBatch", "PlacedBatch", "RangeReader", "deliverable"]
+
+
+class DamagedBatch(RemoteProtocolError):
+    """A batch cannot be read. `position` is where it begins in the buffer: the batches before it are whole."""
+
+    def __init__(self, position: int, why: str) -> None:
+        self.position = position
+        super().__init__(why)
 
 
 class PlacedBatch(NamedTuple):
@@ -63,23 +79,27 @@ def deliverable(
         start: records before it do not count as left out.
 
     Raises:
-        RemoteProtocolError: a batch is malformed, of another format, or its checksum does not hold.
+        DamagedBatch: a batch is malformed, of another format, or its checksum does not hold.
     """
     found: list[tuple[int, BatchHeader]] = []
     packed = False
-    left_out = left_aborted = 0
-    for position, header in iter_batches(buffer):
-        if header.magic != MAGIC:
-            raise RemoteProtocolError(f"batch of magic {header.magic}, only {MAGIC} is read")
-        next_offset = max(next_offset, header.next_offset)
-        if not is_delivered(buffer, position, header, aborted, check_crcs=check_crcs):
-            if header.is_control:
-                left_out += _from(start, header)
-            else:
-                left_aborted += _from(start, header)
-        elif header.record_count > 0:
-            found.append((position, header))
-            packed = packed or header.compression != 0
+    left_out = left_aborted = position = 0
+    try:
+        for position, header in iter_batches(buffer):
+            if header.magic != MAGIC:
+                raise RemoteProtocolError(f"batch of magic {header.magic}, only {MAGIC} is read")
+            next_offset = max(next_offset, header.next_offset)
+            if not is_delivered(buffer, position, header, aborted, check_crcs=check_crcs):
+                if header.is_control:
+                    left_out += _from(start, header)
+                else:
+                    left_aborted += _from(start, header)
+            elif header.record_count > 0:
+                found.append((position, header))
+                packed = packed or header.compression != 0
+            position += header.size_bytes  # where the next batch begins, whose header may be the damaged part
+    except RemoteProtocolError as error:
+        raise DamagedBatch(position, str(error)) from error
     if not packed:
         return Chunk(
             bytes(buffer) if found else b"",
@@ -93,7 +113,10 @@ def deliverable(
     place = 0
     with memoryview(buffer) as view:
         for at, header in found:
-            records = decompress(header.compression, view[at + HEADER_SIZE : at + header.size_bytes])
+            try:
+                records = decompress(header.compression, view[at + HEADER_SIZE : at + header.size_bytes])
+            except RemoteProtocolError as error:
+                raise DamagedBatch(at, str(error)) from error
             parts.append(records)
             batches.append(PlacedBatch(header, place, place + len(records)))
             place += len(records)
@@ -143,13 +166,16 @@ class RangeReader:
         self._stall_timeout_ms = stall_timeout_ms
         self._answer: asyncio.Future[Any] | None = None  # of the request that is on its way
         self._asked = start  # the offset that it asks for
+        self._epoch = -1  # leader epoch of the last batch before `position`, −1 where that is not known
         cluster.add_topics([tp.topic])
 
     async def next(self) -> Chunk | None:
         """The next chunk that has something to deliver; None at the end of the range.
 
         Raises:
-            OffsetOutOfRange: the log no longer holds `position`, or never came to hold it.
+            OffsetOutOfRange: the log no longer holds `position`, or never came to hold it; LogTruncated where it lacks what was
+                delivered before (KIP-320).
+            CorruptRecords: the next batch is damaged, or the broker says so.
             KafkaError: the partition cannot be read, or nothing has come for `stall_timeout_ms`.
         """
         deadline = Deadline(self._cluster, self._stall_timeout_ms)
@@ -162,11 +188,9 @@ class RangeReader:
                 self._cluster.want_update()
                 await deadline.pause(error)
                 continue
-            records = data.records
-            moved_to = self.position
-            if records is not None and len(records) >= HEADER_SIZE:
-                moved_to = self._peek(records)
-            if moved_to == self.position:
+            records: Buffer = data.records or b""
+            moved_to, epoch = self._peek(records)
+            if moved_to == self.position and not records:
                 stable = data.last_stable_offset if self._read_committed else data.high_watermark
                 await deadline.pause(
                     error_for(
@@ -178,13 +202,18 @@ class RangeReader:
                 )
                 continue
             if moved_to < self._end:
-                self._send(moved_to)
+                self._send(moved_to, epoch)
                 await asyncio.sleep(0)  # the request leaves before the answer is worked on
-            aborted = None
-            if self._read_committed:
-                aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
-            chunk = self._judged(records or b"", aborted)
-            self.position = moved_to
+            chunk: Chunk | None = None
+            while chunk is None:
+                try:
+                    chunk = self._judged(records, data)
+                except DamagedBatch as error:  # the batches before it come first; it is fetched again, and raised then
+                    records = memoryview(records)[: error.position]
+                    moved_to, epoch = self._peek(records)
+                    if moved_to == self.position:
+                        raise self._corrupt(error) from error
+            self.position, self._epoch = moved_to, epoch
             self.control += chunk.control
             self.aborted += chunk.aborted
             if chunk.batches:
@@ -192,32 +221,37 @@ class RangeReader:
             deadline = Deadline(self._cluster, self._stall_timeout_ms)
         return None
 
-    def _judged(self, records: Buffer, aborted: AbortedFilter | None) -> Chunk:
-        try:
-            return deliverable(records, self.position, aborted, start=self._start, check_crcs=self._check_crcs)
-        except RemoteProtocolError as error:
-            raise self._corrupt(error) from error
+    def _judged(self, records: Buffer, data: PartitionData) -> Chunk:
+        aborted = None
+        if self._read_committed:
+            aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
+        return deliverable(records, self.position, aborted, start=self._start, check_crcs=self._check_crcs)
 
-    def _peek(self, records: Buffer) -> int:
-        """The offset after the whole batches of an answer."""
-        try:
-            return max((header.next_offset for _, header in iter_batches(records)), default=self.position)
-        except RemoteProtocolError as error:
-            raise self._corrupt(error) from error
+    def _peek(self, records: Buffer) -> tuple[int, int]:
+        """The offset after the whole batches of an answer, and the leader epoch of the last of them.
 
-    def _corrupt(self, error: RemoteProtocolError) -> KafkaError:
-        return KafkaError(
-            f"the batch after offset {self.position} cannot be read: {error}",
-            code=ErrorCode.CORRUPT_MESSAGE,
-            topic=self._tp.topic,
-            partition=self._tp.partition,
-        )
+        Raises:
+            CorruptRecords: there are bytes, and they do not lead beyond `position`.
+        """
+        reached = self.position, self._epoch
+        why = f"{len(records)} bytes hold no whole batch that reaches it"
+        try:
+            for _, header in iter_batches(records):
+                reached = max(reached, (header.next_offset, header.leader_epoch))
+        except RemoteProtocolError as error:
+            why = str(error)
+        if records and reached[0] == self.position:
+            raise self._corrupt(RemoteProtocolError(why))
+        return reached
+
+    def _corrupt(self, error: RemoteProtocolError) -> CorruptRecords:
+        return CorruptRecords(self._tp, self.position, str(error))
 
     async def _fetched(self) -> PartitionData:
         """The answer for `position`, of the request that is on its way or of a new one."""
         # A call that was cancelled may have asked for what follows.
         if self._answer is None or self._asked != self.position:
-            self._send(self.position)
+            self._send(self.position, self._epoch)
         answer = self._answer
         if answer is None:  # no connection yet, or no leader
             leader = self._cluster.metadata.leaders.get(self._tp)
@@ -227,7 +261,7 @@ class RangeReader:
             if leader is None:
                 raise self._no_leader()
             await self._cluster.ready_connection(leader, Purpose.FETCH)
-            self._send(self.position)
+            self._send(self.position, self._epoch)
             answer = self._answer
             if answer is None:
                 raise BrokerUnreachable("the leader was lost just now", broker=leader)
@@ -253,12 +287,16 @@ class RangeReader:
                 if data.error_code:
                     leader = data.current_leader
                     self._cluster.metadata.hint(self._tp, leader.leader_id, leader.leader_epoch)
+                    if data.error_code == ErrorCode.CORRUPT_MESSAGE:
+                        raise self._corrupt(RemoteProtocolError("the broker says that it is corrupt"))
                     raise error_for(data.error_code, topic=self._tp.topic, partition=self._tp.partition)
+                if data.diverging_epoch.epoch >= 0:
+                    raise LogTruncated(self._tp, self.position, min(data.diverging_epoch.end_offset, self.position))
                 return data
         raise BrokerUnreachable("a Fetch answer without the partition that was asked for")
 
-    def _send(self, offset: int) -> None:
-        """Sends the request for an offset where the leader's connection is ready."""
+    def _send(self, offset: int, epoch: int) -> None:
+        """Sends the request for an offset where the leader's connection is ready; `epoch` is that of the batch before it."""
         self._answer = None
         metadata = self._cluster.metadata
         leader = metadata.leaders.get(self._tp)
@@ -270,6 +308,7 @@ class RangeReader:
             partition=self._tp.partition,
             current_leader_epoch=metadata.leader_epochs.get(self._tp, -1),
             fetch_offset=offset,
+            last_fetched_epoch=epoch,
             partition_max_bytes=self._fetch_bytes,
         )
         request = FetchRequest(

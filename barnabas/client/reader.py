@@ -1,7 +1,7 @@
 """The shell that fetches for a consumer: sends what the fetcher wants, looks up positions, tells polls of news.
 
 Driven by: `wake` (whenever the fetcher was changed), answers, one timer.
-Emits: Fetch, ListOffsets and OffsetFetch requests; `changed` to polls that wait.
+Emits: Fetch, ListOffsets, OffsetFetch and OffsetForLeaderEpoch requests; `changed` to polls that wait.
 
 `_pump` runs at the end of a wake-up and awaits nothing; positions are looked up by one task at a time.
 """
@@ -18,9 +18,11 @@ from barnabas.client.errors import BrokerUnreachable, KafkaError, NoOffsetForPar
 from barnabas.client.fetch_state import Reset
 from barnabas.client.fetching import Fetcher, InFlightFetch
 from barnabas.client.offsets import EARLIEST, LATEST, committed_offsets, list_offsets
-from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
+from barnabas.client.position_checks import InFlightCheck
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode, LocalProtocolError
 from barnabas.protocol.messages.fetch import FetchResponse
+from barnabas.protocol.messages.offsets import OffsetForLeaderEpochResponse
 
 __all__ = ["Reader"]
 
@@ -101,6 +103,8 @@ class Reader:
             self._resolver = self._cluster.scope.start(self._resolve(), name="positions")
         for fetch in fetcher.next_fetches(now, self._ready):
             self._send_fetch(fetch, now)
+        for check in fetcher.checks.requests(lambda node_id: self._cluster.connection(node_id) is not None):
+            self._send_check(check, now)
         for node_id in fetcher.interrupts:
             connection = self._cluster.connection(node_id, Purpose.FETCH)
             if connection is not None:
@@ -154,6 +158,29 @@ class Reader:
             self.fetcher.on_failure(fetch, failure, now)
             self.notify()
 
+    def _send_check(self, check: InFlightCheck, now: int) -> None:
+        checks = self.fetcher.checks
+
+        def done(outcome: Any) -> None:
+            at = self._clock.monotonic_ms()
+            if isinstance(outcome, OffsetForLeaderEpochResponse):
+                checks.on_answer(check, outcome, at)
+            else:
+                checks.on_failure(check, outcome, at)
+            self.wake()
+            if self.fetcher.has_records():
+                self.notify()
+
+        connection = self._cluster.connection(check.node_id)
+        if connection is None:
+            checks.on_unsent(check)
+            return
+        try:
+            connection.send(check.request, done, timeout_ms=self._cluster.request_timeout_ms)
+        except KafkaError as error:
+            checks.on_failure(check, error, now)
+            self.wake()
+
     async def _resolve(self) -> None:
         """Finds positions that are not known: committed offsets first, then by the reset policy."""
         fetcher = self.fetcher
@@ -175,7 +202,7 @@ class Reader:
                     if fetcher.partitions.get(tp) is not state or state.age != age:
                         continue
                     if tp in found:
-                        fetcher.seek(tp, found[tp])
+                        fetcher.seek(tp, found[tp].offset, epoch=found[tp].leader_epoch)
                     else:
                         state.reset = None
                         fetcher.errors.append(
@@ -192,14 +219,14 @@ class Reader:
                 if not fetcher.errors:
                     self.wake()
 
-    async def _find_positions(self, resets: dict[TopicPartition, str]) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
+    async def _find_positions(self, resets: dict[TopicPartition, str]) -> dict[TopicPartition, OffsetAndMetadata]:
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
         ask = [tp for tp, reset in resets.items() if reset == Reset.COMMITTED]
         group = self._group()
         if ask and group is not None:
             member, fenced = group
             committed = await committed_offsets(self._cluster, member, ask, as_member=fenced)
-            found = {tp: committed[tp].offset for tp in ask if tp in committed}
+            found = {tp: committed[tp] for tp in ask if tp in committed}
         policy = self.fetcher.config.auto_offset_reset
         wanted: dict[TopicPartition, int] = {}
         for tp, reset in resets.items():
@@ -210,5 +237,5 @@ class Reader:
                 wanted[tp] = EARLIEST if way == Reset.EARLIEST else LATEST
         if wanted:
             listed = await list_offsets(self._cluster, wanted, read_committed=self.fetcher.config.read_committed)
-            found.update((tp, at.offset) for tp, at in listed.items())
+            found.update((tp, OffsetAndMetadata(at.offset)) for tp, at in listed.items())
         return found

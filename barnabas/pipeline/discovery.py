@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
 from barnabas.client.metadata import ClusterMetadata
-from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.client.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.connection import connected, unreachable
@@ -125,6 +125,22 @@ class Discovery:
         """The offsets after the last records that may be read."""
         return await self._listed(dict.fromkeys(partitions, LATEST))
 
+    def epochs(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The leader epochs under which offsets were told; −1 where one is not known."""
+        return {tp: self._cluster.metadata.leader_epochs.get(tp, -1) for tp in partitions}
+
+    async def truncated(self, seen: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> Offsets:
+        """The partitions whose logs were truncated below an offset (KIP-320), and where each log was cut.
+
+        Args:
+            seen: offsets up to which the logs had records.
+            epochs: the leader epochs at that time; partitions that are not in it are not looked at.
+        """
+        now = self.epochs(seen)
+        changed = {tp: epochs[tp] for tp in seen if epochs.get(tp, -1) >= 0 and now[tp] != epochs[tp] and now[tp] >= 0}
+        ends = await epoch_ends(self._cluster, changed)
+        return {tp: end for tp, end in ends.items() if 0 <= end < seen[tp]}
+
     async def by_time(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
         """The first offset at or after a timestamp (ms) in each partition; −1 where there is none."""
         return await self._listed(timestamps)
@@ -217,7 +233,8 @@ async def plan_batch(discovery: Discovery, pushed: Pushdown) -> list[OffsetRange
                 "end at or after the beginning",
                 f"lies before the beginning of partition {tp.partition} of {tp.topic!r}, offset {starts[tp]}",
             )
-    ranges = pushed.narrowed(OffsetRange(*tp, starts[tp], ends[tp]) for tp in partitions)
+    epochs = discovery.epochs(partitions)
+    ranges = pushed.narrowed(OffsetRange(*tp, starts[tp], ends[tp], epochs[tp]) for tp in partitions)
     if pushed.timestamp_min_ms is not None and pushed.timestamp_min_ms >= 0:
         times = await discovery.by_time({TopicPartition(r.topic, r.partition): pushed.timestamp_min_ms for r in ranges})
         later = []

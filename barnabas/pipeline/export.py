@@ -245,7 +245,7 @@ def _finished(target: Path, parts: Iterable[Part], notes: Iterable[str] = ()) ->
 def _export_range(options: SourceOptions, wanted: OffsetRange, target: str) -> Part:
     left_out = LeftOut()
     rows, file = _write(target, wanted, read_range(options, wanted, left_out))
-    return Part(*wanted, rows, left_out.control, left_out.aborted, file)
+    return Part(*wanted[:4], rows, left_out.control, left_out.aborted, file)
 
 
 def _scan(segment: Segment) -> SegmentScan:
@@ -273,7 +273,7 @@ def _export_segment(piece: tuple[SegmentScan, int, tuple[Aborted, ...] | None], 
         raise PipelineError(
             "data", f"{segment.root}/{segment.path}", "look at it by `barnabas dump`", f"cannot be read: {error}"
         ) from error
-    return Part(*reach, rows, left_out.control, left_out.aborted, file)
+    return Part(*reach[:4], rows, left_out.control, left_out.aborted, file)
 
 
 def _write(target: str, wanted: OffsetRange, tables: Iterable[Any]) -> tuple[int, str]:

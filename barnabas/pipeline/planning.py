@@ -22,12 +22,17 @@ Offsets = dict[TopicPartition, int]
 
 
 class OffsetRange(NamedTuple):
-    """The offsets from `start` to before `end` of a partition."""
+    """The offsets from `start` to before `end` of a partition.
+
+    `epoch` is the partition's leader epoch when the log was seen to hold them, −1 where that is not known: by it a task finds
+    out that the log was truncated since.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
+    epoch: int = -1
 
     @property
     def size(self) -> int:
@@ -67,7 +72,7 @@ def split(
 
 def _pieces(r: OffsetRange, count: int) -> list[OffsetRange]:
     bounds = [r.start + r.size * i // count for i in range(count + 1)]
-    return [OffsetRange(r.topic, r.partition, first, last) for first, last in pairwise(bounds)]
+    return [r._replace(start=first, end=last) for first, last in pairwise(bounds)]
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], rows_max: int) -> Offsets:
@@ -123,7 +128,7 @@ class Pushdown:
             start = max(r.start, self.offset_min)
             end = r.end if self.offset_end is None else min(r.end, self.offset_end)
             if start < end:
-                found.append(OffsetRange(r.topic, r.partition, start, end))
+                found.append(r._replace(start=start, end=end))
         return found
 
     def _take(self, each: Any) -> bool:

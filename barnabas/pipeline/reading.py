@@ -1,8 +1,8 @@
 """A task of the source: the records of one range of offsets, as Arrow record batches.
 
 The shell between Spark's synchronous iterator and the client: a loop of its own, one connection to the leader. While Spark
-works on a batch the next one is already asked for. Lost records end the task, or are passed over where `failOnDataLoss` is
-off.
+works on a batch the next one is already asked for. Lost records, also those of a log that was truncated since the range was
+planned, end the task, or are passed over where `failOnDataLoss` is off.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.errors import KafkaError, OffsetOutOfRange
-from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.client.errors import KafkaError, LogTruncated, OffsetOutOfRange, RequestTimedOut
+from barnabas.client.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
 from barnabas.client.ranges import Chunk, RangeReader
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
@@ -81,6 +81,7 @@ class _Task:
         self._wanted = wanted
         self._cluster = cluster
         self._tp = TopicPartition(wanted.topic, wanted.partition)
+        self._epoch = wanted.epoch
         self.control = self.aborted = 0
         self._reader: RangeReader | None = self._reader_from(wanted.start)
 
@@ -88,9 +89,19 @@ class _Task:
         while self._reader is not None:
             reader = self._reader
             try:
+                await self._check_truncated()
                 chunk = await reader.next()
+            except LogTruncated as error:
+                await self._truncated(reader.position, str(error))
+                continue
             except OffsetOutOfRange:
                 await self._lost(reader.position)
+                continue
+            except RequestTimedOut as error:
+                if error.code is not ErrorCode.OFFSET_NOT_AVAILABLE or self._options.fail_on_data_loss:
+                    raise
+                _log.warning("offsets %d to %d of %s-%d: %s", reader.position, self._wanted.end - 1, *self._tp, error)
+                self._reader = None
                 continue
             if chunk is None:
                 self.control, self.aborted = reader.control, reader.aborted
@@ -110,6 +121,34 @@ class _Task:
             max_wait_ms=options.fetch_max_wait_ms,
             stall_timeout_ms=options.poll_timeout_ms,
         )
+
+    async def _check_truncated(self) -> None:
+        """Once, before the first fetch: whether the log was truncated below the range since that was planned."""
+        epoch, self._epoch = self._epoch, -1
+        if epoch < 0:
+            return
+        if self._tp not in self._cluster.metadata.leader_epochs:  # the reader has added the topic just now
+            await self._cluster.fresh_metadata()
+        if self._cluster.metadata.leader_epochs.get(self._tp, epoch) == epoch:
+            return
+        end = (await epoch_ends(self._cluster, {self._tp: epoch}))[self._tp]
+        if 0 <= end < self._wanted.end:
+            raise LogTruncated(self._tp, self._wanted.end, end)
+
+    async def _truncated(self, position: int, what: str) -> None:
+        """The log lacks what was read or planned: tells so, or reads what it has now, as far as it goes."""
+        if self._options.fail_on_data_loss:
+            raise PipelineError(
+                "failOnDataLoss",
+                "true",
+                "elect leaders from in-sync replicas (unclean.leader.election.enable=false), or set it to 'false' to read what"
+                " the log has now",
+                f"stops the query: {what}",
+            )
+        last = (await list_offsets(self._cluster, {self._tp: LATEST}))[self._tp].offset
+        _log.warning("%s-%d is read on from offset %d, and ends at %d: %s", *self._tp, position, last, what)
+        self._wanted = self._wanted._replace(end=min(self._wanted.end, last))
+        self._reader = self._reader_from(position) if position < self._wanted.end else None
 
     async def _lost(self, position: int) -> None:
         """The log does not hold `position`: tells so, or goes on behind the gap."""

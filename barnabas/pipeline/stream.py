@@ -3,6 +3,9 @@
 Spark keeps one of these in a worker of its own on the driver for as long as a query lives. Offsets in its checkpoint have
 the form of Spark's Kafka connector. Nothing is committed to the cluster: the checkpoint is the position.
 
+A log that an unclean election truncated below the offsets that were read or planned counts as lost data, too. Leader epochs show
+this; only the running process knows them, because the checkpoint holds only offsets.
+
 A partition that appears while the query runs is read from its first record on. Offsets that the log no longer holds, or
 topics that are gone, stop the query before its tasks start, or are passed over where `failOnDataLoss` is off.
 """
@@ -42,6 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target: Offsets | None = None  # under Trigger.AvailableNow: nothing after it is read
         self._latest: Offsets | None = None
+        self._epochs: Offsets = {}  # leader epochs when the last batch was planned: a new process does not know them
 
     def initialOffset(self) -> dict[str, Any]:
         async def first_offsets(discovery: Discovery) -> Offsets:
@@ -72,6 +76,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._latest = ends
             new = [tp for tp in ends if tp not in begun]
             known = begun | (await discovery.firsts(new) if new else {})
+            await self._check_truncated(discovery, {tp: offset for tp, offset in begun.items() if tp in ends})
+            self._epochs = discovery.epochs(ends)
             ends = self._going_on(known, ends)
             rows = getattr(limit, "max_rows", None)
             return ends if rows is None else limited(known, ends, rows)
@@ -85,13 +91,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         async def check(discovery: Discovery) -> Offsets:
             there = dict.fromkeys(await discovery.partitions(ends))
             firsts = await discovery.firsts([tp for tp in ends if tp in there])
+            await self._check_truncated(discovery, {tp: ends[tp] for tp in firsts})
+            epochs.update(discovery.epochs(firsts))
             return self._starts(begun, ends, firsts)
 
         if all(begun.get(tp) == offset for tp, offset in ends.items()):
             return []
+        epochs: Offsets = {}
         starts = ask(self._options, check)
         options = self._options
-        ranges = [OffsetRange(*tp, starts[tp], ends[tp]) for tp in sorted(starts)]
+        ranges = [OffsetRange(*tp, starts[tp], ends[tp], epochs[tp]) for tp in sorted(starts)]
         return [
             RangePartition(each) for each in split(ranges, options.min_partitions, options.max_records_per_partition)
         ]
@@ -103,6 +112,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _last_offsets(self, discovery: Discovery) -> Offsets:
         return await discovery.lasts(await discovery.partitions())
+
+    async def _check_truncated(self, discovery: Discovery, seen: Offsets) -> None:
+        """Tells of logs that were truncated below offsets that were planned or read, whatever was written there since."""
+        for tp, end in (await discovery.truncated(seen, self._epochs)).items():
+            self._lost(
+                tp, f"was truncated to offset {end}, and offsets up to {seen[tp] - 1} were read or planned already"
+            )
 
     def _going_on(self, known: Offsets, ends: Offsets) -> Offsets:
         """The ends for partitions that were read up to `known`; an end never lies before what was read."""

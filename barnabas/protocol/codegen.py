@@ -7,7 +7,7 @@ inlined; objects are made by `__new__` and filled slot by slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from barnabas.ports import Buffer
@@ -16,7 +16,7 @@ from barnabas.protocol.encoding import EncoderSource
 from barnabas.protocol.source import default_statements
 from barnabas.protocol.wire import Field
 
-__all__ = ["Decoders", "Encoders", "PartsEncoders", "make_init"]
+__all__ = ["Decoders", "Encoders", "PartsEncoders", "SlicedDecoders", "SlicedEncoders", "make_init"]
 
 _MISSING: Any = object()
 
@@ -58,6 +58,32 @@ class PartsEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], bytearray
         made: Callable[[bytearray, Any, list[Buffer]], bytearray]
         made = EncoderSource(self._cls, version, by_reference=True).compile()
         self[version] = made
+        return made
+
+
+class SlicedDecoders(dict[int, Callable[[Buffer, int], Generator[int, None, tuple[Any, int]]]]):
+    """Version → generator that decodes one message in slices."""
+
+    def __init__(self, cls: type[Any]) -> None:
+        super().__init__()
+        self._cls = cls
+
+    def __missing__(self, version: int) -> Callable[[Buffer, int], Generator[int, None, tuple[Any, int]]]:
+        made: Callable[[Buffer, int], Generator[int, None, tuple[Any, int]]]
+        made = self[version] = DecoderSource(self._cls, version, sliced=True).compile()
+        return made
+
+
+class SlicedEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], Generator[int, None, bytearray]]]):
+    """Version → generator that encodes one message in slices; the rest as in PartsEncoders."""
+
+    def __init__(self, cls: type[Any]) -> None:
+        super().__init__()
+        self._cls = cls
+
+    def __missing__(self, version: int) -> Callable[[bytearray, Any, list[Buffer]], Generator[int, None, bytearray]]:
+        made: Callable[[bytearray, Any, list[Buffer]], Generator[int, None, bytearray]]
+        made = self[version] = EncoderSource(self._cls, version, by_reference=True, sliced=True).compile()
         return made
 
 

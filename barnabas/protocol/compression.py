@@ -20,7 +20,11 @@ from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import DECOMPRESSED_BYTES_MAX
 from barnabas.ports import Buffer
 
-__all__ = ["Compression", "compress", "decompress"]
+__all__ = ["Compression", "DecompressedTooLarge", "compress", "decompress"]
+
+
+class DecompressedTooLarge(RemoteProtocolError):
+    """The records of a batch exceed the bound of the caller when decompressed. They may be well formed."""
 
 
 class Compression(IntEnum):
@@ -33,6 +37,7 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
+_DEFAULT_LEVELS: dict[int, int] = {Compression.GZIP: -1, Compression.LZ4: 9, Compression.ZSTD: 3}
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version written, lowest version that can read it
 _XERIAL_BLOCK_BYTES = 32 * 1024  # as the Java client cuts them
@@ -43,24 +48,30 @@ _OUTPUT_TOO_SMALL = "failed to write whole buffer"  # cramjam's text; a test pin
 _INT32 = struct.Struct(">i")
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """Compresses records with the given codec at its default level.
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """Compresses records with the given codec.
+
+    Args:
+        level: as Kafka counts (KIP-390): gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22; None, and Kafka's defaults for gzip (-1)
+            and lz4 (9: its fast compressor, not level 9 of the slow one), stand for the default of the codec. Snappy has none.
 
     Raises:
         LocalProtocolError: there is no such codec.
     """
+    if level == _DEFAULT_LEVELS.get(codec):
+        level = None
     if codec == Compression.NONE:
         return bytes(data)
     if codec == Compression.GZIP:
-        return bytes(cramjam.gzip.compress(data))
+        return bytes(cramjam.gzip.compress(data, level=level))
     if codec == Compression.SNAPPY:
         return _compress_xerial(data)
     if codec == Compression.LZ4:
-        frame = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         frame.compress(bytes(data))
         return bytes(frame.finish())
     if codec == Compression.ZSTD:
-        return bytes(cramjam.zstd.compress(data))
+        return bytes(cramjam.zstd.compress(data, level=level))
     raise LocalProtocolError(f"compression codec {codec} does not exist, the highest is 4 (zstd)")
 
 
@@ -73,7 +84,8 @@ def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX)
         size_max: most bytes that may come out.
 
     Raises:
-        RemoteProtocolError: malformed input, an unknown codec, or more than `size_max` bytes of output.
+        DecompressedTooLarge: more than `size_max` bytes of output.
+        RemoteProtocolError: malformed input, or an unknown codec.
     """
     if codec == Compression.NONE:
         if len(data) > size_max:
@@ -88,8 +100,8 @@ def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX)
     raise RemoteProtocolError(f"compression codec {codec} does not exist, the highest is 4 (zstd)")
 
 
-def _too_large(what: str, size_max: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"{what} exceed {size_max} bytes when decompressed")
+def _too_large(what: str, size_max: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"{what} exceed {size_max} bytes when decompressed")
 
 
 def _decompress_gzip(data: Buffer, size_max: int) -> bytes:

@@ -1,5 +1,8 @@
 """Writes decoders: straight-line Python from the bytes of one (message, version) to its objects.
 
+There are two of each. The plain one is a function; of a request it reads at most `limits.ONE_TURN_ELEMENTS_MAX` elements and
+raises LargeMessage above that. The sliced one is a generator that yields after every 32 elements and reads up to the limit.
+
 What makes them safe, although most reads check nothing: a slice never allocates more than the buffer has; reading a
 fixed-width value behind the end raises; positions only grow, for negative lengths are refused; so an overlong length is
 caught by the next read or by the one check at the end. Counts are checked before their loop: the smallest encoding of so
@@ -7,16 +10,17 @@ many elements must fit in the bytes left, and the message's total, tags included
 `limits.DECODED_ELEMENTS_MAX`.
 
 Names in generated code: b buffer, w its memoryview, z its length, p position, e end of a value, n a length or count,
-t elements and tags so far.
+t elements and tags so far, y elements since the last yield.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from typing import Any
 
-from barnabas.errors import RemoteProtocolError
-from barnabas.limits import DECODED_ELEMENTS_MAX
+from barnabas.errors import LargeMessage, RemoteProtocolError
+from barnabas.limits import ANSWER_ELEMENTS_MAX, DECODED_ELEMENTS_MAX, ONE_TURN_ELEMENTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.primitives import read_uvarint, read_uvarint_rest
 from barnabas.protocol.source import Source, default_statements, layout_of
@@ -25,19 +29,24 @@ from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text,
 __all__ = ["DecoderSource"]
 
 STRING_BYTES_MAX = 32_767  # of a compact string too, as in Kafka: records of internal topics have an int16 for it
+ELEMENTS_A_YIELD = 32  # some 20 microseconds
 _COPY_BYTES_MAX = 4096  # a shorter message is copied to bytes first: slices and single bytes are read faster from bytes
 
 
 class DecoderSource(Source):
-    """Writes `coder(b, p) -> (message, position after it)`."""
+    """Writes `coder(b, p) -> (message, position after it)`; sliced: a generator that returns this."""
 
-    def __init__(self, cls: type[Any], version: int) -> None:
+    def __init__(self, cls: type[Any], version: int, *, sliced: bool = False) -> None:
         super().__init__(cls, version)
+        self.sliced = sliced
         self._run: list[tuple[str, str]] = []  # fixed-width reads not yet written: (struct code, target)
         self.views = False
+        self.limit = ANSWER_ELEMENTS_MAX if cls.__name__.endswith("Response") else DECODED_ELEMENTS_MAX
+        self.turn_limit = ONE_TURN_ELEMENTS_MAX if may_be_large(cls) and not sliced else self.limit
 
     def compile(self) -> Any:
         where = f"{self.cls.__name__} version {self.version}"
+        limit, sliced = self.limit, self.sliced
 
         def malformed(error: Exception) -> RemoteProtocolError:
             return RemoteProtocolError(f"{where}: {error}")
@@ -48,8 +57,10 @@ class DecoderSource(Source):
         def bad_count(name: str, count: int, left: int) -> RemoteProtocolError:
             if count < 0:
                 return RemoteProtocolError(f"{where}: {name} must not be null")
+            if count <= limit and not sliced:
+                return LargeMessage(f"{where}: {count} elements of {name}, too many for one turn")
             return RemoteProtocolError(
-                f"{where}: {count} elements of {name} with {left} bytes left (at most {DECODED_ELEMENTS_MAX} a message)"
+                f"{where}: {count} elements of {name} with {left} bytes left (at most {limit} a message)"
             )
 
         def null(name: str) -> RemoteProtocolError:
@@ -65,6 +76,7 @@ class DecoderSource(Source):
             "rest": read_uvarint_rest,
             "uvarint": read_uvarint,
             "skip_tags": _skip_tags,
+            "skip_tags_in_slices": _skip_tags_in_slices,
             "unpack_from": struct.unpack_from,
             "new": object.__new__,
             "malformed": malformed,
@@ -85,6 +97,8 @@ class DecoderSource(Source):
             head.append(" w = b if b.__class__ is memoryview else memoryview(b)")
         head.append(f" if z <= {_COPY_BYTES_MAX} and b.__class__ is not bytes: b = bytes(b)")
         head.append(" t = 0")
+        if self.sliced:
+            head += [" y = 0", " if y: yield 1"]  # a generator, also where the message has no array
         head.append(" try:")
         self.lines.append(" except Malformed as error: raise malformed(error) from None")
         return self.build("\n".join(head))
@@ -107,13 +121,16 @@ class DecoderSource(Source):
     def _tags(self, target: str, by_tag: list[Field]) -> None:
         self._flush("B", "n")
         if not by_tag:
-            self.line("if n: p, t = skip_tags(b, p, n, t)")
+            if self.sliced:
+                self.line(f"if n: p, t = yield from skip_tags_in_slices(b, p, n, t, {self.limit})")
+            else:
+                self.line(f"if n: p, t = skip_tags(b, p, n, t, {self.turn_limit})")
             return
         self.line("if n:")
         self.indent += 1
         self.line("if n > 127: n, p = rest(b, p, n)")
         self.line("t += n")
-        self.line(f"if t > {DECODED_ELEMENTS_MAX}: raise bad_count('tagged fields', n, z - p)")
+        self.line(f"if n > {DECODED_ELEMENTS_MAX} or t > {self.turn_limit}: raise bad_count('tagged fields', t, z - p)")
         self.line("for _ in range(n):")
         self.indent += 1
         tag, end, size = self.fresh("g"), self.fresh("e"), self.fresh("s")
@@ -208,7 +225,8 @@ class DecoderSource(Source):
         element = wire.element
         least = smallest(element, self.version, self.flexible)
         self.line("t += n")
-        self.line(f"if n < 0 or n * {least} > z - p or t > {DECODED_ELEMENTS_MAX}: raise bad_count({name!r}, n, z - p)")
+        self.line(f"if n < 0 or n * {least} > z - p: raise bad_count({name!r}, n, z - p)")
+        self.line(f"if t > {self.turn_limit}: raise bad_count({name!r}, t, z - p)")
         if isinstance(element, Fixed) and len(element.code) == 1:
             self.line(f"{target} = list(unpack_from('>%d{element.code}' % n, b, p)); p += n * {element.size}")
         else:
@@ -225,6 +243,9 @@ class DecoderSource(Source):
                 self._object(item, element)
                 self._flush()
             self.line(f"{items}.append({item})")
+            if self.sliced:
+                self.line("y += 1")
+                self.line(f"if y >= {ELEMENTS_A_YIELD}: y = 0; yield 1")
             self.indent -= 1
         if nullable:
             self.indent -= 1
@@ -247,18 +268,47 @@ class DecoderSource(Source):
         self._run = []
 
 
-def _skip_tags(b: Buffer, p: int, n: int, t: int) -> tuple[int, int]:
-    """Steps over `n` tagged fields nobody knows (n still as its first byte); returns p and t after them."""
+def may_be_large(cls: type[Any]) -> bool:
+    """Whether a message may hold more than is decoded in one turn: requests, which strangers send."""
+    return cls.__name__.endswith("Request")
+
+
+def _skip_tags(b: Buffer, p: int, n: int, t: int, limit: int) -> tuple[int, int]:
+    """Steps over `n` tagged fields that are not declared (n still as its first byte); returns p and t after them."""
     if n > 127:
         n, p = read_uvarint_rest(b, p, n)
-    z = len(b)
     t += n
-    if t > DECODED_ELEMENTS_MAX:
-        raise RemoteProtocolError(f"{n} tagged fields (at most {DECODED_ELEMENTS_MAX} elements and tags a message)")
+    if n > DECODED_ELEMENTS_MAX or t > limit:
+        raise _too_many_tags(n, t)
     for _ in range(n):
-        _, p = read_uvarint(b, p)
-        size, p = read_uvarint(b, p)
-        p += size
-        if p > z:
-            raise RemoteProtocolError(f"a tagged field reaches to byte {p} of {z}")
+        p = _skip_tag(b, p)
     return p, t
+
+
+def _skip_tags_in_slices(b: Buffer, p: int, n: int, t: int, limit: int) -> Generator[int, None, tuple[int, int]]:
+    """As `_skip_tags`, with a yield after every 32 fields."""
+    if n > 127:
+        n, p = read_uvarint_rest(b, p, n)
+    t += n
+    if t > limit:
+        raise _too_many_tags(n, t)
+    for number in range(n):
+        p = _skip_tag(b, p)
+        if number % ELEMENTS_A_YIELD == ELEMENTS_A_YIELD - 1:
+            yield 1
+    return p, t
+
+
+def _too_many_tags(count: int, total: int) -> RemoteProtocolError:
+    if total <= DECODED_ELEMENTS_MAX:
+        return LargeMessage(f"{count} tagged fields, too many for one turn")
+    return RemoteProtocolError(f"{count} tagged fields (at most {DECODED_ELEMENTS_MAX} elements and tags a message)")
+
+
+def _skip_tag(b: Buffer, p: int) -> int:
+    _, p = read_uvarint(b, p)
+    size, p = read_uvarint(b, p)
+    p += size
+    if p > len(b):
+        raise RemoteProtocolError(f"a tagged field reaches to byte {p} of {len(b)}")
+    return p

@@ -1,7 +1,9 @@
 """Writes encoders: straight-line Python from the objects of one (message, version) to its bytes.
 
+The sliced variant is a generator that yields after every 32 elements.
+
 Names in generated code: m the message, out the bytearray, parts the buffers before it where long records are passed by
-reference.
+reference, y elements since the last yield.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text,
 
 __all__ = ["BY_REFERENCE_BYTES_MIN", "EncoderSource"]
 
+ELEMENTS_A_YIELD = 32  # some 20 microseconds
 BY_REFERENCE_BYTES_MIN = 4096  # records shorter than this are cheaper to copy than to carry as a buffer of their own
 
 
 class EncoderSource(Source):
     """Writes `coder(out, m)`, or `coder(out, m, parts) -> last part` where long records are passed by reference."""
 
-    def __init__(self, cls: type, version: int, *, by_reference: bool) -> None:
+    def __init__(self, cls: type, version: int, *, by_reference: bool, sliced: bool = False) -> None:
         super().__init__(cls, version)
+        self._sliced = sliced
         self._run: list[tuple[str, str]] = []  # fixed-width writes not yet written: (struct code, expression)
         self._out = "out"
         self._by_reference = by_reference
@@ -48,7 +52,10 @@ class EncoderSource(Source):
         elif not self.lines:
             self.line("pass")
         self.lines.append(" except Unfit as error: raise unfit(error) from None")
-        return self.build(f"def coder(out, m{', parts' if self._by_reference else ''}):\n try:")
+        head = f"def coder(out, m{', parts' if self._by_reference else ''}):"
+        if self._sliced:
+            head += "\n y = 0\n if y: yield 1"  # a generator, also where the message has no array
+        return self.build(head + "\n try:")
 
     def _fields(self, source: str, cls: type) -> None:
         for f in present(cls, self.version):
@@ -161,6 +168,9 @@ class EncoderSource(Source):
         else:
             self._fields(item, element)
         self._flush()
+        if self._sliced:
+            self.line("y += 1")
+            self.line(f"if y >= {ELEMENTS_A_YIELD}: y = 0; yield 1")
         self.indent -= 1
 
     def _length(self, length: str, classic: str, compact: bool) -> None:

@@ -25,6 +25,8 @@ __all__ = [
     "encode_varint",
     "record_starts",
     "spans",
+    "varint",
+    "varint_tail",
 ]
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count: one byte each
@@ -104,7 +106,7 @@ def _decode(
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = _varint_tail(data, position, raw)
+                raw, position = varint_tail(data, position, raw)
         end = position + (raw >> 1)
         if raw & 1 or end > size:
             raise RemoteProtocolError(f"record of {(raw >> 1) ^ -(raw & 1)} bytes where {size - position} are left")
@@ -118,7 +120,7 @@ def _decode(
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = _varint_tail(data, position, raw)
+                raw, position = varint_tail(data, position, raw)
         timestamp = base_timestamp + ((raw >> 1) ^ -(raw & 1)) if append_time < 0 else append_time
 
         raw = data[position]
@@ -129,7 +131,7 @@ def _decode(
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = _varint_tail(data, position, raw)
+                raw, position = varint_tail(data, position, raw)
         offset = base_offset + ((raw >> 1) ^ -(raw & 1))
 
         key = value = None
@@ -141,7 +143,7 @@ def _decode(
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = _varint_tail(data, position, raw)
+                raw, position = varint_tail(data, position, raw)
         if not raw & 1:
             start = position
             position += raw >> 1
@@ -155,7 +157,7 @@ def _decode(
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = _varint_tail(data, position, raw)
+                raw, position = varint_tail(data, position, raw)
         if not raw & 1:
             start = position
             position += raw >> 1
@@ -176,17 +178,17 @@ def _decode(
 
 def _decode_headers(data: bytes, position: int, end: int) -> tuple[Sequence[tuple[str, bytes | None]], int]:
     """Headers from their count on. Keys are UTF-8; other bytes survive a round trip as surrogates."""
-    count, position = _varint(data, position)
+    count, position = varint(data, position)
     if count < 0 or count * _HEADER_BYTES_MIN > end - position:
         raise RemoteProtocolError(f"record claims {count} headers in {end - position} bytes")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        length, position = _varint(data, position)
+        length, position = varint(data, position)
         if length < 0 or position + length > end:
             raise RemoteProtocolError(f"header key of {length} bytes where {end - position} are left")
         key = data[position : position + length].decode("utf-8", "surrogateescape")
         position += length
-        length, position = _varint(data, position)
+        length, position = varint(data, position)
         value = None
         if length >= 0:
             if position + length > end:
@@ -197,16 +199,16 @@ def _decode_headers(data: bytes, position: int, end: int) -> tuple[Sequence[tupl
     return tuple(headers), position
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def varint(data: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint and the position after it."""
     raw = data[position]
     position += 1
     if raw > 127:
-        raw, position = _varint_tail(data, position, raw)
+        raw, position = varint_tail(data, position, raw)
     return (raw >> 1) ^ -(raw & 1), position
 
 
-def _varint_tail(data: bytes, position: int, first: int) -> tuple[int, int]:
+def varint_tail(data: bytes, position: int, first: int) -> tuple[int, int]:
     """The rest of a varint whose first byte was `first`, zigzag still in it. At most ten bytes in all, as int64 takes."""
     raw = first & 0x7F
     shift = 7
@@ -282,7 +284,7 @@ def spans(data: bytes, count: int) -> list[tuple[int, int]]:
     position = 0
     for _ in range(count):
         start = position
-        length, position = _varint(data, position)
+        length, position = varint(data, position)
         position += length
         found.append((start, position))
     return found
@@ -299,7 +301,7 @@ def record_starts(data: bytes, position: int, end: int, count: int) -> tuple[lis
         starts.append(position)
         if position >= end:
             raise RemoteProtocolError("a batch ends before its last record")
-        length, position = _varint(data, position)
+        length, position = varint(data, position)
         position += length
         if length < RECORD_BYTES_MIN - 1 or position > end:
             raise RemoteProtocolError(f"record of {length} bytes where {end - position + length} are left")

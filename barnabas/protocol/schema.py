@@ -19,11 +19,11 @@ Follows KIP-482 (flexible versions, tagged fields) and KIP-893 (nullable structs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct as Layout
 from typing import Any, ClassVar, Protocol, TypeVar, cast, dataclass_transform, overload
 
-from barnabas.errors import RemoteProtocolError
+from barnabas.errors import LargeMessage, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol import codegen
 from barnabas.protocol.source import flexible
@@ -66,11 +66,14 @@ __all__ = [
     "codec",
     "construct_of",
     "decode",
+    "decode_in_slices",
     "decode_versioned",
     "encode",
+    "encode_in_slices",
     "encode_parts",
     "encode_versioned",
     "field",
+    "finished",
     "message",
     "record",
     "struct",
@@ -266,6 +269,8 @@ def _declare(cls: type[T], base: type[Struct], attributes: dict[str, Any]) -> ty
         made._DECODERS = codegen.Decoders(made)
         made._ENCODERS = codegen.Encoders(made)
         made._PARTS = codegen.PartsEncoders(made)
+        made._SLICED_DECODERS = codegen.SlicedDecoders(made)
+        made._SLICED_ENCODERS = codegen.SlicedEncoders(made)
     return cast("type[T]", made)
 
 
@@ -279,8 +284,29 @@ def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
         LocalProtocolError: `cls` has no such version; the caller checks a peer's version before.
     """
     declared: Any = cls
-    decoded: T = declared._DECODERS[version](buffer, offset)[0]
+    decoded: T
+    try:
+        decoded = declared._DECODERS[version](buffer, offset)[0]
+    except LargeMessage:
+        decoded = finished(decode_in_slices(cls, buffer, version, offset))
     return decoded
+
+
+def decode_in_slices(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> Generator[int, None, T]:
+    """Decodes one message as `decode` does, with a yield after about every 20 microseconds."""
+    declared: Any = cls
+    decoded: tuple[T, int] = yield from declared._SLICED_DECODERS[version](buffer, offset)
+    return decoded[0]
+
+
+def finished(work: Generator[Any, None, S]) -> S:
+    """Runs a generator to its end at once; returns what it returns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: S = end.value
+            return result
 
 
 def encode(msg: Any, version: int) -> bytes:
@@ -306,6 +332,15 @@ def encode_parts(msg: Any, version: int, head: bytearray | None = None) -> list[
     return parts
 
 
+def encode_in_slices(msg: Any, version: int, head: bytearray | None = None) -> Generator[int, None, list[Buffer]]:
+    """Encodes a message as `encode_parts` does, with a yield after about every 20 microseconds."""
+    parts: list[Buffer] = []
+    encoder = msg._SLICED_ENCODERS[version]
+    last = yield from encoder(bytearray() if head is None else head, msg, parts)
+    parts.append(last)
+    return parts
+
+
 class Codec(Protocol[T]):
     """Both directions of one (message, version). All errors as in `encode` and `decode`."""
 
@@ -315,7 +350,7 @@ class Codec(Protocol[T]):
         """Appends to `out`; what was appended before an error stays."""
 
     def decode(self, buffer: Buffer, pos: int = 0) -> tuple[T, int]:
-        """The message at `pos` and the position after it."""
+        """The message at `pos` and the position after it. Raises LargeMessage where a request must be decoded in slices."""
         ...
 
 

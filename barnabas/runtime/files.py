@@ -8,6 +8,9 @@ open: the least recently used ones are closed and opened again when needed, so t
 
 Invariants: a descriptor being synced is pinned, so it is neither closed nor reused under the worker. A file is opened again by its
 path: close a handle before its file is renamed. POSIX only (`fcntl`).
+
+A lack of descriptors (EMFILE, ENFILE) is not a failure of the disk: other files are closed and the call is repeated. It fails
+only if no other file can be closed.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from barnabas.errors import DirectoryInUse
 from barnabas.ports import Buffer, DiskLock, File
@@ -27,8 +32,27 @@ from barnabas.ports import Buffer, DiskLock, File
 __all__ = ["DiskFile", "FileDisk"]
 
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+_READ_BYTES = 64 * 1024  # of a small file in one call
 _FILE_MODE = 0o644
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE)
+T = TypeVar("T")
+U = TypeVar("U")
+_PARALLEL_MIN = 256  # files in one call
+_PARALLEL_THREADS = 16
+_PARALLEL_CHUNK = 64
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
+
+
+@functools.cache
+def _boot_id() -> str:
+    """Linux draws another one at each boot; a container has its host's, and with it the host's page cache."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _fsync(fd: int) -> None:
@@ -66,7 +90,7 @@ class DiskFile:
             return self._fd
         if self._closed:
             raise OSError(errno.EBADF, "file is closed", self._path)
-        self._fd = os.open(self._full_path, _OPEN_FLAGS)
+        self._fd = self._disk.with_descriptor(lambda: os.open(self._full_path, _OPEN_FLAGS))
         self._disk.opened(self)
         return self._fd
 
@@ -156,6 +180,30 @@ class _FileLock:
             self._fd = -1
 
 
+class _Round:
+    """The files and folders that one sync covers. `work` runs on the worker thread, the rest on the loop's."""
+
+    __slots__ = ("covered", "folders", "pinned", "targets")
+
+    def __init__(self) -> None:
+        self.pinned: list[DiskFile] = []
+        self.covered: list[DiskFile] = []
+        self.targets: list[int | str] = []  # descriptors, and paths of files without one
+        self.folders: dict[str, None] = {}
+
+    def work(self) -> None:
+        _in_parallel(_sync_target, self.targets)
+        _in_parallel(_sync_folder_if_there, list(self.folders))
+
+    def unpin(self) -> None:
+        for file in self.pinned:
+            file.unpin()
+
+    def done(self) -> None:
+        for file in self.covered:
+            file.created = False
+
+
 class FileDisk:
     """A data directory of the file system.
 
@@ -177,14 +225,19 @@ class FileDisk:
 
     # -- the Disk port --------------------------------------------------------------------------------------------
 
+    @property
+    def boot_id(self) -> str:
+        return f"{_boot_id()} {os.stat(self.root).st_dev}" if _boot_id() else ""
+
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         full_path = f"{self.root}/{path}"
         created = False
+        flags = _OPEN_FLAGS | (os.O_CREAT | os.O_EXCL if create else 0)
         try:
-            fd = os.open(full_path, _OPEN_FLAGS | (os.O_CREAT | os.O_EXCL if create else 0), _FILE_MODE)
+            fd = self.with_descriptor(lambda: os.open(full_path, flags, _FILE_MODE))
             created = create
         except FileExistsError:
-            fd = os.open(full_path, _OPEN_FLAGS)
+            fd = self.with_descriptor(lambda: os.open(full_path, _OPEN_FLAGS))
         file = DiskFile(self, path, full_path, fd, created)
         self.opened(file)
         return file
@@ -193,7 +246,7 @@ class FileDisk:
         return os.path.exists(f"{self.root}/{path}")
 
     def listdir(self, path: str) -> list[str]:
-        return sorted(os.listdir(f"{self.root}/{path}"))
+        return sorted(self.with_descriptor(lambda: os.listdir(f"{self.root}/{path}")))
 
     def mkdir(self, path: str) -> None:
         full_path = f"{self.root}/{path}"
@@ -202,15 +255,12 @@ class FileDisk:
         except OSError:
             os.makedirs(full_path, exist_ok=True)
 
-    def remove(self, path: str) -> None:
-        try:
-            os.unlink(f"{self.root}/{path}")
-        except FileNotFoundError:
-            pass
+    def remove(self, *paths: str) -> None:
+        _in_parallel(_remove_if_there, [f"{self.root}/{path}" for path in paths])
 
     def remove_tree(self, path: str) -> None:
         try:
-            shutil.rmtree(f"{self.root}/{path}")
+            self.with_descriptor(lambda: shutil.rmtree(f"{self.root}/{path}"))
         except FileNotFoundError:
             pass
 
@@ -222,13 +272,20 @@ class FileDisk:
         return os.stat(f"{self.root}/{path}").st_size
 
     def read(self, path: str) -> bytes:
-        with open(f"{self.root}/{path}", "rb") as file:
-            return file.read()
+        fd = self.with_descriptor(lambda: os.open(f"{self.root}/{path}", _READ_FLAGS))
+        try:
+            parts = []
+            while part := os.read(fd, _READ_BYTES):
+                parts.append(part)
+        finally:
+            os.close(fd)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def replace(self, path: str, data: bytes) -> None:
         full_path = f"{self.root}/{path}"
         aside = full_path + ".tmp"
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), _FILE_MODE)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+        fd = self.with_descriptor(lambda: os.open(aside, flags, _FILE_MODE))
         try:
             view = memoryview(data)
             while view:
@@ -237,7 +294,7 @@ class FileDisk:
         finally:
             os.close(fd)
         os.replace(aside, full_path)
-        _sync_folder(os.path.dirname(full_path))
+        self.with_descriptor(lambda: _sync_folder(os.path.dirname(full_path)))
 
     def lock(self, path: str) -> DiskLock:
         return _FileLock(f"{self.root}/{path}", path)
@@ -253,14 +310,18 @@ class FileDisk:
         await done
 
     def sync_now(self, files: Sequence[File]) -> None:
-        pinned, covered, work = self._prepare(files)
+        self.with_descriptor(lambda: self._sync_now(files))
+
+    def _sync_now(self, files: Sequence[File]) -> None:
+        round_ = self._prepare(files)
         try:
-            work()
-            for file in covered:
-                file.created = False
+            round_.work()
+            round_.done()
+        except OSError:
+            self._renamed = round_.folders | self._renamed
+            raise
         finally:
-            for file in pinned:
-                file.unpin()
+            round_.unpin()
 
     def total_bytes(self) -> int:
         stat = os.statvfs(self.root)
@@ -282,71 +343,77 @@ class FileDisk:
 
     def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, self._waiting = self._waiting, []
-        pinned, covered, work = self._prepare([file for files, _ in waiting for file in files])
+        round_ = self._prepare([file for files, _ in waiting for file in files])
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="barnabas-sync")
         self._syncing = True
-        round_ = loop.run_in_executor(self._worker, work)
 
         def finished(outcome: asyncio.Future[None]) -> None:
             self._syncing = False
             error = None if outcome.cancelled() else outcome.exception()
-            for file in pinned:
-                file.unpin()
+            round_.unpin()
+            if _is_exhausted(error) and self._worker is not None and self._give_up_descriptors():
+                self._renamed = round_.folders | self._renamed
+                self._waiting[:0] = waiting
+                self._next_round(loop)
+                return
             if error is None:
-                for file in covered:
-                    file.created = False
+                round_.done()
             if self._waiting:
                 self._next_round(loop)
             _answer(waiting, error)
 
-        round_.add_done_callback(finished)
+        loop.run_in_executor(self._worker, round_.work).add_done_callback(finished)
 
-    def _prepare(self, files: Sequence[File]) -> tuple[list[DiskFile], list[DiskFile], Callable[[], None]]:
-        """The blocking work of a sync: fsync of each file, then of folders with new names.
+    def _prepare(self, files: Sequence[File]) -> _Round:
+        """What a sync has to do: fsync of each file, then of folders with new names.
 
         Open descriptors are pinned; a file without one is opened for the moment of its fsync, so that a sync of thousands
         of files stays within the limit. A file that was closed or removed meanwhile has nothing left to sync.
-
-        Returns:
-            The files pinned, all files covered, and the work.
         """
-        pinned: list[DiskFile] = []
-        covered: list[DiskFile] = []
-        folders, self._renamed = self._renamed, {}
-        targets: list[int | str] = []
+        round_ = _Round()
+        round_.folders, self._renamed = self._renamed, {}
         for file in dict.fromkeys(files):
             if not isinstance(file, DiskFile):
                 continue
             fd = file.pin()
             if fd >= 0:
-                pinned.append(file)
-                targets.append(fd)
+                round_.pinned.append(file)
+                round_.targets.append(fd)
             elif file.closed:
                 continue
             else:
-                targets.append(f"{self.root}/{file.path}")
-            covered.append(file)
+                round_.targets.append(f"{self.root}/{file.path}")
+            round_.covered.append(file)
             if file.created:
                 folder = os.path.dirname(f"{self.root}/{file.path}")
-                folders[folder] = None
-                folders[os.path.dirname(folder)] = None  # the partition's folder may be as new as its file
-
-        def work() -> None:
-            for target in targets:
-                if isinstance(target, int):
-                    _fsync(target)
-                else:
-                    _fsync_path(target)
-            for folder in folders:
-                try:
-                    _sync_folder(folder)
-                except FileNotFoundError:
-                    pass  # its topic was deleted meanwhile
-
-        return pinned, covered, work
+                round_.folders[folder] = None
+                round_.folders[os.path.dirname(folder)] = None  # the partition's folder may be as new as its file
+        return round_
 
     # -- descriptors ----------------------------------------------------------------------------------------------
+
+    @property
+    def descriptors_wanted(self) -> int:
+        """How many more descriptors the files of partitions may take."""
+        return max(0, self._open_files_max - len(self._open))
+
+    def with_descriptor(self, call: Callable[[], T]) -> T:
+        """The result of a call that opens something; made again while it finds no descriptor and open files give theirs up."""
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if not _is_exhausted(error) or not self._give_up_descriptors():
+                    raise
+
+    def _give_up_descriptors(self) -> bool:
+        """Closes the descriptors of files, the older half of them. Returns whether there was one."""
+        files = [file for file in self._open if not file.pins]
+        for file in files[: (len(files) + 1) // 2]:
+            del self._open[file]
+            file.evict()
+        return bool(files)
 
     def opened(self, file: DiskFile) -> None:
         """Counts a new descriptor and closes old ones above the limit (the clock algorithm: one pass of grace if used)."""
@@ -377,6 +444,10 @@ class FileDisk:
         self._open.pop(file, None)
 
 
+def _is_exhausted(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in _EXHAUSTED
+
+
 def _answer(waiting: list[tuple[Sequence[File], asyncio.Future[None]]], error: BaseException | None) -> None:
     for _, done in waiting:
         if done.done():
@@ -385,6 +456,43 @@ def _answer(waiting: list[tuple[Sequence[File], asyncio.Future[None]]], error: B
             done.set_result(None)
         else:
             done.set_exception(error)
+
+
+def _in_parallel(work: Callable[[U], None], targets: Sequence[U]) -> None:
+    """Syncs or removes each; many at once where they are many, as at a stop: a journaling file system commits them together."""
+    if len(targets) < _PARALLEL_MIN:
+        for target in targets:
+            work(target)
+        return
+
+    def chunk(start: int) -> None:
+        for target in targets[start : start + _PARALLEL_CHUNK]:
+            work(target)
+
+    with ThreadPoolExecutor(_PARALLEL_THREADS, thread_name_prefix="barnabas-files") as pool:
+        for _ in pool.map(chunk, range(0, len(targets), _PARALLEL_CHUNK)):
+            pass
+
+
+def _remove_if_there(full_path: str) -> None:
+    try:
+        os.unlink(full_path)
+    except FileNotFoundError:
+        pass
+
+
+def _sync_target(target: int | str) -> None:
+    if isinstance(target, int):
+        _fsync(target)
+    else:
+        _fsync_path(target)
+
+
+def _sync_folder_if_there(folder: str) -> None:
+    try:
+        _sync_folder(folder)
+    except FileNotFoundError:
+        pass  # its topic has been deleted
 
 
 def _fsync_path(full_path: str) -> None:

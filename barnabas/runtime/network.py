@@ -1,5 +1,8 @@
 """The real network: TCP through the running asyncio or uvloop loop.
 
+A listener calls accept itself, in each turn for up to ACCEPTS_PER_TURN of the connections that wait. So it can pause, it can close
+connections for which no descriptor is left, and a lack of descriptors (EMFILE) causes neither a busy loop nor a closed listener.
+
 Nagle's algorithm is off on every socket: requests and answers are written whole, and a delayed last segment would cost 40 ms.
 """
 
@@ -8,25 +11,52 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
-import os
+import logging
 import socket
 from collections.abc import Callable
+from typing import Final
 
-from barnabas.ports import Listener
+from barnabas.ports import PLAIN_LISTENER, Listener, ListenerOptions
+from barnabas.runtime import descriptors
+from barnabas.runtime.resolver import Resolver
+from barnabas.runtime.scope import Scope
 
 __all__ = ["AsyncioNetwork", "TcpListener"]
 
-ACCEPT_BACKLOG = 1_024  # connections waiting to be accepted: a fleet of clients reconnects at once after a restart
+log = logging.getLogger(__name__)
+
+ACCEPTS_PER_TURN: Final = 64  # connections taken before others have their turn: about 2 ms
+RETRY_S: Final = 0.1  # pause after accept() failed for want of descriptors or memory
+LOG_EVERY_S: Final = 1.0
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class TcpListener:
-    """A bound server socket; see `barnabas.ports.Listener`."""
+    """Bound server sockets of one address; see `barnabas.ports.Listener`.
 
-    __slots__ = ("_address", "_server")
+    Args:
+        reserved: how many descriptors are kept for files at present.
+    """
 
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
-        host, port = server.sockets[0].getsockname()[:2]
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        factory: Callable[[], asyncio.BaseProtocol],
+        options: ListenerOptions,
+        reserved: Callable[[], int],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sockets = sockets
+        self._factory = factory
+        self._options = options
+        self._reserved = reserved
+        self._scope = Scope("listener")
+        self._accepting = False
+        self._paused = False
+        self._resting: asyncio.TimerHandle | None = None  # after an accept() that failed
+        self._refused = 0  # connections closed for want of descriptors since the last log line
+        self._next_line_s = 0.0
+        host, port = sockets[0].getsockname()[:2]
         self._address = (str(host), int(port))
 
     @property
@@ -36,64 +66,199 @@ class TcpListener:
 
     async def accept(self) -> None:
         """Accepts connections from here on. OSError where the address is taken."""
-        await self._server.start_serving()
-        for each in self._server.sockets:
-            # uvloop says nothing when listen() fails.
-            if each.fileno() < 0 or not each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), str(self._address))
+        for each in self._sockets:
+            each.listen(self._options.backlog)
+        self._accepting = True
+        self._watch()
+
+    def pause(self) -> None:
+        """Takes no more connections until `resume`: they wait in the kernel's queue."""
+        self._paused = True
+        self._watch()
+
+    def resume(self) -> None:
+        """Takes connections again."""
+        self._paused = False
+        self._watch()
 
     def close(self) -> None:
         """Stops accepting; open connections stay."""
-        self._server.close()
+        self._accepting = False
+        if self._resting is not None:
+            self._resting.cancel()
+        self._watch()
+        for each in self._sockets:
+            each.close()
+        self._sockets = []
+
+    def _watch(self) -> None:
+        """Listens to the sockets exactly while connections are wanted."""
+        wanted = self._accepting and not self._paused and self._resting is None
+        for each in self._sockets:
+            if wanted:
+                self._loop.add_reader(each.fileno(), self._take, each)
+            else:
+                self._loop.remove_reader(each.fileno())
+
+    def _take(self, listening: socket.socket) -> None:
+        """Connections wait: takes some."""
+        room = descriptors.limit() - self._reserved() - self._options.descriptors_left
+        for _ in range(ACCEPTS_PER_TURN):
+            if self._paused or not self._accepting:
+                return
+            try:
+                connected, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._rest(error)
+                return
+            if connected.fileno() >= room:  # numbers are given from below: about that many are in use
+                connected.close()
+                self._refuse()
+                continue
+            connected.setblocking(False)
+            self._scope.start(self._begin(connected, self._factory()), name="accepted")
+
+    async def _begin(self, connected: socket.socket, protocol: asyncio.BaseProtocol) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, connected)
+        except Exception as error:
+            log.warning("an accepted connection could not be served: %r", error)
+            connected.close()
+            protocol.connection_lost(error)  # it was counted when it was made
+
+    def _rest(self, error: OSError) -> None:
+        """Accepting failed. The sockets stay ready, so they are looked at again only after a while."""
+        if error.errno not in _EXHAUSTED:
+            log.error("a connection to %s:%d could not be accepted: %s", *self._address, error)
+        else:
+            self._refuse()
+        self._resting = self._loop.call_later(RETRY_S, self._rested)
+        self._watch()
+
+    def _rested(self) -> None:
+        self._resting = None
+        self._watch()
+
+    def _refuse(self) -> None:
+        self._refused += 1
+        now_s = self._loop.time()
+        if now_s >= self._next_line_s:
+            self._next_line_s = now_s + LOG_EVERY_S
+            log.warning(
+                "%s:%d refuses connections (%d since the last such line): %d descriptors are allowed (ulimit -n), "
+                "of which %d are kept for files",
+                *self._address,
+                self._refused,
+                descriptors.limit(),
+                self._reserved(),
+            )
+            self._refused = 0
 
 
 class AsyncioNetwork:
-    """The `Network` port over the running loop."""
+    """The `Network` port over the running loop.
 
-    __slots__ = ()
+    Args:
+        reserved: how many descriptors to keep for files at present; connections that would take them are closed at once.
+        resolver: of host names; one of its own by default.
+    """
+
+    __slots__ = ("_reserved", "_resolver")
+
+    def __init__(self, reserved: Callable[[], int] = int, *, resolver: Resolver | None = None) -> None:
+        self._reserved = reserved
+        self._resolver = resolver or Resolver()
 
     async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, accept: bool = True
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        accept: bool = True,
+        options: ListenerOptions = PLAIN_LISTENER,
     ) -> Listener:
         """Serves `factory()` per connection; host "" means every interface. OSError where the address is taken.
 
         A bound socket that does not listen yet refuses connections, and holds its port against most others.
         """
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(factory, host or None, port, backlog=ACCEPT_BACKLOG, start_serving=accept)
-        for listening in server.sockets:
-            # Accepted sockets inherit it on Linux; elsewhere both loops set it on each TCP transport they make.
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return TcpListener(server)
+        listener = TcpListener(await _bind(host, port, options), factory, options, self._reserved)
+        if accept:
+            try:
+                await listener.accept()
+            except BaseException:
+                listener.close()
+                raise
+        return listener
 
     async def connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """OSError where nothing listens: ConnectionRefusedError where no address of the host has a listener. Time-outs are
         the caller's (`asyncio.timeout`)."""
-        transport, protocol = await _connect(factory, host, port)
+        transport, protocol = await self._connect(factory, host, port)
         connected = transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return transport, protocol
 
-
-async def _connect(
-    factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
-) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-    """The first address of the host that answers. Both loops would put several failures into one OSError without errno."""
-    loop = asyncio.get_running_loop()
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    else:
-        return await loop.create_connection(factory, host, port)
-    failures: list[OSError] = []
-    for _, _, _, _, address in found:
+    async def _connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """The first address of the host that answers. Both loops would put several failures into one OSError without errno."""
+        loop = asyncio.get_running_loop()
         try:
-            return await loop.create_connection(factory, str(address[0]), port)
-        except OSError as error:
-            failures.append(error)
-    unlike_refused = [error for error in failures if not isinstance(error, ConnectionRefusedError)]
-    raise [*unlike_refused, *failures][0]
+            ipaddress.ip_address(host)
+        except ValueError:
+            found = await self._resolver.addresses(host)
+        else:
+            return await loop.create_connection(factory, host, port)
+        failures: list[OSError] = []
+        for address in found:
+            try:
+                return await loop.create_connection(factory, address, port)
+            except OSError as error:
+                failures.append(error)
+        unlike_refused = [error for error in failures if not isinstance(error, ConnectionRefusedError)]
+        raise [*unlike_refused, *failures][0]
+
+
+async def _bind(host: str, port: int, options: ListenerOptions) -> list[socket.socket]:
+    """A socket for every address of the host, all on one port."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                each = socket.socket(family, kind, protocol)
+            except OSError as error:
+                if error.errno == errno.EAFNOSUPPORT and len(found) > 1:
+                    continue  # an address of IPv6 where the kernel has none
+                raise
+            sockets.append(each)
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            # Accepted sockets inherit these on Linux; elsewhere both loops set TCP_NODELAY on each transport they make.
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option, size in (
+                (socket.SO_SNDBUF, options.send_buffer_bytes),
+                (socket.SO_RCVBUF, options.receive_buffer_bytes),
+            ):
+                if size >= 0:
+                    each.setsockopt(socket.SOL_SOCKET, option, size)
+            bound = address if len(sockets) == 1 else (address[0], sockets[0].getsockname()[1], *address[2:])
+            try:
+                each.bind(bound)
+            except OSError as error:
+                reason = (error.strerror or "").lower()
+                raise OSError(error.errno, f"cannot bind {bound[0]}:{bound[1]}: {reason}") from None
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets

@@ -24,6 +24,7 @@ __all__ = [
     "LOG_START_OFFSET_CHECKPOINT",
     "META_PROPERTIES",
     "PARTITION_METADATA",
+    "PRODUCER_STATE_CHECKPOINT",
     "RECOVERY_POINT_CHECKPOINT",
     "REPLICATION_OFFSET_CHECKPOINT",
     "MalformedCheckpoint",
@@ -47,6 +48,7 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+PRODUCER_STATE_CHECKPOINT = "producer-state-offset-checkpoint"  # of ours: `ProducerSnapshots.complete_to`
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"

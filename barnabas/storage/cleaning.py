@@ -14,23 +14,25 @@ reads the same.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas.errors import BarnabasError
 from barnabas.ports import Disk, File
-from barnabas.protocol.records import ATTRIBUTE_CONTROL, decode_records, read_header
+from barnabas.protocol.records import ATTRIBUTE_CONTROL, HEADER_SIZE, read_header
 from barnabas.storage.cleanable import Cleanable, group_segments
 from barnabas.storage.compaction import CleanedTransactions, OffsetMap, Rewriter, last_records
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import CLEANED_SUFFIX
 from barnabas.storage.replay import StoredBatch, scan, stored_batch
 from barnabas.storage.segment import FILE_KINDS, Segment
+from barnabas.storage.steps import Steps, record_slices, unpacked
 
 __all__ = ["Cleaning", "CleaningAborted", "CorruptSegment", "Step"]
 
 STEP_COST: Final = 48 * 1024  # of one step: about a millisecond
 RECORD_COST: Final = 100  # what a record costs at least, however well it was compressed
+T = TypeVar("T")
 WRITE_BYTES: Final = 64 * 1024  # of the new segment, gathered for one write
 
 
@@ -47,6 +49,7 @@ class Step(NamedTuple):
 
     size_bytes: int  # read and written
     files: tuple[File, ...] = ()  # to be synced before the next step
+    work: Callable[[], None] | None = None  # to be done before the next step, in a thread if there is one
 
 
 class Cleaning:
@@ -137,17 +140,37 @@ class Cleaning:
             yield Step(size)
             self._check()
 
+    def _taken(self, steps: Steps[T]) -> Generator[Step, None, T]:
+        """The result of work on one batch, whose steps are steps of the cleaning."""
+        while True:
+            try:
+                work = next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            size, self._cost, self._bytes = self._bytes, 0, 0
+            yield Step(size, (), work)
+            self._check()
+
     def _batches(self, segment: Segment, position: int) -> Iterator[tuple[StoredBatch, memoryview]]:
+        end_offset = self._end_of(segment)
         for batch, data in scan(segment.file, position, segment.size):
+            if not segment.base_offset <= batch.base_offset <= batch.last_offset < end_offset:
+                break  # offsets are not covered by the checksum
             yield batch, data
             position = batch.position + batch.size
             self._bytes += batch.size
         if position != segment.size:
             raise CorruptSegment(f"{segment.log_path} cannot be read from byte {position} on, of {segment.size}")
 
+    def _end_of(self, segment: Segment) -> int:
+        """All offsets in the segment are below it."""
+        following = self._log.segments.from_offset(segment.base_offset)
+        return following[1].base_offset if len(following) > 1 else self._log.log_end_offset
+
     # -- the passes -----------------------------------------------------------------------------------------------
 
-    def _learn_keys(self) -> Iterator[Step]:
+    def _learn_keys(self) -> Generator[Step]:
         offsets = self._map
         first = self._first_dirty
         dirty = [segment for segment in self._log.segments.from_offset(first) if segment.base_offset < self._end]
@@ -160,9 +183,13 @@ class Cleaning:
                 if batch.attributes & ATTRIBUTE_CONTROL:
                     transactions.on_control(header, data)
                 elif not transactions.on_data(header):
-                    for record in decode_records(data, 0, header):
-                        if record.key is not None and record.offset >= first:
-                            offsets.put(record.key, record.offset)
+                    records = yield from self._taken(unpacked(header.compression, data[HEADER_SIZE:]))
+                    for number, (_, piece) in enumerate(record_slices(records, header)):
+                        if number:
+                            yield from self._stop(0)
+                        for record in piece:
+                            if record.key is not None and record.offset >= first:
+                                offsets.put(record.key, record.offset)
                 offsets.latest_offset = batch.last_offset
                 if offsets.is_full:
                     return
@@ -172,7 +199,7 @@ class Cleaning:
 
     def _rewrite(
         self, group: list[Segment], cleaned: Segment, rewriter: Rewriter, transactions: CleanedTransactions
-    ) -> Iterator[Step]:
+    ) -> Generator[Step]:
         cleaned.create()
         last = next((segment for segment in reversed(group) if segment.size), None)
         out = bytearray()
@@ -180,7 +207,7 @@ class Cleaning:
         for segment in group:
             for batch, data in self._batches(segment, 0):
                 is_last = segment is last and batch.position + batch.size == segment.size
-                stays = rewriter.rewrite(data, last=is_last)
+                stays = yield from self._taken(rewriter.rewrite(data, last=is_last))
                 cost = max(batch.size, RECORD_COST * read_header(data).record_count)
                 if stays is not None:
                     stored = stored_batch(stays, 0, len(out))

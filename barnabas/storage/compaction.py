@@ -14,17 +14,15 @@ Follows KIP-98, KIP-58, KIP-354 and KIP-534 (delete horizon), and Kafka 4.3's cl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas.protocol.compression import compress, decompress
-from barnabas.protocol.record_codec import Record, decode, encode_kept, spans
+from barnabas.protocol.record_codec import Record, encode_kept, spans
 from barnabas.protocol.records import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
-    COMPRESSION_MASK,
     CONTROL_ABORT,
     CONTROL_COMMIT,
     HEADER_SIZE,
@@ -37,6 +35,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.producers import ProducerState
+from barnabas.storage.steps import Steps, packed, record_slices, unpacked
 
 __all__ = ["CleanedTransactions", "LastRecord", "OffsetMap", "Rewriter", "last_records"]
 
@@ -141,7 +140,7 @@ class CleanedTransactions:
         self._begin_up_to(header.last_offset)
         if not header.record_count:
             return True
-        kind = read_control(decode_records(data, 0, header)[0]).type
+        kind = read_control(decode_records(data, 0, header)[0]).type  # record_count > 0, so there is one or an error
         if kind == CONTROL_ABORT:
             ongoing = self._ongoing.pop(header.producer_id, None)
             if ongoing is None or not ongoing[1]:
@@ -180,7 +179,7 @@ class Rewriter:
         self._delete_retention_ms = delete_retention_ms
         self.producers = producers
 
-    def rewrite(self, data: memoryview, *, last: bool) -> memoryview | bytearray | None:
+    def rewrite(self, data: memoryview, *, last: bool) -> Steps[memoryview | bytearray | None]:
         """What becomes of one whole batch: its bytes as they were, others, or None where it goes.
 
         Args:
@@ -190,12 +189,13 @@ class Rewriter:
             RemoteProtocolError: its records cannot be read.
         """
         header = read_header(data)
+        kept: memoryview | bytearray | None
         if header.attributes & ATTRIBUTE_CONTROL:
-            kept = self._control(header, data)
+            kept = yield from self._control(header, data)
         elif self._transactions.on_data(header) or not header.record_count:
             kept = None
         else:
-            kept = self._records(header, data)
+            kept = yield from self._records(header, data)
         if kept is None and self._is_last_of_producer(header):
             return _without_records(header) if header.record_count else data
         if kept is None and last:
@@ -213,54 +213,71 @@ class Rewriter:
     def _horizon_passed(self, header: BatchHeader) -> bool:
         return header.has_delete_horizon and header.base_timestamp <= self._now_ms
 
-    def _control(self, header: BatchHeader, data: memoryview) -> memoryview | bytearray | None:
+    def _control(self, header: BatchHeader, data: memoryview) -> Steps[memoryview | bytearray | None]:
         removable = self._transactions.on_control(header, data)
         if not header.record_count or (removable and self._horizon_passed(header)):
             return None
         if removable and not header.has_delete_horizon:
-            return self._with_horizon(header, decode_records(data, 0, header))
+            body = yield from unpacked(header.compression, data[HEADER_SIZE:])
+            return (yield from self._with_horizon(header, body, lambda _: True))
         return data
 
-    def _records(self, header: BatchHeader, data: memoryview) -> memoryview | bytearray | None:
-        codec = header.attributes & COMPRESSION_MASK
-        packed = data[HEADER_SIZE:]
-        body = decompress(codec, packed) if codec else bytes(packed)
-        append_time = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else -1
-        records: list[Record] = decode(
-            body, header.record_count, header.base_offset, header.base_timestamp, append_time
-        )
+    def _records(self, header: BatchHeader, data: memoryview) -> Steps[memoryview | bytearray | None]:
+        body = yield from unpacked(header.compression, data[HEADER_SIZE:])
         is_last = self._offsets.is_last
         drops_tombstones = self._horizon_passed(header)
         latest = self._offsets.latest_offset
-        kept = [
-            index
-            for index, record in enumerate(records)
-            if is_last(record) and (record.value is not None or not drops_tombstones or record.offset > latest)
-        ]
-        if not kept:
-            return None
-        if not header.has_delete_horizon and any(records[index].value is None for index in kept):
-            return self._with_horizon(header, [records[index] for index in kept])
-        if len(kept) == len(records):
-            return data
-        at = spans(body, len(records))
-        payload = b"".join([body[slice(*at[index])] for index in kept])
-        return _rebuilt(header, payload, len(kept), max(records[index].timestamp for index in kept))
 
-    def _with_horizon(self, header: BatchHeader, records: list[Record]) -> bytearray:
+        def stays(record: Record) -> bool:
+            return is_last(record) and (record.value is not None or not drops_tombstones or record.offset > latest)
+
+        pieces: list[bytes] = []
+        count = 0
+        max_timestamp = NO_TIMESTAMP
+        marks = False  # a tombstone stays whose delete horizon is not set yet
+        for number, (piece, records) in enumerate(record_slices(body, header)):
+            if number:
+                yield None
+            kept = [index for index, record in enumerate(records) if stays(record)]
+            if not kept:
+                continue
+            count += len(kept)
+            max_timestamp = max(max_timestamp, *(records[index].timestamp for index in kept))
+            marks = marks or (not header.has_delete_horizon and any(records[index].value is None for index in kept))
+            at = spans(piece, len(records))
+            pieces += [piece[slice(*at[index])] for index in kept]
+        if not count:
+            return None
+        if marks:
+            return (yield from self._with_horizon(header, body, stays))
+        if count == header.record_count:
+            return data
+        return (yield from _rebuilt(header, b"".join(pieces), count, max_timestamp))
+
+    def _with_horizon(
+        self, header: BatchHeader, body: bytes, stays: Callable[[Record], bool]
+    ) -> Steps[memoryview | bytearray | None]:
         horizon_ms = self._now_ms + self._delete_retention_ms
         marked = header._replace(
             attributes=header.attributes | ATTRIBUTE_DELETE_HORIZON,
             base_timestamp=horizon_ms,
         )
-        payload = encode_kept(records, header.base_offset, horizon_ms)
-        return _rebuilt(marked, payload, len(records), max(record.timestamp for record in records))
+        pieces: list[bytes] = []
+        count = 0
+        max_timestamp = NO_TIMESTAMP
+        for number, (_, records) in enumerate(record_slices(body, header)):
+            if number:
+                yield None
+            kept = [record for record in records if stays(record)]
+            count += len(kept)
+            max_timestamp = max([max_timestamp, *(record.timestamp for record in kept)])
+            pieces.append(encode_kept(kept, header.base_offset, horizon_ms))
+        return (yield from _rebuilt(marked, b"".join(pieces), count, max_timestamp))
 
 
-def _rebuilt(header: BatchHeader, payload: bytes, count: int, max_timestamp: int) -> bytearray:
-    codec = header.attributes & COMPRESSION_MASK
+def _rebuilt(header: BatchHeader, payload: bytes, count: int, max_timestamp: int) -> Steps[bytearray]:
     fields = header._replace(record_count=count, max_timestamp=max_timestamp)
-    return frame_batch(fields, compress(codec, payload) if codec else payload)
+    return frame_batch(fields, (yield from packed(header.compression, payload)))
 
 
 def _without_records(header: BatchHeader) -> bytearray:

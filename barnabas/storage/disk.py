@@ -187,6 +187,7 @@ class MemoryDisk:
     Attributes:
         root: what it is called.
         generation: raised by every kill and crash; handles of an earlier one fail with OSError.
+        boots: raised by every crash.
         calls: how many calls that change something were made (pwrite, truncate, create, rename, remove, replace, mkdir, sync):
             the index space of crash tests.
         on_sync: awaited inside `sync` before it takes effect: where a simulation puts the disk's delay.
@@ -196,6 +197,7 @@ class MemoryDisk:
     def __init__(self, root: str = "/memory", *, capacity_bytes: int = 1 << 40) -> None:
         self.root = root
         self.generation = 0
+        self.boots = 1
         self.calls = 0
         self.capacity_bytes = capacity_bytes
         self.on_sync: Callable[[Sequence[File]], Awaitable[None]] | None = None
@@ -219,6 +221,7 @@ class MemoryDisk:
     def crash(self, rng: Rng | None = None) -> None:
         """Power loss. With `rng` unsynced changes survive, tear or vanish by its draws; without it all of them vanish."""
         self.kill()
+        self.boots += 1
         kept = 0 if rng is None else rng.randrange(len(self._journal) + 1)
         self._commit_names(self._names_committed + kept)
         self._journal.clear()
@@ -271,6 +274,10 @@ class MemoryDisk:
 
     # -- the Disk port --------------------------------------------------------------------------------------------
 
+    @property
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
+
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         """Opens for reading and writing. FileNotFoundError where it is missing and `create` is false."""
         inode = self._names.get(path)
@@ -310,10 +317,11 @@ class MemoryDisk:
                 self.before("mkdir", folder)
                 self._change_names(("mkdir", folder, ""), None)
 
-    def remove(self, path: str) -> None:
-        if path in self._names:
-            self.before("remove", path)
-            self._change_names(("remove", path, ""), None)
+    def remove(self, *paths: str) -> None:
+        for path in paths:
+            if path in self._names:
+                self.before("remove", path)
+                self._change_names(("remove", path, ""), None)
 
     def remove_tree(self, path: str) -> None:
         if path in self._folders:

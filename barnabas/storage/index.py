@@ -4,7 +4,7 @@ Driven by: the segment that owns them. Emits: file positions, and bytes for the 
 
 Offset index: entries of relative offset uint32 and file position uint32; an entry names a batch by its last offset. Time index:
 timestamp int64 and relative offset uint32; up to that offset no record is younger than that timestamp. Both are arrays in memory,
-searched by bisection; files are written when a segment is rolled, synced or closed, as after a kill both are rebuilt anyway.
+searched by bisection. The files grow with them from time to time, and are complete when a segment is rolled or closed.
 
 Invariants: keys strictly increase. A file preallocated by a killed Kafka (zeros to 10 MiB) loads as its entries.
 """
@@ -12,8 +12,11 @@ Invariants: keys strictly increase. A file preallocated by a killed Kafka (zeros
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import repeat
+from operator import le, lshift, lt, or_
 
 from barnabas.errors import InvariantViolated
 
@@ -24,6 +27,16 @@ TIME_ENTRY_SIZE = 12
 
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
+
+
+def _words(data: bytes, entry_size: int) -> array[int]:
+    """The big-endian uint32 words of a file's whole entries; most zeros of a preallocated file are left out."""
+    data = data[: len(data) - len(data) % entry_size].rstrip(b"\0")
+    words = array("I")
+    words.frombytes(data + bytes(-len(data) % entry_size))
+    if sys.byteorder == "little":
+        words.byteswap()
+    return words
 
 
 class OffsetIndex:
@@ -63,9 +76,10 @@ class OffsetIndex:
     def _entry(self, index: int) -> tuple[int, int]:
         return (self.base_offset + self._offsets[index], self._positions[index]) if index >= 0 else (-1, 0)
 
-    def truncate_to(self, offset: int) -> None:
-        """Drops entries of batches that end at or after `offset`."""
+    def truncate_to(self, offset: int, position: int) -> None:
+        """Drops entries of batches that end at or after `offset` or begin at or after byte `position`."""
         keep = bisect_left(self._offsets, offset - self.base_offset) if offset > self.base_offset else 0
+        keep = min(keep, bisect_left(self._positions, position))
         del self._offsets[keep:]
         del self._positions[keep:]
 
@@ -73,23 +87,37 @@ class OffsetIndex:
         """(last offset, position) of every entry."""
         return [(self.base_offset + o, p) for o, p in zip(self._offsets, self._positions, strict=True)]
 
-    def to_bytes(self) -> bytes:
-        return b"".join(map(_OFFSET_ENTRY.pack, self._offsets, self._positions))
+    def to_bytes(self, start: int = 0) -> bytes:
+        """The contents of the file, from the entry with index `start` on."""
+        return b"".join(map(_OFFSET_ENTRY.pack, self._offsets[start:], self._positions[start:]))
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes, log_size: int) -> OffsetIndex | None:
         """Reads a file; None where it cannot belong to a log of `log_size` bytes and must be rebuilt."""
         index = cls(base_offset)
-        last_offset = last_position = -1
-        for offset, position in _OFFSET_ENTRY.iter_unpack(data[: len(data) - len(data) % OFFSET_ENTRY_SIZE]):
-            if offset == position == 0:
-                break  # preallocated tail: the batch at position 0 never has an entry
-            if position <= last_position or offset <= last_offset or position >= log_size:
-                return None
-            index._offsets.append(offset)
-            index._positions.append(position)
-            last_offset, last_position = offset, position
+        words = _words(data, OFFSET_ENTRY_SIZE)
+        offsets, positions = words[0::2], words[1::2]
+        count = _count(offsets, positions)  # the batch at position 0 never has an entry
+        del offsets[count:], positions[count:]
+        if not (all(map(lt, offsets, offsets[1:])) and all(map(lt, positions, positions[1:]))):
+            return None
+        if count and positions[-1] >= log_size:
+            return None
+        index._offsets, index._positions = offsets, positions
         return index
+
+
+def _count(first: array[int], second: array[int]) -> int:
+    """How many entries precede the zeros of a preallocated file."""
+    start = 0
+    while True:
+        try:
+            found = first.index(0, start)
+        except ValueError:
+            return len(first)
+        if second[found] == 0:
+            return found
+        start = found + 1
 
 
 class TimeIndex:
@@ -134,20 +162,23 @@ class TimeIndex:
         """(timestamp, offset) of every entry."""
         return [(t, self.base_offset + o) for t, o in zip(self._timestamps, self._offsets, strict=True)]
 
-    def to_bytes(self) -> bytes:
-        return b"".join(map(_TIME_ENTRY.pack, self._timestamps, self._offsets))
+    def to_bytes(self, start: int = 0) -> bytes:
+        """The contents of the file, from the entry with index `start` on."""
+        return b"".join(map(_TIME_ENTRY.pack, self._timestamps[start:], self._offsets[start:]))
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> TimeIndex | None:
         """Reads a file; None where its entries do not increase and it must be rebuilt."""
         index = cls(base_offset)
-        last_timestamp = last_offset = -1
-        for timestamp, offset in _TIME_ENTRY.iter_unpack(data[: len(data) - len(data) % TIME_ENTRY_SIZE]):
-            if timestamp == offset == 0:
-                break  # preallocated tail
-            if timestamp <= last_timestamp or offset < last_offset:
-                return None
-            index._timestamps.append(timestamp)
-            index._offsets.append(offset)
-            last_timestamp, last_offset = timestamp, offset
+        words = _words(data, TIME_ENTRY_SIZE)
+        try:
+            timestamps = array("q", map(or_, map(lshift, words[0::3], repeat(32)), words[1::3]))
+        except OverflowError:
+            return None  # a time before 1970 has no entry
+        offsets = words[2::3]
+        count = _count(timestamps, offsets)
+        del timestamps[count:], offsets[count:]
+        if not (all(map(lt, timestamps, timestamps[1:])) and all(map(le, offsets, offsets[1:]))):
+            return None
+        index._timestamps, index._offsets = timestamps, offsets
         return index

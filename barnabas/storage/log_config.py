@@ -6,7 +6,8 @@ Defaults are those of Kafka 4.3.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ class Origin(Enum):
     COORDINATOR = "coordinator"  # a coordinator on this node: no sequences, and control batches are its right
     REPLICATION = "replication"  # the leader has checked already; offsets and epochs are taken as they are
     RAFT = "raft"  # the metadata log's leader
+
+
+def _least(stop: int) -> int:
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +51,35 @@ class LogConfig:
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3_600_000
     compression_type: str = "producer"  # or uncompressed, gzip, snappy, lz4, zstd
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     delete_retention_ms: int = 24 * 3_600_000
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = INT64_MAX
     min_cleanable_dirty_ratio: float = 0.5
     file_delete_delay_ms: int = 60_000
     min_insync_replicas: int = 1
+    leader_replication_throttled_replicas: frozenset[str] = frozenset()  # "*", or partition:broker
+    follower_replication_throttled_replicas: frozenset[str] = frozenset()
     producer_id_expiration_ms: int = 24 * 3_600_000  # producer.id.expiration.ms
     transaction_partition_verification_enable: bool = True
-    record_validation: str = "header"  # record.validation (ours): "full" decodes every record of every append
+    randrange: Callable[[int], int] = field(default=_least, compare=False, repr=False)  # Rng.randrange, for the jitter
+    # No key: whether a start may go on at a saved state. The metadata log is always checked whole.
+    saves_state: bool = True
+    record_validation: str = (
+        "full"  # record.validation (ours): "header" takes records as their batch header describes them
+    )
+
+    @property
+    def compression_level(self) -> int | None:
+        """At which level records are compressed that come in another codec; None where the codec has no levels."""
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type)
 
     @property
     def compacted(self) -> bool:
@@ -65,6 +90,10 @@ class LogConfig:
     def roll_ms(self) -> int:
         """Age at which a segment is closed: what is in the active one cannot be cleaned (KIP-354)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+
+    def random_jitter_ms(self) -> int:
+        """By how much one segment is closed before its time: in [0, min(segment.jitter.ms, segment.ms)), drawn for each."""
+        return self.randrange(min(self.segment_jitter_ms, self.roll_ms)) if self.segment_jitter_ms > 0 else 0
 
     @property
     def deletes(self) -> bool:

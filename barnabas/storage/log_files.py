@@ -6,14 +6,22 @@ A sync runs beside appends: `mark` numbers what it covers, and `synced` forgets 
 log knows by its recovery point whether it must be synced.
 
 Invariants: a file leaves the list only by a sync that began after its last change; leader-epoch-checkpoint is replaced whole
-(written aside, renamed), the others check themselves when read.
+(written aside and renamed, or within one sector), the others check themselves when read.
 """
 
 from __future__ import annotations
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Disk, File
-from barnabas.storage.checkpoints import PARTITION_METADATA, format_partition_metadata
+from barnabas.storage.aborted import encode_aborted
+from barnabas.storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    format_epochs,
+    format_partition_metadata,
+)
+from barnabas.storage.disk import SECTOR_SIZE
+from barnabas.storage.epochs import EpochCache
 from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES, SNAPSHOT_SUFFIX, read_topic_id
 from barnabas.storage.segment import Segment, file_name
 
@@ -21,16 +29,21 @@ __all__ = ["LogFiles"]
 
 
 class LogFiles:
-    """Bookkeeping of a partition's folder."""
+    """Bookkeeping of a partition's folder.
 
-    __slots__ = ("_changes", "_deleted", "_disk", "_marks", "_unsynced", "directory")
+    Attributes:
+        stored_epochs: as leader-epoch-checkpoint has them; none where that is not known.
+    """
+
+    __slots__ = ("_changes", "_deleted", "_disk", "_marks", "_unsynced", "directory", "stored_epochs")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self.directory = directory
         self._unsynced: dict[str, int] = {}  # path -> number of its last change
+        self.stored_epochs: list[tuple[int, int]] = []
         self._changes = 0
-        self._marks: list[tuple[int, int]] = []  # (log end offset, number of changes) at each `mark`
+        self._marks: list[tuple[int, int, list[File]]] = []  # (log end offset, number of changes, files) of each `mark`
         self._deleted: list[tuple[int, str]] = []  # (deadline in ms, path), in the order of deadlines
 
     def claim(self, topic_id: bytes | None) -> bytes:
@@ -55,8 +68,27 @@ class LogFiles:
         """Writes a small file whole; durable with the next sync."""
         self._write(f"{self.directory}/{name}", data)
 
-    def replace(self, name: str, data: bytes) -> None:
-        """The same for a file whose old contents must not mix with the new ones; a crash may leave it cut off or old."""
+    def store_epochs(self, epochs: EpochCache, log_end_offset: int, *, closing: bool = False) -> None:
+        """Writes the epochs that have records: one without is forgotten by the next load, and every start begins one.
+
+        Args:
+            closing: a sync follows at once, so that what fits one sector may be written over the old contents. File systems
+                write a file to the disk before it replaces another one, which takes milliseconds.
+        """
+        if not epochs.dirty:
+            return
+        written = [entry for entry in epochs.entries if entry[1] < log_end_offset]
+        if written != self.stored_epochs:
+            data = format_epochs(written)
+            if closing and len(data) <= SECTOR_SIZE:
+                self.store(LEADER_EPOCH_CHECKPOINT, data)
+            else:
+                self._replace(LEADER_EPOCH_CHECKPOINT, data)
+            self.stored_epochs = written
+        epochs.dirty = len(written) < len(epochs.entries)
+
+    def _replace(self, name: str, data: bytes) -> None:
+        """Writes a file whose old contents must not mix with the new ones; a crash may leave it cut off or old."""
         path = f"{self.directory}/{name}"
         aside = path + ".tmp"
         self._write(aside, data)
@@ -65,25 +97,47 @@ class LogFiles:
         self._note(path)
 
     def store_segment(self, segment: Segment) -> None:
-        """Writes a segment's index files, now that it grows no more or is closed."""
-        files = segment.index_files()
-        for path, data in files:
-            self._write(path, data)
-        if len(files) < len(INDEX_SUFFIXES):
-            self._disk.remove(f"{self.directory}/{file_name(segment.base_offset, '.txnindex')}")
+        """Completes a segment's index files, now that it grows no more or is closed."""
+        self.store_indexes(segment, complete=True)
+        self.store_aborted(segment)
         self._note(segment.log_path)
 
-    def _write(self, path: str, data: bytes) -> None:
+    def store_indexes(self, segment: Segment, *, complete: bool) -> None:
+        """Writes what .index and .timeindex lack; `complete` as of Segment.index_changes."""
+        try:
+            for path, position, data in segment.index_changes(complete=complete):
+                self._write(path, data, position)
+        except OSError:
+            segment.forget_stored()
+            raise
+
+    def store_aborted(self, segment: Segment) -> None:
+        """Writes .txnindex, which is there only where a transaction was aborted."""
+        name = file_name(segment.base_offset, ".txnindex")
+        if segment.aborted:
+            self.store(name, encode_aborted(segment.aborted))
+        else:
+            self._disk.remove(f"{self.directory}/{name}")
+
+    def _write(self, path: str, data: bytes, position: int = 0) -> None:
         file = self._disk.open(path, create=True)
-        file.pwrite(data, 0)
-        if file.size() > len(data):
-            file.truncate(len(data))
+        file.pwrite(data, position)
+        if file.size() > position + len(data):
+            file.truncate(position + len(data))
         file.close()
         self._note(path)
 
-    def changed(self, path: str) -> None:
-        """A file was changed otherwise, and is to be synced."""
-        self._note(path)
+    def changed_segment(self, segment: Segment) -> None:
+        """Another process wrote the segment and did not sync it: all that it has is to be synced."""
+        base = segment.base_offset
+        for suffix in (".log", *INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
+            self._note(f"{self.directory}/{file_name(base, suffix)}")
+        self._note(f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
+
+    def changed(self, *paths: str) -> None:
+        """Files were changed otherwise, and are to be synced."""
+        for path in paths:
+            self._note(path)
 
     def _note(self, path: str) -> None:
         self._changes += 1
@@ -93,20 +147,22 @@ class LogFiles:
 
     def mark(self, log_end_offset: int) -> list[File]:
         """The files that are not synced; a sync of them is about to begin."""
-        self._marks.append((log_end_offset, self._changes))
-        files = []
+        files: list[File] = []
+        self._marks.append((log_end_offset, self._changes, files))
         for path in list(self._unsynced):
             try:
                 files.append(self._disk.open(path))
             except FileNotFoundError:
                 del self._unsynced[path]  # removed since: nothing to sync
-        return files
+        return list(files)
 
     def synced(self, up_to_offset: int) -> None:
-        """A sync that was marked at `up_to_offset` is over; of several marks there the oldest is meant."""
+        """A sync that was marked at `up_to_offset` is over; of several marks there the oldest is meant. Closes its files."""
         changes = -1
         while self._marks and self._marks[0][0] <= up_to_offset:
-            offset, changes = self._marks.pop(0)
+            offset, changes, files = self._marks.pop(0)
+            for file in files:
+                file.close()
             if offset == up_to_offset:
                 break
         if changes >= 0 and self._unsynced:

@@ -15,6 +15,8 @@ Follows KIP-98, KIP-101, KIP-360, KIP-890, KIP-107 (DeleteRecords).
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 from barnabas.ports import Buffer, Disk, File
 from barnabas.protocol.records import (
@@ -26,20 +28,21 @@ from barnabas.protocol.records import (
 from barnabas.storage import recovery
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.checkpoints import (
-    LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
-    format_epochs,
     format_partition_metadata,
 )
 from barnabas.storage.epochs import EpochCache
+from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import AppendInfo, LogConfig, Origin
 from barnabas.storage.log_files import LogFiles
-from barnabas.storage.producers import CompletedTransaction, ProducerState
-from barnabas.storage.replay import StoredBatch, replay
+from barnabas.storage.producer_snapshots import ProducerSnapshots
+from barnabas.storage.producers import CompletedTransaction
+from barnabas.storage.readable_log import ReadableLog
+from barnabas.storage.replay import StoredBatch, note_refused, replay
 from barnabas.storage.retention import expired_segments
-from barnabas.storage.segment import LogSlice, Segment, TimestampOffset, file_name
+from barnabas.storage.saved_state import StateFiles
+from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
 from barnabas.storage.segments import Segments
-from barnabas.storage.tail import Tail
 from barnabas.storage.validation import RecordValidationError, check_leader_batch, check_replicated_batches
 
 __all__ = [
@@ -54,7 +57,7 @@ __all__ = [
 ]
 
 
-class PartitionLog:
+class PartitionLog(ReadableLog):
     """One partition's log. Open it with `PartitionLog.open`.
 
     Attributes:
@@ -66,49 +69,40 @@ class PartitionLog:
         cleaned_to: the cleaner has been through everything below it.
         size_bytes: of all its .log files.
         cuts: how often its end was taken back: a sync that began before a cut says nothing of what was appended after it.
+        snapshots: the producer snapshots on disk.
     """
 
     __slots__ = (
         "_disk",
         "_files",
         "_prepared",
-        "_snapshot_offset",
-        "_stored_epochs",
-        "_tail",
         "cleaned_to",
-        "config",
         "cuts",
         "directory",
         "epochs",
-        "log_end_offset",
-        "log_start_offset",
-        "producers",
         "recovery_point",
-        "segments",
         "size_bytes",
+        "snapshots",
+        "states",
         "topic_id",
         "truncated_bytes",
     )
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, topic_id: bytes) -> None:
+        super().__init__()
         self._disk = disk
         self.directory = directory
         self.config = config
         self.topic_id = topic_id
-        self.log_start_offset = 0
-        self.log_end_offset = 0
         self.recovery_point = 0
         self.cleaned_to = 0
         self.size_bytes = 0
         self.cuts = 0
         self.truncated_bytes = 0  # cut off by the recovery that opened it
         self.epochs = EpochCache()
-        self.producers = ProducerState()
-        self.segments: Segments
-        self._tail = Tail(0)
-        self._snapshot_offset = 0  # of the newest producer snapshot on disk
-        self._stored_epochs: list[tuple[int, int]] = []  # as the checkpoint has them
         self._files = LogFiles(disk, directory)
+        self.states = StateFiles(disk, directory)
+        self.snapshots = ProducerSnapshots(disk, self._files)
         self._prepared = False  # nothing changed since prepare_close
 
     @classmethod
@@ -123,13 +117,50 @@ class PartitionLog:
         clean: bool,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        producers_complete_to: int = -1,
+        new: bool = True,
     ) -> PartitionLog:
-        """Opens a folder, or makes it where it is missing.
+        """As `opening`, in one go."""
+        steps = cls.opening(
+            disk,
+            directory,
+            config,
+            now_ms=now_ms,
+            topic_id=topic_id,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            producers_complete_to=producers_complete_to,
+            new=new,
+        )
+        return recovery.drain(steps)
+
+    @classmethod
+    def opening(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        topic_id: bytes | None,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        producers_complete_to: int = -1,
+        new: bool = True,
+    ) -> Generator[int, None, PartitionLog]:
+        """Opens a folder, or makes it if it is missing, in steps of a few milliseconds.
 
         Args:
             topic_id: whose folder it must be; None takes the id found there.
             clean: the last stop was clean, so files are trusted. Otherwise what lies beyond `recovery_point` is read and checked.
             log_start_offset: as the checkpoint has it: the log may not show anything below.
+            producers_complete_to: as the checkpoint has it, -1 where it has none: `ProducerSnapshots.complete_to`.
+            new: where the folder is missing, no producer can have written to this partition before.
+
+        Yields:
+            First how many bytes are to be read, then how many were read since.
 
         Raises:
             BrokerError: INCONSISTENT_TOPIC_ID: the folder belongs to another topic of that name.
@@ -141,9 +172,12 @@ class PartitionLog:
             if topic_id is not None:
                 log._files.store(PARTITION_METADATA, format_partition_metadata(topic_id))
             log._start_empty(log_start_offset, now_ms)
+            if not new:
+                log.on_records_lost()
+            yield 0
             return log
         log.topic_id = log._files.claim(topic_id)
-        loaded = recovery.load(
+        loaded = yield from recovery.loading(
             disk,
             directory,
             config,
@@ -151,21 +185,26 @@ class PartitionLog:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            complete_to=producers_complete_to,
         )
         log.segments = Segments(loaded.segments)
         log.producers = loaded.producers
         log.epochs = loaded.epochs
-        log._stored_epochs = [] if loaded.epochs.dirty else loaded.epochs.entries
+        log._files.stored_epochs = [] if loaded.epochs.dirty else loaded.epochs.entries
         log.log_start_offset = loaded.log_start_offset
         log.log_end_offset = loaded.log_end_offset
         log.recovery_point = loaded.recovery_point
         log.truncated_bytes = loaded.truncated_bytes
         log.size_bytes = log.segments.size_bytes
         log._tail.clear(log.log_end_offset)
-        log._snapshot_offset = loaded.snapshot_offset
+        log.snapshots.found(loaded.snapshots, min(producers_complete_to, log.log_end_offset))
+        log.states.found(loaded.states)
         for segment in loaded.recovered:
             if segment is not log.segments.active:
                 log._files.store_segment(segment)
+        for segment in loaded.unsynced:
+            log._files.changed_segment(segment)
+        log._prepared = clean and not loaded.recovered and log.snapshots.newest == log.log_end_offset  # as closed
         return log
 
     def _start_empty(self, offset: int, now_ms: int) -> None:
@@ -176,13 +215,13 @@ class PartitionLog:
         self.size_bytes = 0
         self._tail.clear(offset)
         self.producers.clear(offset)
-        self._snapshot_offset = 0
+        self.snapshots.clear(self.producers)
 
     # -- appending ------------------------------------------------------------------------------------------------
 
     def append_as_leader(
         self,
-        batches: Buffer,
+        batches: Buffer | Inspection,
         *,
         leader_epoch: int,
         now_ms: int,
@@ -192,16 +231,21 @@ class PartitionLog:
         """Checks one batch, gives it offsets and writes it.
 
         Args:
-            batches: one whole batch; stamped in place where it is writable.
+            batches: one whole batch, or its finished inspection; stamped in place where it is writable.
             guard: what `verification_guard` returned before the coordinator verified the transaction.
 
         Raises:
-            BrokerError: whatever Kafka answers to such a batch, nothing is written then.
+            BrokerError, LongBatch: whatever Kafka answers to such a batch, or it must be inspected first; nothing is written then.
             OSError: the disk failed.
         """
-        batch, attributes, delta, max_timestamp, producer_id, producer_epoch, sequence = check_leader_batch(
-            batches, self.config, origin, now_ms
-        )
+        try:
+            batch, attributes, delta, max_timestamp, producer_id, producer_epoch, sequence = check_leader_batch(
+                batches, self.config, origin, now_ms
+            )
+        except BrokerError as error:
+            if error.code != ErrorCode.CORRUPT_MESSAGE:
+                note_refused(self.producers, batches.batch if isinstance(batches, Inspection) else batches)
+            raise
         base_offset = self.log_end_offset
         last_offset = base_offset + delta
         transactional = attributes & ATTRIBUTE_TRANSACTIONAL != 0
@@ -340,78 +384,9 @@ class PartitionLog:
         if completed is not None and (entry := completed.index_entry()) is not None:
             self.segments.active.aborted.append(entry)
 
-    # -- transactions ---------------------------------------------------------------------------------------------
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction begins, never below the log start; None without one."""
-        first = self.producers.first_undecided_offset
-        return None if first is None else max(first, self.log_start_offset)
-
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to here (exclusive) every transaction is decided, and its marker below the high watermark."""
-        first = self.producers.first_unstable_offset(high_watermark)
-        if first is None or first >= high_watermark:
-            return high_watermark
-        return max(first, self.log_start_offset)
-
-    def verification_guard(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool = False
-    ) -> object | None:
-        """Begins the verification of a transaction (KIP-890).
-
-        Args:
-            base_sequence: lowest sequence of what waits; -1 where it has none.
-            supports_epoch_bump: the request is of a version (Produce ≥ 12, TxnOffsetCommit ≥ 5) that belongs to TV2.
-
-        Returns:
-            None where the transaction is ongoing here: append without. Else what the append after the verification must bring.
-        """
-        return self.producers.verification_guard(
-            producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
-        )
-
-    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether that producer has a transaction open here, in that epoch."""
-        return self.producers.has_ongoing_transaction(producer_id, producer_epoch)
-
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that a reader of [start_offset, end_offset) must skip, in the order of their markers."""
-        return self.segments.aborted_transactions(start_offset, end_offset)
-
     def expire_producers(self, now_ms: int) -> int:
         """Forgets producers idle for producer.id.expiration.ms; returns how many."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
-
-    # -- reading --------------------------------------------------------------------------------------------------
-
-    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True) -> LogSlice:
-        """Whole batches from the one that holds `offset`, that begin below `end_offset`.
-
-        Args:
-            max_bytes: at most so many, but for a first batch that is larger, with `at_least_one`.
-
-        Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: below the log start or above the log end.
-        """
-        if offset < self.log_start_offset or offset > self.log_end_offset:
-            raise BrokerError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within [{self.log_start_offset}, {self.log_end_offset}]",
-            )
-        if offset >= end_offset:
-            return LogSlice(b"", offset, offset)
-        if offset >= self._tail.start_offset:
-            return self._tail.read(offset, max_bytes, end_offset, at_least_one)
-        return self.segments.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
-
-    def offset_for_timestamp(self, timestamp: int, *, end_offset: int) -> TimestampOffset | None:
-        """The first record below `end_offset` that is as young as `timestamp` or younger."""
-        return self.segments.offset_for_timestamp(timestamp, self.log_start_offset, end_offset)
-
-    def max_timestamp_offset(self, end_offset: int) -> TimestampOffset | None:
-        """The first record with the largest timestamp of the log; None where it has none or it is not below `end_offset`."""
-        return self.segments.max_timestamp_offset(self.log_start_offset, end_offset)
 
     # -- segments come and go -------------------------------------------------------------------------------------
 
@@ -424,16 +399,15 @@ class PartitionLog:
         new = Segment(self._disk, self.directory, base_offset, config=self.config, now_ms=now_ms)
         new.create()
         self._files.store_segment(self.segments.active)
-        self._store_snapshot(base_offset)
-        self._store_epochs()
+        self.snapshots.store(base_offset, self.producers)
+        self._files.store_epochs(self.epochs, self.log_end_offset)
         self.segments.add(new)
         return new
 
     def apply_retention(self, now_ms: int, high_watermark: int) -> int:
         """Deletes whole segments that are too old, too many, or below the log start. Returns how many.
 
-        Only what lies below the high watermark goes. Files are renamed at once and removed file.delete.delay.ms later, by a
-        later call.
+        Only what lies below the high watermark goes. A later call removes the files, after file.delete.delay.ms.
         """
         self._files.purge(now_ms)
         count = expired_segments(
@@ -452,6 +426,7 @@ class PartitionLog:
 
     def swap_in(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> None:
         """Puts a segment that the cleaner wrote, and that is synced, in the place of those it was made of: a crash leaves either."""
+        self.producers.complete = False
         cleaned.rename(recovery.SWAP_SUFFIX)
         self.segments.replace(replaced, cleaned)
         self.size_bytes += cleaned.size - sum(segment.size for segment in replaced)
@@ -475,11 +450,12 @@ class PartitionLog:
 
     def _move_start(self, offset: int) -> None:
         self.log_start_offset = offset
+        self.producers.complete = False
         self.recovery_point = max(self.recovery_point, offset)
         self.epochs.truncate_from_start(offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts the log so that it ends at `offset`, or where the batch that holds it begins."""
+        """Cuts the log at `offset`, or before a batch that holds it or is damaged. Raises OSError, or BrokerError and cuts nothing."""
         if offset >= self.log_end_offset:
             # An epoch that this replica began as leader and never wrote in is not the new leader's.
             self.epochs.truncate_from_end(offset)
@@ -487,6 +463,7 @@ class PartitionLog:
         if offset <= self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
+        _ = self.segments.from_offset(offset - 1)[0].aborted  # raises before anything is cut
         while self.segments.active.base_offset >= offset:
             recovery.remove_segment(self._disk, self.directory, self.segments.take_active())
         self.log_end_offset = self.segments.active.truncate_to(offset)
@@ -502,19 +479,27 @@ class PartitionLog:
             None,
             self.log_start_offset,
             self.log_end_offset,
+            self.snapshots.complete_to,
         )
+
+    def on_records_lost(self) -> None:
+        """Committed records may be gone, with all that was known of their producers: these may go on with any sequence."""
+        self.producers.complete = False
+        self.snapshots.complete_to = -1
+        self._files.changed(*self.states.on_cut(-1))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Empties the log and begins anew at `offset`: nothing of it is shared with the leader's."""
         created_ms = self.segments.active.created_ms
         while len(self.segments):
             recovery.remove_segment(self._disk, self.directory, self.segments.take_active())
-        self._after_cut(offset)
+        self._after_cut(offset, whole=True)
         self.epochs.clear()
         self._start_empty(offset, created_ms)
 
-    def _after_cut(self, end_offset: int) -> None:
+    def _after_cut(self, end_offset: int, *, whole: bool = False) -> None:
         self._prepared = False
+        self._files.changed(*self.states.on_cut(-1 if whole else end_offset))
         self.cuts += 1
         self.recovery_point = min(self.recovery_point, end_offset)
         self.cleaned_to = min(self.cleaned_to, end_offset)
@@ -522,11 +507,8 @@ class PartitionLog:
         self.size_bytes = self.segments.size_bytes
         self._tail.clear(end_offset)
         self.epochs.truncate_from_end(end_offset)
-        for snapshot in recovery.snapshot_offsets(self._disk.listdir(self.directory)):
-            if snapshot > end_offset:  # it tells of what is gone
-                self._files.remove(file_name(snapshot, recovery.SNAPSHOT_SUFFIX))
-        self._snapshot_offset = min(self._snapshot_offset, end_offset)
-        self._store_epochs()
+        self.snapshots.cut(end_offset)
+        self._files.store_epochs(self.epochs, self.log_end_offset)
 
     # -- durability -----------------------------------------------------------------------------------------------
 
@@ -545,18 +527,37 @@ class PartitionLog:
     def mark_synced(self, up_to_offset: int) -> None:
         """A sync of what `unsynced_files` gave when the log ended at `up_to_offset` is over."""
         self._files.synced(up_to_offset)
+        self.states.on_synced(up_to_offset)
         self.recovery_point = max(self.recovery_point, min(up_to_offset, self.log_end_offset))
+
+    def save_state(self, *, synced: bool = False, complete: bool = False) -> None:
+        """Writes what a start after a kill needs to read nothing below the present end. Raises OSError.
+
+        Args:
+            synced: for a start after a power loss instead: written when a sync has covered the present end.
+            complete: the index files were completed.
+        """
+        active = self.segments.active
+        if not self.states.lack(self.log_end_offset, synced=synced) or not (active.size and self.config.saves_state):
+            return
+        if not complete:
+            self._files.store_indexes(active, complete=False)
+        state = self.states.capture(active, self.log_end_offset, self.epochs, self.producers)
+        if state is not None and synced:
+            self.states.save_when_synced(state, self.recovery_point)
+        elif state is not None:
+            self.states.save(state)
 
     def prepare_close(self) -> list[File]:
         """Writes what a clean stop needs: indexes, epochs, the producer snapshot at the log end. Returns what is to be synced.
-
-        For a stop of many logs: prepare all, sync all files at once, `mark_synced`, close.
-        """
+        For a stop of many logs: prepare all, sync all files at once, `mark_synced`, close."""
         if not self._prepared:
             if self.segments.active.size:
                 self._files.store_segment(self.segments.active)
-            self._store_snapshot(self.log_end_offset)
-            self._store_epochs()
+                if self.segments.active.size >= recovery.LARGE_BYTES or self.config.compacted:
+                    self.save_state(synced=True, complete=True)
+            self.snapshots.store(self.log_end_offset, self.producers)
+            self._files.store_epochs(self.epochs, self.log_end_offset, closing=True)
             self._files.purge(None)
             self._prepared = True
         return self.unsynced_files()
@@ -567,7 +568,12 @@ class PartitionLog:
         if files:
             self._disk.sync_now(files)
         self.mark_synced(self.log_end_offset)
+        self._disk.remove(*self.take_superseded())
         self.abandon()
+
+    def take_superseded(self) -> list[str]:
+        """Paths of the files that nothing needs once a clean stop is synced."""
+        return self.snapshots.take_superseded([segment.base_offset for segment in self.segments])
 
     def abandon(self) -> None:
         """Lets go of the files and writes nothing: the disk failed, or the folder is about to be deleted."""
@@ -583,17 +589,3 @@ class PartitionLog:
     def reconfigure(self, config: LogConfig) -> None:
         """Takes the topic's new configuration; from the next append on."""
         self.config = config
-
-    def _store_snapshot(self, offset: int) -> None:
-        if offset > self._snapshot_offset:
-            self._files.store(file_name(offset, recovery.SNAPSHOT_SUFFIX), self.producers.to_snapshot())
-            self._snapshot_offset = offset
-
-    def _store_epochs(self) -> None:
-        """Writes the epochs that have records: one without is forgotten by the next load, and every start begins one."""
-        if self.epochs.dirty:
-            written = [entry for entry in self.epochs.entries if entry[1] < self.log_end_offset]
-            if written != self._stored_epochs:
-                self._files.replace(LEADER_EPOCH_CHECKPOINT, format_epochs(written))
-                self._stored_epochs = written
-            self.epochs.dirty = len(written) < len(self.epochs.entries)

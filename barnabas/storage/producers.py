@@ -5,6 +5,10 @@ Emits: refusals, duplicates with their original offsets, completed transactions,
 
 Check and change are apart: `check` and `check_marker` only read, so that a failed write leaves no trace here.
 
+A state is `complete` while it holds every producer that ever wrote to the log. Then an unknown producer that does not begin at
+sequence 0 has lost its first batch, and gets OUT_OF_ORDER_SEQUENCE_NUMBER. Below transaction version 2, Kafka accepts any first
+sequence. A state that has forgotten anything accepts any first sequence, as in Kafka (KAFKA-5793, KIP-360).
+
 Invariants: at most RETAINED_BATCHES batches a producer, all of its current epoch, oldest first; `_ongoing` is ordered by first offset (a new
 transaction begins at the log's end); a producer has at most one open transaction; open transactions never expire.
 Follows KIP-98, KIP-360, KIP-890 (verification, lowest tried sequence, TV2 markers) and Kafka 4.3's answers in each case.
@@ -19,7 +23,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated
-from barnabas.limits import RETAINED_BATCHES, SEQUENCE_MAX
+from barnabas.limits import REFUSED_PRODUCERS_MAX, RETAINED_BATCHES, SEQUENCE_MAX
 from barnabas.ports import Buffer
 from barnabas.storage.aborted import AbortedTransaction
 
@@ -127,13 +131,16 @@ class ProducerState:
     Attributes:
         entries: by producer id.
         end_offset: the state is that of the log up to here, exclusive.
+        complete: the log began at offset 0 and no producer of it was forgotten: nothing expired, was deleted or cleaned.
     """
 
-    __slots__ = ("_ongoing", "_unreplicated", "_verifications", "end_offset", "entries")
+    __slots__ = ("_ongoing", "_refused", "_unreplicated", "_verifications", "complete", "end_offset", "entries")
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         self.end_offset = 0
+        self.complete = True
+        self._refused: dict[int, tuple[int, int]] = {}  # epoch and next sequence by producer id, oldest first
         self._ongoing: dict[int, int] = {}  # first offset -> producer id, in the order of offsets
         # First offset -> marker's offset, in the order of markers: completed, marker maybe not below the high watermark.
         self._unreplicated: dict[int, int] = {}
@@ -259,7 +266,9 @@ class ProducerState:
                         producer_id, sequence, f"at most {verification.lowest_sequence}, the lowest being verified"
                     )
         if entry is None or entry.epoch == NO_EPOCH:
-            return  # nothing known, maybe forgotten: any sequence may begin (KAFKA-5793, KIP-360)
+            if sequence != 0 and self.complete and self._refused.get(producer_id) != (epoch, sequence):
+                raise self._out_of_order(producer_id, sequence, "0, as this producer has never written here")
+            return
         if epoch != entry.epoch:
             if sequence != 0:
                 raise self._out_of_order(producer_id, sequence, f"0 in the new epoch {epoch}")
@@ -267,6 +276,19 @@ class ProducerState:
         last = entry.last_sequence
         if sequence != last + 1 and not (sequence == 0 and last == SEQUENCE_MAX):
             raise self._out_of_order(producer_id, sequence, f"{_wrapped(last + 1)}")
+
+    def on_refused(self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int) -> None:
+        """A client's batch was refused for what is in it, and will not come again.
+
+        A client that goes on with the next sequence (aiokafka) does not lack a batch: its first sequence here is not 0.
+        """
+        if producer_id in self.entries or first_sequence < 0:
+            return
+        if first_sequence == 0 or self._refused.get(producer_id) == (epoch, first_sequence):
+            self._refused.pop(producer_id, None)
+            self._refused[producer_id] = epoch, _wrapped(first_sequence + offset_delta + 1)
+            if len(self._refused) > REFUSED_PRODUCERS_MAX:
+                del self._refused[next(iter(self._refused))]
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
         """Whether an end-of-transaction marker may be appended.
@@ -318,6 +340,8 @@ class ProducerState:
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry()
+            if self._refused:
+                self._refused.pop(producer_id, None)
         batches = entry.batches
         if epoch != entry.epoch:
             entry.epoch = epoch
@@ -374,6 +398,7 @@ class ProducerState:
         ]
         for producer_id in expired:
             del self.entries[producer_id]
+            self.complete = False
         for producer_id, verification in list(self._verifications.items()):
             if verification.created_ms < 0:
                 verification.created_ms = now_ms
@@ -383,6 +408,7 @@ class ProducerState:
 
     def clear(self, end_offset: int) -> None:
         """Forgets everything: the log is empty from `end_offset` on. Verifications stay: they are about what comes."""
+        self.complete = end_offset == 0
         self.entries.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
@@ -397,17 +423,25 @@ class ProducerState:
         struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_END:]))
         return bytes(data)
 
-    def load_snapshot(self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int) -> None:
+    def load_snapshot(
+        self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int, *, complete: bool = False
+    ) -> None:
         """Becomes what a snapshot of `end_offset` says, but for expired producers.
+
+        Args:
+            complete: the state was, when the snapshot was made of it.
 
         Raises:
             MalformedSnapshot: nothing is changed then.
         """
         loaded = list(_read_snapshot(data))
         self.clear(end_offset)
+        self.complete = complete
         for producer_id, entry in loaded:
             if now_ms is None or not _is_expired(entry, now_ms, expiration_ms):
                 self.entries[producer_id] = entry
+            else:
+                self.complete = False
         opened = [(e.transaction_first_offset, p) for p, e in self.entries.items() if e.transaction_first_offset >= 0]
         self._ongoing.update(sorted(opened))
 

@@ -28,7 +28,17 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.producers import CompletedTransaction, ProducerState
 
-__all__ = ["HEADER", "LENGTH_OVERHEAD", "StoredBatch", "checksum_holds", "replay", "scan", "stored_batch", "walk"]
+__all__ = [
+    "HEADER",
+    "LENGTH_OVERHEAD",
+    "StoredBatch",
+    "checksum_holds",
+    "note_refused",
+    "replay",
+    "scan",
+    "stored_batch",
+    "walk",
+]
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH_OVERHEAD = 12
@@ -127,6 +137,8 @@ def scan(file: File, position: int, end: int) -> Iterator[tuple[StoredBatch, mem
 
 def replay(state: ProducerState, batch: StoredBatch, data: Buffer) -> CompletedTransaction | None:
     """Applies a batch of the log (its bytes in `data`) to the producer state; returns the transaction that it ends."""
+    if batch.base_offset > state.end_offset:
+        state.complete = False  # the cleaner removed a batch, here or on the leader
     state.end_offset = batch.last_offset + 1
     if batch.producer_id < 0:
         return None
@@ -158,3 +170,11 @@ def replay(state: ProducerState, batch: StoredBatch, data: Buffer) -> CompletedT
         records[0].timestamp,
         aborted=control.type == CONTROL_ABORT,
     )
+
+
+def note_refused(state: ProducerState, data: Buffer) -> None:
+    """A client's batch was refused for what is in it: its producer may go on with the next sequence."""
+    batch = stored_batch(data, 0, 0) if len(data) >= HEADER_SIZE else None
+    if batch is not None and batch.producer_id >= 0:
+        delta = batch.last_offset - batch.base_offset
+        state.on_refused(batch.producer_id, batch.producer_epoch, batch.base_sequence, delta)

@@ -2,8 +2,8 @@
 
 Driven by: the partition log. Emits: slices of whole batches, positions, timestamps' offsets, the bytes of its index files.
 
-Indexes and the aborted list live in memory; those of a segment that was not written to by this process are read on first use.
-`index_files` gives what to write when the segment is rolled or closed: after a kill they are rebuilt from the log anyway.
+A read or a search that meets a damaged batch raises CORRUPT_MESSAGE each time and logs it once. The batch is never skipped, and
+never answered by an empty result.
 
 Invariants: `size` is the end of the last whole batch, and nothing beyond it in the file is ever read; every batch
 holds offsets ≥ base_offset, at most 2³¹−1 above it; only the last segment of a log grows.
@@ -14,18 +14,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas.ports import Buffer, Disk, File
-from barnabas.protocol.records import HEADER_SIZE, MAGIC, NO_TIMESTAMP, decode_records
-from barnabas.storage.aborted import AbortedTransaction, decode_aborted, encode_aborted
-from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
+from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol.records import HEADER_SIZE, MAGIC, NO_TIMESTAMP
+from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.replay import HEADER, LENGTH_OVERHEAD, StoredBatch, walk
+from barnabas.storage.search import first_in_batch
+from barnabas.storage.segment_files import (
+    FILE_KINDS,
+    NOTHING_STORED,
+    RELATIVE_OFFSET_MAX,
+    IndexChange,
+    SegmentFiles,
+    StoredIndexes,
+    ends_with,
+    file_name,
+)
+from barnabas.storage.steps import Steps
 
-__all__ = ["FILE_KINDS", "RELATIVE_OFFSET_MAX", "LogSlice", "Segment", "TimestampOffset", "file_name"]
+__all__ = [
+    "FILE_KINDS",
+    "RELATIVE_OFFSET_MAX",
+    "IndexChange",
+    "LogSlice",
+    "Segment",
+    "StoredIndexes",
+    "TimestampOffset",
+    "file_name",
+]
 
-FILE_KINDS = (".log", ".index", ".timeindex", ".txnindex")
-RELATIVE_OFFSET_MAX = 2**31 - 1  # of Kafka's signed 4-byte relative offsets
 _HINTS_MAX = 8  # sequential readers whose place is remembered
+_HEADERS_PER_STEP = 512  # of a search: 1 ms
 _VIEW_BYTES_MIN = 64 * 1024  # a slice this long is passed as a view rather than copied
 
 
@@ -45,18 +65,7 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-def file_name(offset: int, suffix: str) -> str:
-    """Kafka's file names: twenty digits, so that names sort as offsets do."""
-    return f"{offset:020d}{suffix}"
-
-
-def _ends_with(data: bytes, position: int, last_offset: int) -> bool:
-    """Whether a batch of magic 2 begins there that ends with that offset."""
-    base, _, _, magic, _, _, delta, *_ = HEADER.unpack_from(data, position)
-    return bool(magic == MAGIC and base + delta == last_offset)
-
-
-class Segment:
+class Segment(SegmentFiles):
     """A segment, open for reading, and the last one of a log for appending.
 
     Attributes:
@@ -66,189 +75,7 @@ class Segment:
         created_ms: when this process began with it: stands in for the age of a segment without timestamps.
     """
 
-    __slots__ = (
-        "_aborted",
-        "_built",
-        "_bytes_since_index",
-        "_disk",
-        "_file",
-        "_hints",
-        "_index_interval",
-        "_max_timestamp_offset",
-        "_offset_index",
-        "_prefix",
-        "_suffix",
-        "_time_index",
-        "_torn",
-        "base_offset",
-        "created_ms",
-        "first_timestamp",
-        "max_timestamp",
-        "size",
-    )
-
-    def __init__(
-        self, disk: Disk, directory: str, base_offset: int, *, config: LogConfig, now_ms: int, suffix: str = ""
-    ) -> None:
-        self.base_offset = base_offset
-        self.size = 0
-        self.max_timestamp = NO_TIMESTAMP
-        self.first_timestamp = NO_TIMESTAMP
-        self.created_ms = now_ms
-        self._disk = disk
-        self._prefix = f"{directory}/{base_offset:020d}"
-        self._suffix = suffix  # of its files while the cleaner writes them, else none
-        self._file: File | None = None
-        self._index_interval = config.index_interval_bytes
-        self._bytes_since_index = 0
-        self._max_timestamp_offset = base_offset
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
-        self._aborted: list[AbortedTransaction] | None = None
-        # The indexes were made by this process; those of a file are held against the log at each use.
-        self._built = False
-        self._hints: dict[int, int] = {}  # offset -> position of its batch
-        self._torn = False  # a failed write may have left bytes beyond `size`
-
-    # -- its files ------------------------------------------------------------------------------------------------
-
-    def create(self) -> None:
-        """Makes an empty .log file; an old one of that name is emptied."""
-        self._file = self._disk.open(self.log_path, create=True)
-        if self._file.size():
-            self._file.truncate(0)
-        self.reset_indexes()
-
-    def load(self) -> None:
-        """Takes the .log file as it is: clean, or about to be recovered."""
-        self.size = self.file.size()
-        for batch in walk(self.file, 0, self.size):
-            self.first_timestamp = batch.max_timestamp
-            break
-
-    @property
-    def file(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.log_path)
-        return self._file
-
-    @property
-    def log_path(self) -> str:
-        return self._path(".log")
-
-    def _path(self, kind: str) -> str:
-        return self._prefix + kind + self._suffix
-
-    def rename(self, suffix: str) -> None:
-        """Gives its files another suffix, or none: the log first, as Kafka does. Whatever they were synced, their names are not."""
-        self.close()
-        for kind in FILE_KINDS:
-            old = self._path(kind)
-            if self._disk.exists(old):
-                self._disk.rename(old, self._prefix + kind + suffix)
-        self._suffix = suffix
-
-    @property
-    def offset_index(self) -> OffsetIndex:
-        if self._offset_index is None:
-            self.load_indexes()
-        return self._offset_index  # type: ignore[return-value]  # load_indexes sets it
-
-    @property
-    def time_index(self) -> TimeIndex:
-        if self._time_index is None:
-            self.load_indexes()
-        return self._time_index  # type: ignore[return-value]  # load_indexes sets it
-
-    @property
-    def aborted(self) -> list[AbortedTransaction]:
-        """Aborted transactions whose markers are in this segment; append to it to add one."""
-        if self._aborted is None:
-            data = self._read_file(".txnindex")
-            self._aborted = (decode_aborted(data, self.base_offset) if data else None) or []
-        return self._aborted
-
-    def has_valid_aborted(self) -> bool:
-        """Whether the .txnindex file is absent (nothing was aborted) or readable."""
-        data = self._read_file(".txnindex") if self.size else None
-        return data is None or decode_aborted(data, self.base_offset) is not None
-
-    def fits_its_indexes(self) -> bool:
-        """Whether its index files point at no batch beyond its end: whoever wrote them, when it was rolled, saw no more of it."""
-        offset_data, time_data = self._read_file(".index"), self._read_file(".timeindex")
-        if not self.size or offset_data is None or time_data is None:
-            return False
-        time_index = TimeIndex.from_bytes(self.base_offset, time_data)
-        return (
-            OffsetIndex.from_bytes(self.base_offset, offset_data, self.size) is not None
-            and time_index is not None
-            and (len(time_index) > 0 or self.max_timestamp < 0)
-            and time_index.last[1] < self.next_offset()
-        )
-
-    def load_indexes(self) -> None:
-        """Reads .index and .timeindex, or rebuilds both from the log where one is missing or damaged."""
-        if not self.size:
-            self.reset_indexes()
-            return
-        offset_data, time_data = self._read_file(".index"), self._read_file(".timeindex")
-        if offset_data is not None and time_data is not None:
-            offset_index = OffsetIndex.from_bytes(self.base_offset, offset_data, self.size)
-            time_index = TimeIndex.from_bytes(self.base_offset, time_data)
-            if offset_index is not None and time_index is not None and (len(time_index) or not self.size):
-                self._offset_index, self._time_index = offset_index, time_index
-                self._built = False
-                self.max_timestamp, self._max_timestamp_offset = time_index.last
-                return
-        self.rebuild_indexes()
-
-    def rebuild_indexes(self) -> None:
-        """Makes both indexes anew from the headers of the log."""
-        self.reset_indexes(keep_aborted=True)
-        for batch in walk(self.file, 0, self.size):
-            self.note_batch(batch.position, batch.size, batch.last_offset, batch.max_timestamp)
-        self.time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
-
-    def reset_indexes(self, *, keep_aborted: bool = False) -> None:
-        """Forgets both indexes and the aborted list, before the batches are noted anew."""
-        self._offset_index = OffsetIndex(self.base_offset)
-        self._time_index = TimeIndex(self.base_offset)
-        self._built = True
-        if not keep_aborted:
-            self._aborted = []
-        self.max_timestamp = self.first_timestamp = NO_TIMESTAMP
-        self._max_timestamp_offset = self.base_offset
-        self._bytes_since_index = 0
-        self._hints.clear()
-
-    def _read_file(self, suffix: str) -> bytes | None:
-        try:
-            return self._disk.read(self._path(suffix))
-        except FileNotFoundError:
-            return None
-
-    def index_files(self) -> list[tuple[str, bytes]]:
-        """(path, contents) of the index files as they should be on disk. An aborted list that is empty has no file."""
-        self.seal_file()
-        self.time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
-        files = [
-            (self._path(".index"), self.offset_index.to_bytes()),
-            (self._path(".timeindex"), self.time_index.to_bytes()),
-        ]
-        if self.aborted:
-            files.append((self._path(".txnindex"), encode_aborted(self.aborted)))
-        return files
-
-    def seal_file(self) -> None:
-        """Cuts off what a failed write may have left."""
-        if self._torn:
-            self.file.truncate(self.size)
-            self._torn = False
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    __slots__ = ()
 
     # -- appending ------------------------------------------------------------------------------------------------
 
@@ -267,9 +94,9 @@ class Segment:
             return True
         if self.first_timestamp >= 0:
             # By the records' time, so that a replay of old data is cut as it was (KIP-33).
-            if max_timestamp - self.first_timestamp > config.roll_ms - config.segment_jitter_ms:
+            if max_timestamp - self.first_timestamp > config.roll_ms - self._jitter_ms:
                 return True
-        elif now_ms - self.created_ms > config.roll_ms - config.segment_jitter_ms:
+        elif now_ms - self.created_ms > config.roll_ms - self._jitter_ms:
             return True
         if held <= config.segment_index_bytes:
             return False  # a batch is longer than its entries
@@ -310,25 +137,14 @@ class Segment:
             raise
         self.size += len(data)
 
-    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Takes a batch into the indexes, every index.interval.bytes."""
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self._max_timestamp_offset = last_offset
-        if position == 0:
-            self.first_timestamp = max_timestamp
-        if self._bytes_since_index > self._index_interval:
-            self.offset_index.append(last_offset, position)
-            self.time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
-            self._bytes_since_index = 0
-        self._bytes_since_index += size
-
     def truncate_to(self, offset: int) -> int:
-        """Cuts off the batch that holds `offset` and all after it. Returns the end offset that is left."""
-        self._cut(self.seek(offset), offset)
-        return self.next_offset()
+        """Cuts off the batch that holds `offset`, or a damaged one before it, and all after it. Returns the end offset that is left.
 
-    def _cut(self, position: int, offset: int) -> None:
+        Raises:
+            BrokerError: CORRUPT_MESSAGE: the .txnindex is damaged; nothing was cut.
+        """
+        aborted = self.aborted
+        position = self.seek(offset)
         for batch in walk(self.file, position, self.size):
             position = batch.position
             if batch.last_offset >= offset:
@@ -337,48 +153,48 @@ class Segment:
         self.file.truncate(position)
         self.size = position
         self._torn = False
+        self._last_position = -1
+        self._stored = NOTHING_STORED
         self._hints.clear()
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self._aborted = [entry for entry in self.aborted if entry.last_offset < offset]
+        self.offset_index.truncate_to(offset, position)
+        end_offset = self.next_offset()
+        self.time_index.truncate_to(end_offset)
+        self._aborted = [entry for entry in aborted if entry.last_offset < end_offset]
         # The largest timestamp may have been in what was cut off.
         self.max_timestamp, self._max_timestamp_offset = self.time_index.last
-        for batch in walk(self.file, self.seek(offset), self.size):
+        for batch in walk(self.file, self.seek(end_offset), self.size):
             if batch.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self._max_timestamp_offset = batch.max_timestamp, batch.last_offset
         if not position:
             self.first_timestamp = NO_TIMESTAMP
-
-    def seek(self, offset: int) -> int:
-        """Position of a batch at or before the one that holds `offset`. An index that points beside a batch is made anew."""
-        last_offset, position = self.offset_index.entry_before(offset)
-        if position and not self._built:
-            header = self.file.pread(HEADER_SIZE, position)
-            if len(header) < HEADER_SIZE or not _ends_with(header, 0, last_offset):
-                self.rebuild_indexes()
-                return self.seek(offset)
-        return position
+        return end_offset
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def next_offset(self) -> int:
-        """The offset after its last batch."""
-        end = self.base_offset
-        for batch in walk(self.file, self.seek(2**62), self.size):
-            end = batch.last_offset + 1
-        return end
-
     def locate(self, offset: int) -> StoredBatch | None:
-        """The first batch that ends at or after `offset`."""
-        for batch in walk(self.file, self.seek(offset), self.size):
+        """The first batch that ends at or after `offset`.
+
+        Raises:
+            BrokerError: CORRUPT_MESSAGE: a batch before it is damaged.
+        """
+        position = self.seek(offset)
+        for batch in walk(self.file, position, self.size):
             if batch.last_offset >= offset:
                 return batch
+            position = batch.position + batch.size
+        if position != self.size:
+            raise self.damaged(position, "no whole batch begins here")
         return None
 
-    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool) -> LogSlice | None:
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
+    ) -> LogSlice | None:
         """Whole batches from the one that holds `offset`, below `end_offset`; None where this segment holds nothing as late.
 
         One read of the file where the reader goes on where it stopped; where it does not, one more finds the place.
+
+        Raises:
+            BrokerError: CORRUPT_MESSAGE: the first batch has no readable header.
         """
         position = self._hints.pop(offset, -1)
         if position < 0:
@@ -391,7 +207,16 @@ class Segment:
                 self._hints[offset] = position
             return None
         data = self.file.pread(min(max(max_bytes, HEADER_SIZE), self.size - position), position)
-        base, length = HEADER.unpack_from(data)[:2]
+        if len(data) < HEADER_SIZE:
+            raise self.damaged(position, f"{len(data)} bytes are left")
+        base, length, _, magic, _, _, delta, *_ = HEADER.unpack_from(data)
+        if (
+            magic != MAGIC
+            or not HEADER_SIZE <= length + LENGTH_OVERHEAD <= self.size - position
+            or delta < 0
+            or not offset <= base + delta < log_end_offset
+        ):
+            raise self.damaged(position, f"no batch with offset {offset} begins here")
         if base >= end_offset:
             return LogSlice(b"", offset, offset)
         if length + LENGTH_OVERHEAD > max_bytes:
@@ -401,15 +226,17 @@ class Segment:
         # Batches are whole up to an indexed position: headers are walked only from the last one on.
         last_offset, end = self.offset_index.entry_up_to(position + len(data) - HEADER_SIZE, end_offset)
         end -= position
-        if end > 0 and (self._built or _ends_with(data, end, last_offset)):
+        if end > 0 and (self._built or ends_with(data, end, last_offset)):
             next_offset = HEADER.unpack_from(data, end)[0]
         else:
             next_offset = base
             end = 0
         while end + HEADER_SIZE <= len(data):
-            batch_base, length, _, _, _, _, delta, *_ = HEADER.unpack_from(data, end)
+            batch_base, length, _, magic, _, _, delta, *_ = HEADER.unpack_from(data, end)
             if batch_base >= end_offset or end + length + LENGTH_OVERHEAD > len(data):
                 break
+            if length < HEADER_SIZE - LENGTH_OVERHEAD or magic != MAGIC or delta < 0 or batch_base < next_offset:
+                break  # damaged: the read that begins here says so
             end += length + LENGTH_OVERHEAD
             next_offset = batch_base + delta + 1
         if len(self._hints) >= _HINTS_MAX:
@@ -419,15 +246,28 @@ class Segment:
             return LogSlice(data, base, next_offset)
         return LogSlice(memoryview(data)[:end] if end >= _VIEW_BYTES_MIN else data[:end], base, next_offset)
 
-    def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampOffset | None:
-        """The first record from `start_offset` on that is as young as `timestamp` or younger."""
-        start = max(start_offset, self.time_index.offset_before(timestamp))
-        for batch in walk(self.file, self.seek(start), self.size):
+    def find_timestamp(self, timestamp: int, start_offset: int) -> Steps[TimestampOffset | None]:
+        """The first record from `start_offset` on that is as young as `timestamp` or younger.
+
+        Raises:
+            BrokerError: CORRUPT_MESSAGE: a batch on the way is damaged.
+        """
+        position = self.seek(max(start_offset, self.time_index.offset_before(timestamp)))
+        size = self.size
+        for number, batch in enumerate(walk(self.file, position, size), start=1):
+            position = batch.position + batch.size
+            if not number % _HEADERS_PER_STEP:
+                yield None
             if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
                 continue
-            for record in decode_records(self.file.pread(batch.size, batch.position)):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return TimestampOffset(record.offset, record.timestamp, batch.leader_epoch)
+            try:
+                found = yield from first_in_batch(self.file.pread(batch.size, batch.position), timestamp, start_offset)
+            except RemoteProtocolError as error:
+                raise self.damaged(batch.position, str(error)) from error
+            if found is not None:
+                return TimestampOffset(*found, batch.leader_epoch)
+        if position < min(size, self.size):  # it may have been cut between two steps
+            raise self.damaged(position, "no whole batch begins here")
         return None
 
     def recorded_timestamp(self) -> int:

@@ -14,6 +14,7 @@ from operator import is_
 from barnabas.errors import LocalProtocolError
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
+from barnabas.storage.steps import Steps
 
 __all__ = ["Segments"]
 
@@ -90,10 +91,12 @@ class Segments:
         index = bisect_right(self._list, offset, key=lambda segment: segment.base_offset) - 1
         return self._list[max(0, index) :]
 
-    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool) -> LogSlice:
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
+    ) -> LogSlice:
         """As PartitionLog.read; the offset is within the log. A slice never spans two segments."""
         for segment in self.from_offset(offset):
-            found = segment.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+            found = segment.read(offset, max_bytes, end_offset, log_end_offset, at_least_one=at_least_one)
             if found is not None:
                 return found
         return LogSlice(b"", offset, offset)
@@ -109,22 +112,22 @@ class Segments:
                     return found  # what was aborted later began after the range
         return found
 
-    def offset_for_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> TimestampOffset | None:
+    def offset_for_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> Steps[TimestampOffset | None]:
         """The first record in [start_offset, end_offset) that is as young as `timestamp` or younger."""
         for segment in self.from_offset(start_offset):
             if segment.base_offset >= end_offset:
                 break
             if segment.recorded_timestamp() >= timestamp:
-                found = segment.find_timestamp(timestamp, start_offset)
+                found = yield from segment.find_timestamp(timestamp, start_offset)
                 if found is not None:
                     return found if found.offset < end_offset else None
         return None
 
-    def max_timestamp_offset(self, start_offset: int, end_offset: int) -> TimestampOffset | None:
+    def max_timestamp_offset(self, start_offset: int, end_offset: int) -> Steps[TimestampOffset | None]:
         """The first record with the largest timestamp; None where none has a timestamp or it is not below `end_offset`."""
         youngest = max(self.from_offset(start_offset), key=Segment.recorded_timestamp)
         timestamp = youngest.recorded_timestamp()
         if timestamp < 0:
             return None
-        found = youngest.find_timestamp(timestamp, start_offset)
+        found = yield from youngest.find_timestamp(timestamp, start_offset)
         return found if found is not None and found.offset < end_offset else None

@@ -3,12 +3,13 @@
 Driven by: the partition log, with bytes from a client or a coordinator. Emits: the batch to write with its header fields, or Kafka's refusal.
 
 Always checked: one whole batch of magic 2, its size, its checksum, base offset 0, lastOffsetDelta + 1 = count, no control bit from
-clients, producer fields that agree, timestamps of the header within message.timestamp.{before,after}.max.ms. Records
-are decoded only where the topic is compacted (each needs a key), recompressed, or under record.validation=full. LogAppendTime is
-stamped into the header.
+clients, producer fields that agree. The records of a client's batch are walked over (`storage/inspection`): their lengths, their
+offsets, their timestamps, and their keys where the topic is compacted. A batch that is too long for one turn of the loop is
+inspected beforehand (`broker/long_work`); its result is handed in here. The header gets the largest timestamp of the
+records, as in Kafka; LogAppendTime is stamped into it.
 
-Deviation from Kafka: elsewhere a payload that disagrees with its own header is not noticed, and the timestamps checked are the
-header's (first and largest), not each record's.
+With record.validation=header records are walked over only where the topic is compacted or recompresses them, or where the
+timestamps in the header are outside of message.timestamp.{before,after}.max.ms.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Final
 
 from crc32c import crc32c
 
-from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
+from barnabas.errors import BarnabasError, BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
-from barnabas.protocol.compression import Compression
+from barnabas.protocol.compression import Compression, DecompressedTooLarge
+from barnabas.protocol.record_codec import RECORD_BYTES_MIN
+from barnabas.protocol.record_walk import walk
 from barnabas.protocol.records import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -29,18 +32,18 @@ from barnabas.protocol.records import (
     HEADER_SIZE,
     MAGIC,
     NO_TIMESTAMP,
-    NewRecord,
-    Record,
-    build_batch,
-    decode_records,
+    frame_batch,
     read_header,
     stamp_log_append_time,
 )
+from barnabas.storage.inspection import CODECS, Inspection, RecordValidationError, changes_codec
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.replay import HEADER, LENGTH_OVERHEAD, StoredBatch, checksum_holds, stored_batch
+from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 
 __all__ = [
     "CheckedBatch",
+    "LongBatch",
     "RecordValidationError",
     "check_leader_batch",
     "check_replicated_batches",
@@ -54,37 +57,27 @@ _LENGTH_MIN_OF_ANY_MAGIC: Final = 14  # of the formats before v2
 _LENGTH: Final = Struct(">i")
 _ATTRIBUTES: Final = Struct(">h")
 _CRC: Final = Struct(">I")
-_RECORD_ERRORS_MAX: Final = 3  # spelled out in the message
-_CODECS: Final = {
-    "uncompressed": Compression.NONE,
-    "gzip": Compression.GZIP,
-    "snappy": Compression.SNAPPY,
-    "lz4": Compression.LZ4,
-    "zstd": Compression.ZSTD,
-}
+_TIMESTAMP: Final = Struct(">q")
+_MAX_TIMESTAMP_POSITION: Final = 35
+
 
 # attributes, last_offset_delta, max_timestamp, producer_id, producer_epoch, base_sequence
 CheckedBatch = tuple[bytearray | memoryview, int, int, int, int, int, int]
 
 
-class RecordValidationError(BrokerError):
-    """A refusal that names records.
-
-    Attributes:
-        record_errors: (index in the batch, message) of each record refused (KIP-467).
-    """
-
-    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
-        super().__init__(code, message)
-        self.record_errors = record_errors
+class LongBatch(BarnabasError):
+    """A batch cannot be inspected within one turn of the loop; nothing was done with it."""
 
 
 def _invalid(message: str) -> BrokerError:
     return BrokerError(ErrorCode.INVALID_RECORD, message)
 
 
-def check_leader_batch(data: Buffer, config: LogConfig, origin: Origin, now_ms: int) -> CheckedBatch:
+def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Origin, now_ms: int) -> CheckedBatch:
     """Checks the one batch in `data`; what follows it is cut off if it is no whole batch.
+
+    Args:
+        data: the batch, or its finished inspection. Without one the records are inspected here, if they are to be.
 
     Returns:
         The batch, writable and of exact size (in place where `data` is writable and needs no change of its records), and
@@ -93,7 +86,11 @@ def check_leader_batch(data: Buffer, config: LogConfig, origin: Origin, now_ms: 
     Raises:
         BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
             UNSUPPORTED_COMPRESSION_TYPE, in Kafka's order of checks.
+        LongBatch: the records need more time than one turn of the loop has; to be called again with an inspection.
     """
+    inspection = None
+    if isinstance(data, Inspection):
+        inspection, config, data = data, data.config, data.batch
     available = len(data)
     size = available
     if available < HEADER_SIZE or HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD != available or data[16] != MAGIC:
@@ -129,6 +126,7 @@ def check_leader_batch(data: Buffer, config: LogConfig, origin: Origin, now_ms: 
         )
 
     appends_time = config.message_timestamp_type == "LogAppendTime"
+    outside = False  # a timestamp of the header is not within the bounds of the topic
     if appends_time:
         if attributes & ATTRIBUTE_LOG_APPEND_TIME:
             raise _invalid_timestamp([(0, "a client may not set the timestamp type LogAppendTime")])
@@ -137,17 +135,30 @@ def check_leader_batch(data: Buffer, config: LogConfig, origin: Origin, now_ms: 
             now_ms - config.message_timestamp_before_max_ms,
             now_ms + config.message_timestamp_after_max_ms,
         )
-        if max_timestamp > youngest or (base_timestamp < oldest and base_timestamp != NO_TIMESTAMP):
-            _check_records(data, config, now_ms, always_times=True)
-    # A coordinator's records are not looked at: this process built them a moment ago.
-    if origin is Origin.CLIENT and (config.compacted or config.record_validation == "full"):
-        _check_records(data, config, now_ms)
+        outside = max_timestamp > youngest or (base_timestamp < oldest and base_timestamp != NO_TIMESTAMP)
+    if inspection is None:
+        recodes = config.compression_type != "producer" and changes_codec(attributes, config)
+        # A coordinator's records are not looked at: this process built them a moment ago.
+        reads = origin is Origin.CLIENT and (config.record_validation != "header" or config.compacted)
+        if (recodes or outside or reads) and (
+            recodes
+            or outside
+            or attributes & (COMPRESSION_MASK | ATTRIBUTE_LOG_APPEND_TIME)
+            or not _is_plain(data, size, count, base_timestamp, max_timestamp, config, now_ms)
+        ):
+            inspection = _inspect(data, config, now_ms)
     batch = _writable(data, size)
-    if config.compression_type != "producer" and attributes & COMPRESSION_MASK != _CODECS[config.compression_type]:
-        batch = _recompressed(batch, config)
-        attributes = (attributes & ~COMPRESSION_MASK) | _CODECS[config.compression_type]
-        size = len(batch)
-        max_timestamp = read_header(batch).max_timestamp
+    if inspection is not None:
+        if inspection.error is not None:
+            raise inspection.error
+        if inspection.packed is not None:
+            attributes = (attributes & ~COMPRESSION_MASK) | CODECS[config.compression_type]
+            batch = _recompressed(batch, attributes, inspection.packed, config)
+            size = len(batch)
+        if inspection.max_timestamp != max_timestamp:
+            max_timestamp = inspection.max_timestamp
+            _TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
+            _write_checksum(batch)
     if attributes & ATTRIBUTE_LOG_APPEND_TIME:
         attributes &= ~ATTRIBUTE_LOG_APPEND_TIME
         _clear_log_append_time(batch, attributes)
@@ -236,6 +247,10 @@ def _whole_batch_size(data: Buffer, position: int) -> int | None:
 def _clear_log_append_time(batch: bytearray | memoryview, attributes: int) -> None:
     """Kafka takes such a batch for a topic of CreateTime, and gives it that topic's timestamp type."""
     _ATTRIBUTES.pack_into(batch, _CRC_START, attributes)
+    _write_checksum(batch)
+
+
+def _write_checksum(batch: bytearray | memoryview) -> None:
     with memoryview(batch) as whole, whole[_CRC_START:] as covered:
         _CRC.pack_into(batch, _CRC_POSITION, crc32c(covered))
 
@@ -245,56 +260,52 @@ def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidation
     return RecordValidationError(ErrorCode.INVALID_TIMESTAMP, message, record_errors)
 
 
-def _decoded(data: Buffer) -> list[Record]:
+def _is_plain(
+    data: Buffer, size: int, count: int, base_timestamp: int, max_timestamp: int, config: LogConfig, now_ms: int
+) -> bool:
+    """Whether uncompressed records agree with their header in everything: then there is nothing more to say about them.
+
+    This is the way of nearly every small batch; an `Inspection` would double what it costs.
+    """
+    if count > SLICE_RECORDS or count * RECORD_BYTES_MIN > size:
+        return False
+    with memoryview(data) as whole:
+        records = bytes(whole[HEADER_SIZE:size])
     try:
-        records: list[Record] = decode_records(data)
-    except RemoteProtocolError as error:
-        raise _invalid(f"records cannot be read: {error}") from error
-    for index, record in enumerate(records):
-        if not -(2**63) <= record.timestamp < 2**63:
-            raise _invalid(f"record {index} has timestamp {record.timestamp}, which does not fit 64 bits")
-    return records
-
-
-def _check_records(data: Buffer, config: LogConfig, now_ms: int, *, always_times: bool = False) -> None:
-    """Record by record: a compacted topic needs keys; where timestamps are looked at, offsets are too."""
-    records = _decoded(data)
-    errors: list[tuple[int, str]] = []
-    times = 0
-    full = always_times or config.record_validation == "full"
-    by_create_time = config.message_timestamp_type != "LogAppendTime"
-    oldest, youngest = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
-    for index, record in enumerate(records):
-        if config.compacted and record.key is None:
-            errors.append((index, "a compacted topic takes no record without a key"))
-        elif full:
-            if record.offset != records[0].offset + index:
-                raise _invalid(f"record {index} has offset delta {record.offset - records[0].offset}")
-            timestamp = record.timestamp
-            if by_create_time and timestamp != NO_TIMESTAMP and not oldest <= timestamp <= youngest:
-                times += 1
-                errors.append((index, f"timestamp {timestamp} is not within [{oldest}, {youngest}]"))
-    if times:
-        raise _invalid_timestamp(errors)
-    if errors:
-        shown = "; ".join(f"{index}: {text}" for index, text in errors[:_RECORD_ERRORS_MAX])
-        message = f"{len(errors)} of {len(records)} records were refused: {shown}"
-        raise RecordValidationError(ErrorCode.INVALID_RECORD, message, errors)
-
-
-def _recompressed(data: bytearray | memoryview, config: LogConfig) -> bytearray:
-    """The same batch under the topic's codec (compression.type)."""
-    header = read_header(data)
-    records = [NewRecord(r.key, r.value, r.timestamp, r.headers) for r in _decoded(data)]
-    batch = build_batch(
-        records,
-        compression=_CODECS[config.compression_type],
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-        control=header.is_control,
+        end, lowest, highest, without_key = walk(records, 0, 0, count)
+    except RemoteProtocolError:
+        return False
+    return (
+        end == len(records)
+        and base_timestamp + highest == max_timestamp
+        and base_timestamp + lowest >= now_ms - config.message_timestamp_before_max_ms
+        and not (without_key and config.compacted)
     )
+
+
+def _inspect(data: Buffer, config: LogConfig, now_ms: int) -> Inspection:
+    """The finished inspection of a batch that is short enough to be inspected at once.
+
+    Raises:
+        LongBatch: it is not.
+    """
+    _, length, _, _, _, attributes, _, _, _, _, _, _, count = HEADER.unpack_from(data)
+    if count > SLICE_RECORDS:
+        raise LongBatch(f"batch of {count} records")
+    inspection = Inspection(data, config, now_ms)
+    try:
+        inspection.unpack(INLINE_BYTES_MAX if attributes & COMPRESSION_MASK else length)
+    except DecompressedTooLarge as error:
+        raise LongBatch(str(error)) from None
+    while not inspection.step():
+        pass
+    inspection.pack()
+    return inspection
+
+
+def _recompressed(data: bytearray | memoryview, attributes: int, records: bytes, config: LogConfig) -> bytearray:
+    """The same batch with its records under the topic's codec (compression.type)."""
+    batch = frame_batch(read_header(data)._replace(attributes=attributes), records)
     if len(batch) > config.max_message_bytes:
         raise BrokerError(
             ErrorCode.MESSAGE_TOO_LARGE,

@@ -17,6 +17,7 @@ SETTINGS = (
     "group.initial.rebalance.delay.ms=0",
     "group.consumer.min.heartbeat.interval.ms=100",
     "group.consumer.min.session.timeout.ms=500",
+    "of.a.plugin=secret",  # unknown to both
 )
 
 

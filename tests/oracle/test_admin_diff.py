@@ -43,6 +43,7 @@ from barnabas.protocol.messages.admin import (
 from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
 from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
 
+from .real_kafka import SETTINGS
 from .wire import Wire
 
 pytestmark = pytest.mark.oracle
@@ -405,6 +406,13 @@ SCRIPTS: dict[str, list[Observe]] = {
             )
         ),
         describe(BROKER, "1", "log.cleaner.backoff.ms", "log.retention.ms", "log.roll.hours", "message.max.bytes"),
+        describe(BROKER, "1", "node.id", "broker.id", "of.a.plugin", *(each.partition("=")[0] for each in SETTINGS)),
+        describe(BROKER, "1", "leader.replication.throttled.rate"),
+        alter(BROKER, "1", ("leader.replication.throttled.rate", "1000000000", SET)),
+        describe(BROKER, "1", "leader.replication.throttled.rate"),
+        alter(BROKER, "1", ("leader.replication.throttled.rate", "x", SET)),
+        alter(BROKER, "1", ("leader.replication.throttled.rate", "-1", SET)),
+        alter(BROKER, "1", ("leader.replication.throttled.rate", None, DELETE)),
         alter(BROKER, "1", ("log.cleaner.backoff.ms", None, DELETE)),
         describe(BROKER, "1", "log.cleaner.backoff.ms"),
         describe(BROKER, "", "log.cleaner.backoff.ms"),
@@ -494,7 +502,7 @@ SCRIPTS: dict[str, list[Observe]] = {
     "producers": [
         produce("adm.p", 2),
         write("adm.p", 4000, 0, 0, 3),
-        write("adm.p", 4001, 7, 5, 1),
+        write("adm.p", 4001, 7, 0, 1),
         write("adm.p", 4000, 0, 3, 1),
         producers("adm.p", 0),
         producers("adm.p", 1, 0),

@@ -75,10 +75,23 @@ def test_partitions_are_moved(cluster: Cluster, tmp_path: Path) -> None:
     plan.write_text(json.dumps({"version": 1, "partitions": moves}))
     command = ("reassign.ReassignPartitionsCommand", "--bootstrap-server", cluster.bootstrap)
     with_plan = (*command, "--reassignment-json-file", str(plan))
-    assert "Successfully started partition reassignments" in tool(*with_plan, "--execute")
+    said = tool(*with_plan, "--execute", "--throttle", "50000000")
+    assert "Successfully started partition reassignments" in said
+    assert "The inter-broker throttle limit was set to 50000000 B/s" in said
     cluster.wait_until(
         lambda: [part.replica_nodes for part in cluster.partitions(TOPIC)] == [[3, 1], [3]], "they moved"
     )
     said = tool(*with_plan, "--verify")
     for number in (0, 1):
         assert f"Reassignment of partition {TOPIC}-{number} is completed." in said
+    assert f"Clearing topic-level throttles on topic {TOPIC}" in said
+
+
+def test_features_that_are_not_served_are_not_there(cluster: Cluster) -> None:
+    command = ("FeatureCommand", "--bootstrap-server", cluster.bootstrap)
+    said = tool(*command, "describe")
+    assert "Feature: transaction.version" in said
+    assert "share.version" not in said
+    refused = tool(*command, "upgrade", "--feature", "share.version=1", expected=1)
+    assert "Local controller" in refused
+    assert "only supports versions 0-0" in refused

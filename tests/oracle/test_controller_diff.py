@@ -13,7 +13,11 @@ from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
     AlterConfigsRequestResource,
     CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     ElectLeadersRequest,
@@ -109,14 +113,19 @@ def quorum_of(topic: str, *partitions: int) -> DescribeQuorumRequest:
     return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopic(topic_name=topic, partitions=asked)])
 
 
-def moves(topic: str, partition: int, replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
+def moves(
+    topic: str, partition: int, replicas: list[int] | None, timeout_ms: int = 60_000
+) -> AlterPartitionReassignmentsRequest:
     moved = ReassignablePartition(partition_index=partition, replicas=replicas)
-    return AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[moved])])
+    topics = [ReassignableTopic(name=topic, partitions=[moved])]
+    return AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
 
 
 ALTERED = [AlterPartitionRequestTopic(topic_id=NO_TOPIC, partitions=[AlterPartitionRequestPartition()])]
 ELECTIONS = [ElectLeadersTopic(topic="none", partitions=[0])]
 ILLEGAL = [CreatableTopic(name="a b", num_partitions=1, replication_factor=1)]
+ONE = [CreatableTopic(name="one", num_partitions=1, replication_factor=1)]
+GROWN = [CreatePartitionsTopic(name="none", count=2)]
 TOO_MANY = [CreatableTopic(name="many", num_partitions=1, replication_factor=5)]
 NO_RESOURCE = [AlterConfigsRequestResource(resource_type=2, resource_name="none")]
 
@@ -181,6 +190,19 @@ CASES: list[tuple[Any, tuple[int, ...]]] = [
     (
         DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="9")]),
         (1, 4),
+    ),
+    *(
+        case
+        for timeout_ms in (0, -1)
+        for case in (
+            (CreateTopicsRequest(topics=ONE, validate_only=True, timeout_ms=timeout_ms), (5, 7)),
+            (DeleteTopicsRequest(topics=[DeleteTopicState(name="none")], timeout_ms=timeout_ms), (6,)),
+            (CreatePartitionsRequest(topics=GROWN, timeout_ms=timeout_ms), (3,)),
+            (ElectLeadersRequest(topic_partitions=ELECTIONS, timeout_ms=timeout_ms), (0, 2)),
+            (moves("none", 0, [1], timeout_ms=timeout_ms), (0,)),
+            (UpdateFeaturesRequest(validate_only=True, timeout_ms=timeout_ms), (1,)),
+            (ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms), (0,)),
+        )
     ),
 ]
 

@@ -13,6 +13,8 @@ import crc32c
 import pytest
 
 from barnabas.errors import ErrorCode
+from barnabas.protocol.compression import compress
+from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.protocol.messages.metadata import (
     ApiVersionsRequest,
@@ -31,7 +33,14 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.records import NewRecord, build_batch, iter_batches
+from barnabas.protocol.records import (
+    NewRecord,
+    build_batch,
+    encode_records,
+    frame_batch,
+    iter_batches,
+    read_header,
+)
 from tests.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
@@ -133,6 +142,59 @@ def lying_batches(wire: Wire, topic: str) -> Iterator[Outcome]:
     yield ("keyless, compacted and compressed", *produce(wire, topic + "-c", batch(b"a", b"b", compression=1)))
 
 
+def framed(payload: bytes, count: int, codec: int, **fields: int) -> bytearray:
+    """A batch around any payload, uncompressed here, that claims `count` records."""
+    named = {"base_timestamp": BASE_MS, "max_timestamp": BASE_MS} | fields
+    header = read_header(batch(b""))._replace(
+        attributes=codec, last_offset_delta=count - 1, record_count=count, **named
+    )
+    return frame_batch(header, compress(codec, payload))
+
+
+def lying_records(wire: Wire, topic: str) -> Iterator[Outcome]:
+    """Records that disagree with their header, with each other or with themselves; what is stored of those that are taken.
+
+    Left out is where Kafka is lenient (gaps in the offsets of uncompressed records, wrong lengths of compressed ones: taken) or
+    stumbles (gaps in the offsets of compressed records, compressed data that is none: UNKNOWN_SERVER_ERROR); here each is an
+    INVALID_RECORD.
+    """
+    wire.create_topic(topic)
+    wire.create_topic(topic + "-c", **{"cleanup.policy": "compact"})
+    rows = [NewRecord(b"k", b"v", BASE_MS + n, [("h", b"x")]) for n in range(3)]
+    three = bytes(encode_records(rows).data)
+    one = bytes(encode_records(rows[:1]).data)
+    for codec in (0, 1, 4):
+        cases = {
+            "fine": framed(three, 3, codec, max_timestamp=BASE_MS + 2),
+            "more than there are": framed(three, 4, codec),
+            "fewer than there are": framed(three, 2, codec),
+            "2147483647": framed(one, 2**31 - 1, codec),
+            "one byte less": framed(three[:-1], 3, codec),
+            "one byte more": framed(three + b"\0", 3, codec),
+            "a longer record": framed(b"\x40" + one[1:], 1, codec),
+            "a shorter record": framed(bytes([one[0] - 2]) + one[1:], 1, codec),
+            "a negative length": framed(b"\x01" + one[1:], 1, codec),
+            "a longer key": framed(one[:4] + b"\x7e" + one[5:], 1, codec),
+            "a negative header count": framed(one[:8] + b"\x01" + one[9:], 1, codec),
+            "more headers": framed(one[:8] + b"\x04" + one[9:], 1, codec),
+            "no records": framed(b"", 1, codec),
+        }
+        for name, records in cases.items():
+            if not (codec and name in ("a longer record", "a shorter record", "a negative length")):
+                yield (codec, name, *produce(wire, topic, records))
+        late = encode_records([NewRecord(b"k", b"v", BASE_MS + n * 4_000_000) for n in range(2)]).data
+        yield (codec, "late", *produce(wire, topic, framed(bytes(late), 2, codec)))
+        keyless = encode_records([NewRecord(None, b"v", BASE_MS)] * 3).data
+        yield (codec, "keyless", *produce(wire, topic + "-c", framed(bytes(keyless), 3, codec)))
+        yield (codec, "largest", *produce(wire, topic, framed(three, 3, codec, max_timestamp=BASE_MS + 9_999)))
+        yield (codec, "smallest", *produce(wire, topic, framed(three, 3, codec, max_timestamp=BASE_MS - 9_999)))
+    answer = wire.fetch(topic, 0, 0)
+    yield (
+        "stored",
+        [(one.compression, one.record_count, one.max_timestamp) for _, one in iter_batches(answer.records)],
+    )
+
+
 def acks_and_places(wire: Wire, topic: str) -> Iterator[Outcome]:
     """Who may write where, and what acks say."""
     wire.create_topic(topic)
@@ -165,8 +227,12 @@ def acks_and_places(wire: Wire, topic: str) -> Iterator[Outcome]:
 
 
 def idempotence(wire: Wire, topic: str) -> Iterator[Outcome]:
-    """Sequences, epochs and the wrap."""
+    """Sequences, epochs and the wrap, in a log that may have forgotten producers: an unknown one begins anywhere, as in Kafka."""
     wire.create_topic(topic)
+    produce(wire, topic, batch(b"first"))
+    first = DeleteRecordsTopic(name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])
+    (deleted,) = wire.call(DeleteRecordsRequest(topics=[first], timeout_ms=10_000), 2).topics[0].partitions
+    yield deleted.error_code, deleted.low_watermark
     last = 2**31 - 1
     script = [
         (5, 0, 0),
@@ -432,7 +498,17 @@ def versions(wire: Wire, topic: str) -> Iterator[Outcome]:
         yield ("future", own.socket.recv(4096))
 
 
-SCRIPTS: list[Script] = [lying_batches, acks_and_places, idempotence, fetching, sessions, offsets, metadata, versions]
+SCRIPTS: list[Script] = [
+    lying_batches,
+    lying_records,
+    acks_and_places,
+    idempotence,
+    fetching,
+    sessions,
+    offsets,
+    metadata,
+    versions,
+]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.__name__))

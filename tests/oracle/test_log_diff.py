@@ -209,7 +209,9 @@ def sequences(s: Script) -> None:
         batch = s.batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
         s.send(batch, label=f"{producer_id} epoch {epoch} sequence {sequence} x{count}")
 
-    send(5)  # unknown producer: anywhere
+    s.send(s.batch(), label="first")
+    s.delete_before(1)  # from here on the log may have forgotten producers: an unknown one begins anywhere, as in Kafka
+    send(5)
     send(6, 3)
     send(6, 3)  # repeated
     send(6, 2)  # partly repeated

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.oracle
 KAFKA_UP = Path(__file__).with_name("kafka-up")
 
 
-def tool(name: str, *arguments: str) -> str:
-    """Runs a class of Kafka's tools; what it says on stdout."""
+def tool(name: str, *arguments: str, expected: int = 0) -> str:
+    """Runs a class of Kafka's tools; what it says on stdout. It must end with the expected code."""
     ran = subprocess.run(
         ["bash", str(KAFKA_UP), "tool", f"org.apache.kafka.tools.{name}", *arguments],
         capture_output=True,
@@ -31,7 +31,7 @@ def tool(name: str, *arguments: str) -> str:
         timeout=240,
         check=False,
     )
-    assert ran.returncode == 0, ran.stdout[-1000:] + ran.stderr[-2000:]
+    assert ran.returncode == expected, ran.stdout[-1000:] + ran.stderr[-2000:]
     return ran.stdout
 
 

@@ -59,8 +59,14 @@ DECODED = re.compile(
     r"payload: \{.*\}$|key: \{.*\} payload: (\{.*\}|<DELETE>)$"
     r"|endTxnMarker: (COMMIT|ABORT) coordinatorEpoch: \d+$|(LeaderChange|SnapshotHeader|SnapshotFooter|KRaftVersion):? \{.*\}$"
 )
-# Of a partition or a quorum, in formats that the tool does not know: small texts.
-OTHER = {"partition.metadata", "leader-epoch-checkpoint", "quorum-state"}
+# Files of a partition or a quorum in formats that the tool does not know; the saved states of a log are Barnabas' own.
+OTHER = {
+    "partition.metadata",
+    "leader-epoch-checkpoint",
+    "quorum-state",
+    "log-state-checkpoint",
+    "synced-state-checkpoint",
+}
 WAIT_S = 30.0
 
 

@@ -53,6 +53,14 @@ def test_offsets_that_never_come(broker: ServedBroker) -> None:
     assert next(read).num_rows == 10
     with pytest.raises(KafkaError, match="offset 10 was to be read, and the log can be read up to offset 10 only"):
         next(read)
+    lenient = options_of(
+        broker.address,
+        topic,
+        kafkaConsumer__pollTimeoutMs="1500",
+        kafka__fetch__max__wait__ms="100",
+        failOnDataLoss="false",
+    )
+    assert [table.num_rows for table in read_range(lenient, OffsetRange(topic, 0, 0, 20))] == [10]
 
 
 def test_a_reader_that_stops_early_leaves_nothing_open(broker: ServedBroker) -> None:

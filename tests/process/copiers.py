@@ -1,6 +1,6 @@
 """The exactly-once copy as a process of its own, by each client: librdkafka, aiokafka, and the bundled one.
 
-Called as `python -m tests.process.copiers CLIENT BOOTSTRAP SOURCE TARGET NAME RECORDS`. Copies partition by partition what it
+Called as `python -m tests.process.copiers CLIENT BOOTSTRAP SOURCE TARGET NAME RECORDS [SESSION_MS]`. Copies partition by partition what it
 reads, RECORDS at most a transaction, until it is killed; told by SIGTERM it leaves its group and ends. NAME is both the group
 and the transactional id. Prints one line of JSON a committed transaction: whose, when (monotonic seconds), records copied so
 far, transactions committed and aborted. An error that aborting and reading again cannot mend ends the process with code 3 and
@@ -302,9 +302,18 @@ def copy(client: str, job: Job) -> int:
     return 0
 
 
-def main(client: str, bootstrap: str, source: str, target: str, name: str, records_max: str) -> None:
+def main(
+    client: str,
+    bootstrap: str,
+    source: str,
+    target: str,
+    name: str,
+    records_max: str,
+    session_ms: str = str(SESSION_MS),
+) -> None:
     """Entry of the process."""
-    sys.exit(copy(client, Job(bootstrap, source, target, name, name, int(records_max))))
+    job = Job(bootstrap, source, target, name, name, int(records_max), session_ms=int(session_ms))
+    sys.exit(copy(client, job))
 
 
 if __name__ == "__main__":

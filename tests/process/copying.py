@@ -42,12 +42,16 @@ class CopyWorker:
         progress: (monotonic seconds, records copied by all its lives) of each transaction whose commit was answered.
     """
 
-    def __init__(self, client: str, bootstrap: str, folder: Path, name: str = "copier") -> None:
+    def __init__(
+        self, client: str, bootstrap: str, folder: Path, name: str = "copier", *, session_ms: int | None = None
+    ) -> None:
         self.progress: list[tuple[float, int]] = []
         self.lives = 0
         self.stderr_path = folder / f"{name}.stderr"
         self._command = [sys.executable, "-m", "tests.process.copiers", client, bootstrap, SOURCE, TARGET, name]
         self._command.append(str(RECORDS_PER_TRANSACTION))
+        if session_ms is not None:
+            self._command.append(str(session_ms))
         self._over = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
@@ -110,13 +114,14 @@ class Feeder:
 
     Attributes:
         acknowledged: values by partition, in the order sent.
-        acknowledged_at: monotonic seconds of each acknowledgement.
+        acknowledged_at: monotonic seconds of each acknowledgement; `times` has them by partition.
         allowed: how many records may be sent so far.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, *, per_second: int) -> None:
         self.acknowledged: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
         self.acknowledged_at: list[float] = []
+        self.times: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
         self.failures: list[str] = []
         self.sent = 0
         self._topic = topic
@@ -186,6 +191,7 @@ class Feeder:
             else:
                 self.acknowledged[partition].append(value)
                 self.acknowledged_at.append(time.monotonic())
+                self.times[partition].append(self.acknowledged_at[-1])
 
         while True:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import selectors
 import signal
 import subprocess
@@ -26,6 +27,10 @@ class ServedBroker:
         port: for clients; 0 takes a free one at the first start.
         arguments: more of `barnabas serve`.
         listens: for clients; False for a node that is a controller only.
+        descriptors_max: hard and soft limit of open descriptors; None: those of the tests.
+        soft_descriptors_max: the soft limit alone.
+        host: the address it listens on.
+        inside: what its command line begins with, such as a command that enters a network namespace and keeps the process id.
     """
 
     def __init__(
@@ -37,6 +42,10 @@ class ServedBroker:
         port: int = 0,
         arguments: Sequence[str] = (),
         listens: bool = True,
+        descriptors_max: int | None = None,
+        soft_descriptors_max: int | None = None,
+        host: str = "127.0.0.1",
+        inside: Sequence[str] = (),
     ) -> None:
         self.module = module
         self.data = data
@@ -45,6 +54,12 @@ class ServedBroker:
         self.port = port
         self.arguments = tuple(arguments)
         self.listens = listens
+        self._limits: tuple[int, int] | None = None
+        if descriptors_max is not None or soft_descriptors_max is not None:
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1] if descriptors_max is None else descriptors_max
+            self._limits = (soft_descriptors_max or hard, hard)
+        self.host = host
+        self.inside = tuple(inside)
         self.ready_seconds = 0.0  # from the start of the process to its ready line
         self.stderr_path = data.with_name(data.name + ".stderr")
         self.process: subprocess.Popen[str] | None = None
@@ -52,7 +67,7 @@ class ServedBroker:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -70,16 +85,27 @@ class ServedBroker:
 
     def launch(self) -> None:
         """Starts the process; a node of a cluster is ready once enough others are there."""
-        command = [sys.executable, "-m", self.module, "serve"]
+        command = [*self.inside, sys.executable, "-m", self.module, "serve"]
         command += ["--node-id", str(self.node_id), "--data", str(self.data)]
         if self.listens:
-            command += ["--listen", f"127.0.0.1:{self.port}"]
+            command += ["--listen", self.address]
         command += [*self.arguments, "--log-level", "info"]
         for setting in self.settings:
             command += ["--set", setting]
         self._began = time.monotonic()
         with self.stderr_path.open("a") as stderr:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+            self.process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                preexec_fn=self._limit if self._limits else None,
+            )
+
+    def _limit(self) -> None:
+        """In the child: how many descriptors it may have."""
+        if self._limits is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
 
     def await_ready(self) -> ServedBroker:
         """Waits for the ready line of a launched process; its stderr on failure."""

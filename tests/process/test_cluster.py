@@ -34,8 +34,6 @@ pytestmark = pytest.mark.process
 INTERNAL = ("__transaction_state", "__consumer_offsets")
 STATE_TOPICS = ("offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4")
 SESSION_SECONDS = 9.0
-# A broker that was fenced because its listener refused has to wait for its session next time.
-PROBE_FENCE_SECONDS = 10.0
 STALL_SECONDS_MAX = 8.0  # on two busy cores; what a quiet machine needs is measured by bench/cluster.py
 
 StartCluster = Callable[..., Cluster]
@@ -190,7 +188,6 @@ def test_transaction_version_is_raised_under_load(cluster: Cluster, tmp_path: Pa
 def test_acknowledged_records_survive_five_leaders(cluster: Cluster, how: str) -> None:
     cluster.create_topic("kept", 1, min__insync__replicas="2")
     feeder = Feeder(cluster.bootstrap, "kept", 1, per_second=2_000)
-    killed_at: dict[int, float] = {}
     for _ in range(5):
         acknowledged = len(feeder.acknowledged_at)
         feeder.allow(4_000)
@@ -205,9 +202,7 @@ def test_acknowledged_records_survive_five_leaders(cluster: Cluster, how: str) -
         moved = cluster.wait_until(
             lambda leader=leader: cluster.leader("kept", 0) not in (-1, leader), "another one leads", 30
         )
-        again = how == "kill" and time.monotonic() < killed_at.get(leader, 0) + moved + PROBE_FENCE_SECONDS
-        assert moved < STALL_SECONDS_MAX + (SESSION_SECONDS if again else 0)
-        killed_at[leader] = time.monotonic()
+        assert moved < STALL_SECONDS_MAX  # also where the same one was killed just before
         cluster.start_node(leader)
         cluster.wait_in_sync("kept")
     feeder.end()

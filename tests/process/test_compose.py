@@ -17,12 +17,19 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.process.cluster import Cluster
+from tests.process.kills import Killing, killed_copy
+from tests.simulation.kill_schedule import schedule
+
 ROOT = Path(__file__).parents[2]
 LOCAL_BASE = "python-base:local"
 PUBLIC_BASE = "python:3.12-slim"
 TRANSACTIONS = 60
 RECORDS_EACH = 20
 PARTITIONS = 3
+KILLS = 12
+GAP_SECONDS_MAX = 3.0  # with a majority alive and in sync
+SEED = int(os.environ.get("BARNABAS_SEED", "1"))
 
 
 def _engine_answers() -> bool:
@@ -125,6 +132,64 @@ def composed() -> Iterator[Composed]:
         cluster("down", "--volumes", "--timeout", "15")
 
 
+class Container:
+    """One node of a composed cluster, as `Cluster` wants it."""
+
+    def __init__(self, composed: Composed, node_id: int) -> None:
+        self.composed = composed
+        self.node_id = node_id
+        self.data = Path("/data")
+        self.port = composed.ports[node_id - 1]
+        self.alive = True
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        raise NotImplementedError("a container is killed by its name")
+
+    def launch(self) -> None:
+        self.composed("start", f"broker-{self.node_id}")
+        self.alive = True
+
+    def await_ready(self) -> None:
+        self.composed.wait_for_brokers(len(self.composed.ports))
+
+    def stop(self, timeout: float = 60.0) -> int:
+        self.composed("stop", "--timeout", str(int(timeout)), f"broker-{self.node_id}")
+        self.alive = False
+        return 0
+
+    def kill(self) -> None:
+        self.composed("kill", f"broker-{self.node_id}")
+        self.alive = False
+
+    def pause(self) -> None:
+        self.composed("pause", f"broker-{self.node_id}")
+
+    def resume(self) -> None:
+        self.composed("unpause", f"broker-{self.node_id}")
+
+    def log(self) -> str:
+        return self.composed("logs", f"broker-{self.node_id}")
+
+
+class ComposedCluster(Cluster):
+    """The containers as a cluster that a schedule of kills can be run against."""
+
+    def __init__(self, composed: Composed) -> None:
+        self.composed = composed
+        self.containers = {n: Container(composed, n) for n in range(1, len(composed.ports) + 1)}
+        super().__init__(list(self.containers.values()))
+
+    def kill(self, *node_ids: int) -> None:
+        self.composed("kill", *(f"broker-{node_id}" for node_id in node_ids))
+        for node_id in node_ids:
+            self.containers[node_id].alive = False
+
+
 def _read_committed(bootstrap: str, topic: str, count: int) -> list[str]:
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed", "log_level": 2}
@@ -182,3 +247,15 @@ def test_transactions_survive_a_killed_container(composed: Composed) -> None:
 
     everyone_runs_as = composed("exec", "-T", f"broker-{leader}", "id", "-u").strip()
     assert everyone_runs_as != "0"
+
+
+@pytest.mark.soak
+def test_twelve_kills_of_containers(composed: Composed, tmp_path: Path) -> None:
+    """A killed container has no address any more: nothing refuses a connection there, and its name is unknown."""
+    composed.wait_for_brokers(3)
+    cluster = ComposedCluster(composed)
+    with killed_copy(cluster, tmp_path, "librdkafka") as run:
+        gaps = Killing(run, seed=SEED).carry_out(schedule(SEED, KILLS, calm_seconds=4.0))
+        run.judge()
+    assert gaps.seconds()[-1] < GAP_SECONDS_MAX, gaps
+    assert gaps.below(1.0) >= 0.95, gaps

@@ -158,6 +158,7 @@ def test_a_port_in_use_is_refused(served_broker: ServedBroker, tmp_path: Path) -
     ("arguments", "complaint"),
     [
         (["--listen", "nonsense"], "HOST:PORT"),
+        (["--listen", "SSL://127.0.0.1:0"], "--listen SSL://127.0.0.1:0: write HOST:PORT"),
         (["--set", "nonsense"], "key=value"),
         (["--set", "num.partitions=0"], "num.partitions"),
         (["--set", "num.partitions=many"], "num.partitions"),
@@ -170,6 +171,15 @@ def test_wrong_calls_exit_with_2_and_say_why(tmp_path: Path, arguments: list[str
     assert ran.returncode == 2, ran.stderr
     assert complaint in ran.stderr + ran.stdout
     assert "Traceback" not in ran.stderr
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.properties"
+    binary.write_bytes(b"\xff\xfe\x00")
+    ran = barnabas("serve", "--data", str(tmp_path / "data"), "--config", str(binary))
+    assert (ran.returncode, f"--config {binary}: not a text in UTF-8" in ran.stderr) == (2, True), ran.stderr
+    ran = barnabas("serve", "--data", str(binary), "--listen", "127.0.0.1:0")
+    assert (ran.returncode, f"data directory {binary} is a file" in ran.stderr) == (2, True), ran.stderr
 
 
 def test_settings_from_a_file_and_above_it(tmp_path: Path, serve: Serve) -> None:

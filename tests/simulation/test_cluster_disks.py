@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
-from barnabas.client import Producer
+from barnabas.client import Consumer, Producer, TopicPartition
+from barnabas.client.errors import CorruptRecords
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.world import Ports
 from tests.simulation.cluster_story import Story, clients, committed, create, tell
@@ -89,6 +91,81 @@ def test_a_flipped_bit_in_the_end_of_one_replica() -> None:
         assert len(logs) == 1
         found = await world.machine("reader").start(lambda ports: committed(ports, "t", 1))
         assert found == {0: [b"%d" % number for number in range(20)]}
+
+    tell(23, story)
+
+
+def test_a_follower_keeps_its_replica_where_a_write_fails_for_a_passing_reason() -> None:
+    """It fetches the same records again, and writes over what the failed write left."""
+
+    async def story(there: Story) -> None:
+        world = there.world
+        await world.machine("admin").start(lambda ports: create(ports, "t", 1, 3))
+        await asyncio.sleep(1)
+        victim = next(name for name in there.brokers if name != there.leader("t", 0))
+        world.machine(victim).disk.fail(["pwrite"], path="t-0/", times=3, number=errno.ENOMEM, prefix=True)
+
+        async def sender(ports: Ports) -> None:
+            async with Producer(**clients(ports)) as producer:
+                for number in range(20):
+                    await producer.send_and_wait("t", b"%d" % number, partition=0)
+
+        await world.machine("sender").start(sender)
+        await converged(there.brokers)
+        replica = there.node(victim).replicas.get("t", 0)
+        assert replica is not None
+        assert not replica.failed
+        assert replica.log.log_end_offset == 20
+        assert len({world.machine(name).disk.read("t-0/00000000000000000000.log") for name in there.brokers}) == 1
+
+    tell(23, story)
+
+
+def test_a_flipped_bit_in_what_was_called_durable() -> None:
+    """No start reads that again. A reader of the damaged batch is refused by that node; the node goes on, and the other replicas have the batch."""
+
+    async def story(there: Story) -> None:
+        world = there.world
+        await world.machine("admin").start(lambda ports: create(ports, "t", 1, 3))
+        values = [b"%02d" % number + bytes(20_000) for number in range(20)]  # none is kept in memory
+
+        async def sender(ports: Ports) -> None:
+            async with Producer(**clients(ports)) as producer:
+                for value in values:
+                    await producer.send_and_wait("t", value, partition=0)
+
+        await world.machine("sender").start(sender)
+        victim = there.leader("t", 0)
+        path = "t-0/00000000000000000000.log"
+        disk = world.machine(victim).disk
+        await asyncio.sleep(CHECKPOINT_S * 2)
+        await stop(there, victim, clean=False)
+        flip(disk, path, disk.size(path) // 20 * 10 + 16)  # the magic byte of the batch in the middle
+        world.machine(victim).start(there.brokers[victim])
+        await asyncio.sleep(10)
+        for _ in range(5):  # until it leads again
+            leader = there.leader("t", 0, victim)
+            if leader == victim:
+                break
+            await stop(there, leader, clean=False)
+            await asyncio.sleep(10)
+            world.machine(leader).start(there.brokers[leader])
+            await asyncio.sleep(10)
+        assert there.leader("t", 0, victim) == victim
+
+        async def refused(ports: Ports) -> int:
+            async with Consumer(**clients(ports), auto_offset_reset="earliest") as consumer:
+                consumer.assign([TopicPartition("t", 0)])
+                while True:
+                    try:
+                        await consumer.getmany(timeout_ms=1_000)
+                    except CorruptRecords as error:
+                        return error.offset
+
+        assert await world.machine("refused").start(refused) == 10
+        assert there.node(victim).failure is None
+        await stop(there, victim, clean=False)
+        assert await world.machine("reader").start(lambda ports: committed(ports, "t", 1)) == {0: values}
 
     tell(23, story)
 

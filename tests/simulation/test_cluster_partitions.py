@@ -187,8 +187,8 @@ def test_a_one_way_partition_of_a_controller(leads: bool, heard: bool) -> None:
     tell(25, story)
 
 
-def test_a_new_controller_gives_everybody_a_whole_session_and_nobody_two() -> None:
-    """The controller changes while a broker is silent: that one is fenced in time, and nobody else."""
+def test_a_new_controller_fences_a_broker_that_it_cannot_reach_and_no_other() -> None:
+    """The controller changes while a broker is cut off: its session does not begin again with the new controller."""
 
     async def story(there: Story) -> None:
         world = there.world
@@ -208,8 +208,8 @@ def test_a_new_controller_gives_everybody_a_whole_session_and_nobody_two() -> No
         world.machine(former).process.context.run(there.node(former).quorum.resign)  # type: ignore[union-attr]  # it runs
         await there.until(lambda: there.node(witness).quorum.is_leader or there.node(former).quorum.is_leader, 5)
         began = world.loop.time()
-        await there.until(note, SESSION_S + 1)
-        assert fenced[silent] - began > SESSION_S - 3  # what the former controller had heard is not known here
+        await there.until(note, 2)
+        assert fenced[silent] - began > 0.9  # so long it may be heard of over another connection
         await asyncio.sleep(20)
         note()
         assert list(fenced) == [silent]

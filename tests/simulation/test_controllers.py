@@ -411,3 +411,17 @@ def test_a_broker_that_was_fenced_is_listed_for_a_session() -> None:
         assert listed() == {active, witness}
 
     simulate(11, story)
+
+
+def test_a_request_without_a_timeout_of_its_own_waits_for_a_controller_as_long_as_the_setting_says() -> None:
+    async def story(trio: Trio) -> None:
+        asked = trio.others(trio.controller)[0]
+        for each in trio.others(asked):
+            trio.processes[each].kill()
+        answers: list[Any] = []
+        trio.node(asked).controller.request(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), answers.append)
+        waited_s = await trio.until(lambda: answers, 5)
+        assert answers[0].code == ErrorCode.REQUEST_TIMED_OUT
+        assert 0.7 <= waited_s < 0.8
+
+    simulate(1, story, **{"controller.socket.timeout.ms": "700"})

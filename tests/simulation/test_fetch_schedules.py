@@ -24,6 +24,7 @@ from barnabas.broker.peers import PeerError, PeerErrorKind
 from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.isr import InSyncReplicas
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.router import Call, Pending
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
@@ -140,6 +141,7 @@ class Broker:
         self.waiting: list[Callable[[], None]] = []
         self.timers: list[Due] = []
         self.states = [State(-1, -1)] * PARTITIONS
+        self.throttles = ReplicationThrottles(self.config)
         self.fetch_sessions = FetchSessions(Rng(world.rng), self.monotonic_ms, slots=10)  # type: ignore[arg-type]
         self.image = MetadataImage(
             brokers={

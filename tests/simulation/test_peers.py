@@ -118,6 +118,35 @@ async def probes(world: World) -> None:
     world.network.heal()
 
 
+async def refusals(world: World) -> None:
+    """A killed node refuses for a moment, then its address vanishes: that it refused is known."""
+    pair = Pair(world)
+    await pair.start()
+    node = pair.asker.node
+    assert node is not None
+    peers = node.peers
+    answers: list[Any] = []
+    node.soon(
+        lambda: peers.to("far", PORT, "named", node_id=2).send(
+            MetadataRequest(topics=[]), answers.append, timeout_ms=3_000
+        )
+    )
+    await asyncio.sleep(1)
+    assert len(answers) == 1
+    assert (peers.refused(2), peers.ended_ms(2)) == (False, None)
+    killed_ms = node.clock.monotonic_ms()
+    pair.far.kill()
+    await asyncio.sleep(0.005)
+    pair.far.lose_power()
+    await asyncio.sleep(0.1)
+    ended_ms = peers.ended_ms(2)
+    assert peers.refused(2)
+    assert ended_ms is not None
+    assert killed_ms <= ended_ms <= killed_ms + 5
+    await asyncio.sleep(2)
+    assert (peers.refused(2), peers.ended_ms(2)) == (False, None)  # too long ago
+
+
 async def faults(world: World) -> None:
     """Whatever happens meanwhile, every request has one outcome, within its time; responses keep the order of requests."""
     pair = Pair(world)
@@ -175,7 +204,7 @@ async def faults(world: World) -> None:
     assert len(answered) > 50
 
 
-@pytest.mark.parametrize("story", [lives_and_deaths, probes, faults])
+@pytest.mark.parametrize("story", [lives_and_deaths, probes, refusals, faults])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_nodes_see_of_each_other(story: Any, seed: int) -> None:
     digests = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,16 +28,18 @@ from barnabas.protocol.messages.quorum import (
     VoteRequestTopic,
 )
 from barnabas.protocol.records import decode_records, iter_batches
+from barnabas.protocol.schema import finished
 from barnabas.testing.simulation.world import Ports, World
 
 VOTERS = (1, 2, 3)
 QUORUM = ",".join(f"{voter}@n{voter}:9093" for voter in VOTERS)
 START_MS = 1_000  # from the first process to a leader that may write
+BUSY_MS = 3  # how long a listener takes for what it was given
 FAILOVER_MS = 1_000  # from a kill to the next one
 
 
 class Voter:
-    """A process of one voter: it plays the part of the node and of the loader."""
+    """A process of one voter: it plays the part of the node and of the loader, which takes a while for what it is given."""
 
     def __init__(self, node_id: int, *, quorum: str = QUORUM, observer: bool = False) -> None:
         self.node_id = node_id
@@ -51,6 +54,7 @@ class Voter:
         self.node: Node | None = None
         self.events: list[str] = []
         self.names: list[str] = []
+        self.busy = False  # not done with what was committed
         self.stop = asyncio.Event()
 
     async def run(self, ports: Ports) -> None:
@@ -71,6 +75,7 @@ class Voter:
         node.quorum.listener = self
         self.node = node
         self.names = []
+        self.busy = False
         node.quorum.open()
         if config.controller_listener is not None:
             server = Server(node, Router(node, "controller"))
@@ -87,7 +92,7 @@ class Voter:
 
     # --- the listener
 
-    def on_snapshot(self, snapshot: SnapshotId, values: list[bytes]) -> None:
+    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
         self.names = [record.name for value in values if isinstance(record := decode_record(value), TopicRecord)]
 
     def on_committed(self, batches: Buffer) -> None:
@@ -97,8 +102,17 @@ class Voter:
                     record: MetadataRecord = decode_record(each.value or b"")
                     assert isinstance(record, TopicRecord)
                     self.names.append(record.name)
+        assert not self.busy, "given more before it was done"
+        if self.node is not None and self.node.quorum.hold():
+            self.busy = True
+            self.node.call_later(BUSY_MS, partial(self.go_on, self.node))
+
+    def go_on(self, node: Node) -> None:
+        self.busy = False
+        node.quorum.go_on()
 
     def on_leading(self, epoch: int) -> None:
+        assert not self.busy, "leads before everything committed is replayed"
         self.events.append("leads")
 
     def on_not_leading(self) -> None:
@@ -335,7 +349,8 @@ def test_a_voter_that_was_away_takes_the_snapshot() -> None:
             for number, name in enumerate(names, 1):
                 builder.replay(TopicRecord(name=name, topic_id=number.to_bytes(16, "big")))
             builder.advance(end_offset - 1, epoch, 0)
-            quorum.take_snapshot(builder.image())
+            image = builder.image()
+            await quorum.store_snapshot(image, finished(quorum.encode_snapshot(image)))
         assert quorum.log_start_offset > 1
         quorums.start(away)
         await quorums.until(lambda: quorums.voters[away].names == names, 1_000)

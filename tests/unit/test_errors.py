@@ -23,3 +23,11 @@ def test_a_refusal_names_its_code_and_message() -> None:
     refusal = BrokerError(ErrorCode.INVALID_CONFIG, "retention.ms=soon is no number")
     assert str(refusal) == "INVALID_CONFIG: retention.ms=soon is no number"
     assert (refusal.code, refusal.message) == (40, "retention.ms=soon is no number")
+
+
+def test_a_message_fits_an_answer_whatever_it_quotes() -> None:
+    refusal = BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, "no topic may be called " + "☃" * 40_000)
+    assert refusal.message is not None
+    assert len(refusal.message) == BrokerError.MESSAGE_LENGTH_MAX
+    assert refusal.message.endswith("☃…")
+    assert len(refusal.message.encode()) < 32_767

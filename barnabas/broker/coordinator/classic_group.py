@@ -13,27 +13,36 @@ Follows KIP-62, KIP-345 (static members), KIP-394 (pending members), KIP-559 (pr
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from barnabas.broker.coordinator.group_state import VALID_PREVIOUS, GroupMember, GroupState, Protocols, Reply
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
+from barnabas.limits import SUBSCRIBED_NAMES_MAX
 
 __all__ = ["CONSUMER_PROTOCOL_TYPE", "ClassicGroup", "subscribed_topics"]
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+KNOWN_SUBSCRIPTIONS_MAX: Final = 8  # compared with those of other members
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """Topics named by the subscriptions of consumers; None where one of them cannot be read.
+    """Topics named by the subscriptions of consumers; None where one cannot be read, or they differ and name very many topics.
 
     Only the prefix that all versions of the consumer protocol share is read: int16 version, then an array of topic names.
+    Equal subscriptions are read once.
     """
     topics: list[str] = []
+    known: list[bytes] = []  # topics of subscriptions that were read, as they are encoded
     for blob in metadata:
+        if any(blob.startswith(each, 2) for each in known):
+            continue
         view = memoryview(blob)
         if len(view) < 6:
             return None
         count = int.from_bytes(view[2:6], "big", signed=True)
         position = 6
+        if count > SUBSCRIBED_NAMES_MAX:
+            return None
         for _ in range(count):
             end = position + 2
             if end > len(view):
@@ -46,6 +55,10 @@ def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
             except UnicodeDecodeError:
                 return None
             position = end
+        if len(topics) > SUBSCRIBED_NAMES_MAX:
+            return None
+        if len(known) < KNOWN_SUBSCRIPTIONS_MAX:
+            known.append(bytes(view[2:position]))
     return frozenset(topics)
 
 

@@ -61,14 +61,14 @@ class ParkedReply(Protocol):
 
 def settings_of(node: Node) -> GroupSettings:
     """The shards' part of the broker's configuration."""
-    number = node.config.get_int
+    config = node.config
     return GroupSettings(
-        session_timeout_min_ms=number("group.min.session.timeout.ms"),
-        session_timeout_max_ms=number("group.max.session.timeout.ms"),
-        size_max=number("group.max.size"),
-        initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
-        offset_metadata_bytes_max=number("offset.metadata.max.bytes"),
-        offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
+        session_timeout_min_ms=config.get_int("group.min.session.timeout.ms"),
+        session_timeout_max_ms=config.get_int("group.max.session.timeout.ms"),
+        size_max=config.get_int("group.max.size"),
+        initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
+        offset_metadata_bytes_max=config.get_int("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.transactions import (
     WritableTxnMarker,
@@ -23,16 +24,24 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from barnabas.protocol.schema import finished
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
-__all__ = ["write_markers"]
+__all__ = ["write_markers", "write_markers_in_slices"]
 
 
 def write_markers(node: Node, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
     """Appends every marker; answers when all that could be appended are committed, within this call where they are at once."""
-    _Writing(node, done).write(request)
+    finished(write_markers_in_slices(node, request, done))
+
+
+def write_markers_in_slices(
+    node: Node, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]
+) -> Work:
+    """As `write_markers`."""
+    return _Writing(node, done).write(request)
 
 
 class _Writing:
@@ -46,11 +55,14 @@ class _Writing:
         self._response = WriteTxnMarkersResponse()
         self._awaited = 1  # the writing itself, so that the answer cannot leave before the last append
 
-    def write(self, request: WriteTxnMarkersRequest) -> None:
+    def write(self, request: WriteTxnMarkersRequest) -> Work:
         for marker in request.markers:
             topics = []
             for topic in marker.topics:
-                results = [self._append(marker, topic.name, partition) for partition in topic.partition_indexes]
+                results = []
+                for partition in topic.partition_indexes:
+                    results.append(self._append(marker, topic.name, partition))
+                    yield 2
                 topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
             self._response.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
         self._settled()

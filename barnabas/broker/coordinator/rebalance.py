@@ -44,6 +44,7 @@ from barnabas.protocol.messages.groups import (
 __all__ = ["DeadlineKey", "Rebalancing"]
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # how long a new member's JoinGroup may be parked (Kafka's fixed five minutes)
+MEMBER_NAME_LENGTH_MAX = 1_000  # characters of a client id or instance id that a member id begins with
 EMPTY_ASSIGNMENT = b""
 
 DeadlineKey = tuple[str, str, str]
@@ -96,14 +97,14 @@ class Rebalancing:
     ) -> None:
         instance_id = call.request.group_instance_id
         if instance_id is not None:
-            new_id = f"{instance_id}-{call.fresh_id}"
+            new_id = _member_id(instance_id, call.fresh_id)
             known_id = group.static_members.get(instance_id)
             if known_id is None:
                 self._add(group, call, protocols, new_id, at, effects)
             else:
                 self._replace_static(group, call, protocols, known_id, new_id, at, effects)
             return
-        new_id = f"{call.client_id}-{call.fresh_id}"
+        new_id = _member_id(call.client_id, call.fresh_id)
         if call.version < 4:
             self._add(group, call, protocols, new_id, at, effects)
             return
@@ -469,3 +470,8 @@ class Rebalancing:
     def _forget_pending(self, group: ClassicGroup, member_id: str) -> None:
         if group.pending_joins.pop(member_id, None) is not None:
             self.deadlines.cancel(("session", group.group_id, member_id))
+
+
+def _member_id(name: str, fresh_id: str) -> str:
+    """A new member id from an instance id or client id; a name of 32,767 bytes with a suffix would not fit an answer."""
+    return f"{name[:MEMBER_NAME_LENGTH_MAX]}-{fresh_id}"

@@ -18,15 +18,17 @@ After Kafka's CoordinatorRuntime and CoordinatorShard. Owners of a host keep it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from barnabas.broker.coordinator.loading import replay_log
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
-from barnabas.protocol.records import NewRecord, Record, build_batch, decode_records, iter_batches, read_control
+from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.log_config import Origin
+from barnabas.storage.steps import Steps
 
 if TYPE_CHECKING:
     from barnabas.broker.replica.machine import Replica, VerificationGuard
@@ -36,7 +38,6 @@ __all__ = ["Decision", "HostNode", "ProducerStamp", "Shard", "ShardHost", "java_
 
 logger = logging.getLogger(__name__)
 
-LOAD_SLICE_BYTES = 256 * 1024  # read and replayed at once while loading: about 10 ms of the loop
 RECORD_OVERHEAD_BYTES = 32  # varints and framing of one record, rounded up, to keep a batch below max.message.bytes
 
 A = TypeVar("A")
@@ -228,7 +229,8 @@ class ShardHost(Generic[S]):
             self._close(part, ErrorCode.NOT_COORDINATOR)
             return
         # Up to the log end, not the high watermark: what an earlier leader appended will be committed by this one.
-        self._load(part, replica, replica.log.log_start_offset, replica.log.log_end_offset)
+        end_offset = replica.log.log_end_offset
+        self._load(part, replica, replay_log(part.shard, replica, end_offset), end_offset)
 
     def on_resigned(self, partition: int) -> None:
         """Leadership is lost: drops the shard and answers NOT_COORDINATOR to everything uncommitted."""
@@ -241,64 +243,33 @@ class ShardHost(Generic[S]):
         for partition in sorted(self._partitions):
             self.on_resigned(partition)
 
-    def _load(self, part: _Partition[S], replica: Replica, offset: int, end_offset: int) -> None:
+    def _load(self, part: _Partition[S], replica: Replica, steps: Steps[None], end_offset: int) -> None:
         if part.phase is not _Phase.LOADING:
+            steps.close()
             return
         try:
-            if offset < end_offset:
-                offset = self._replay_slice(part.shard, replica, offset, end_offset)
-        except (BarnabasError, OSError):
-            logger.exception("%s-%d could not be loaded from offset %d", self.topic, part.partition, offset)
+            work = next(steps)
+            if work is not None:
+                work()
+        except StopIteration:
+            replica.when_committed(end_offset, lambda error: self._on_loaded(part, replica, end_offset, error))
+        except Exception as error:
+            logger.error(
+                "%s-%d could not be loaded, its clients are answered NOT_COORDINATOR until another replica leads: %s",
+                self.topic,
+                part.partition,
+                error,
+                exc_info=not isinstance(error, (BarnabasError, OSError)),
+            )
             self._close(part, ErrorCode.NOT_COORDINATOR)
-            return
-        if offset < end_offset:
-            self._node.call_later(0, lambda: self._load(part, replica, offset, end_offset))
         else:
-            replica.when_committed(end_offset, lambda error: self._on_loaded(part, error))
+            self._node.call_later(0, lambda: self._load(part, replica, steps, end_offset))
 
-    def _replay_slice(self, shard: S, replica: Replica, offset: int, end_offset: int) -> int:
-        """Replays one slice of the log; returns the next offset to read."""
-        piece = replica.log.read(offset, LOAD_SLICE_BYTES, end_offset=end_offset)
-        if not piece.records:
-            return end_offset
-        plain: dict[
-            bytes | None, Record
-        ] = {}  # outside of transactions; of each key the last, as the cleaner would leave them
-        for at, header in iter_batches(piece.records):
-            if not header.is_control and not header.is_transactional:
-                for record in decode_records(piece.records, at, header):
-                    if record.offset >= offset:
-                        plain.pop(record.key, None)
-                        plain[record.key] = record
-                continue
-            self._replay(shard, plain.values())
-            plain.clear()
-            records = decode_records(piece.records, at, header)
-            if not header.is_control:
-                self._replay(
-                    shard,
-                    (record for record in records if record.offset >= offset),
-                    header.producer_id,
-                    header.producer_epoch,
-                )
-                continue
-            for record in records:
-                control = read_control(record)
-                if control.type in (0, 1):  # ABORT, COMMIT; leader changes and others are no business of a shard
-                    shard.replay_marker(header.producer_id, header.producer_epoch, commit=control.type == 1)
-        self._replay(shard, plain.values())
-        return piece.next_offset
-
-    def _replay(self, shard: S, records: Iterable[Record], producer_id: int = -1, producer_epoch: int = -1) -> None:
-        for record in records:
-            decoded = shard.decode(record.key, record.value)
-            if decoded is None:
-                logger.warning("%s: record of an unknown kind at offset %d passed over", self.topic, record.offset)
-            else:
-                shard.replay(decoded, producer_id, producer_epoch)
-
-    def _on_loaded(self, part: _Partition[S], error: BrokerError | None) -> None:
+    def _on_loaded(self, part: _Partition[S], replica: Replica, end_offset: int, error: BrokerError | None) -> None:
         if part.phase is not _Phase.LOADING:
+            return
+        if error is not None and _still_leads(part, replica):
+            replica.when_committed(end_offset, lambda error: self._on_loaded(part, replica, end_offset, error))
             return
         if error is not None:
             self._close(part, ErrorCode.NOT_COORDINATOR)
@@ -481,19 +452,23 @@ class ShardHost(Generic[S]):
             waiting.writes.extend(writes)
             return
         appended = part.uncommitted[next_offset] = _Appended(writes)
-        replica.when_committed(next_offset, lambda error: self._on_committed(part, next_offset, error))
+        replica.when_committed(next_offset, lambda error: self._on_committed(part, replica, next_offset, error))
         if self._answer_timeout_ms is not None and part.uncommitted.get(next_offset) is appended:
             appended.timer = self._node.call_later(self._answer_timeout_ms(), lambda: self._on_overdue(appended))
 
     def _on_overdue(self, appended: _Appended) -> None:
         """Replicas take too long: who asked is told so. What was decided stays so, and is settled once it is committed."""
         overdue = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic}: replicas do not follow in time")
-        for write in appended.writes:
-            done, write.done = write.done, _told_before
-            done(overdue)
+        _tell(appended, overdue)
 
-    def _on_committed(self, part: _Partition[S], next_offset: int, error: BrokerError | None) -> None:
+    def _on_committed(self, part: _Partition[S], replica: Replica, next_offset: int, error: BrokerError | None) -> None:
         if part.phase is _Phase.CLOSED:
+            return
+        if error is not None and _still_leads(part, replica):
+            # The session is over, the leadership may go on with the next one: what was decided stays decided until that is known.
+            if self._answer_timeout_ms is not None:
+                _tell(part.uncommitted[next_offset], BrokerError(_coordinator_code(error.code), error.message))
+            replica.when_committed(next_offset, lambda error: self._on_committed(part, replica, next_offset, error))
             return
         if error is not None:
             self._close(part, _coordinator_code(error.code))
@@ -521,8 +496,20 @@ class ShardHost(Generic[S]):
             write.done(refusal)
 
 
+def _still_leads(part: _Partition[Any], replica: Replica) -> bool:
+    """Whether the replica leads in the epoch in which this shard was loaded, as far as this node knows."""
+    return replica.is_leader and replica.leader_epoch == part.leader_epoch
+
+
+def _tell(appended: _Appended, error: BrokerError) -> None:
+    """Answers the requests behind an append before its outcome is known."""
+    for write in appended.writes:
+        done, write.done = write.done, _told_before
+        done(error)
+
+
 def _told_before(_outcome: Any) -> None:
-    """Of a write whose answer was overdue."""
+    """Takes the outcome of a write whose request was answered before."""
 
 
 def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tuple[int, list[NewRecord]]:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
 __all__ = [
+    "answered_in_time",
     "answered_later",
     "create_partitions",
     "create_topics",
@@ -81,17 +82,26 @@ def answered_later(
     return pending
 
 
+def answered_in_time(
+    call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refusal: Refuse | None = None
+) -> Any:
+    """As `answered_later`, for a request whose `timeout_ms` bounds when it may begin: one of 0 ms or less is over before that."""
+    if call.request.timeout_ms <= 0:
+        return (refusal or refuse)(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+    return answered_later(call, ask, refusal)
+
+
 @handles(CreateTopicsRequest)
-def create_topics(node: Node, call: Call[CreateTopicsRequest]) -> Pending:
+def create_topics(node: Node, call: Call[CreateTopicsRequest]) -> Any:
     """Creates topics."""
-    return answered_later(call, lambda done: node.controller.create_topics(call.request, done))
+    return answered_in_time(call, lambda done: node.controller.create_topics(call.request, done))
 
 
 @handles(DeleteTopicsRequest)
-def delete_topics(node: Node, call: Call[DeleteTopicsRequest]) -> Pending:
+def delete_topics(node: Node, call: Call[DeleteTopicsRequest]) -> Any:
     """Deletes topics by name or id."""
-    states = _states_to_delete(call)
-    return answered_later(call, lambda done: node.controller.delete_topics(states, done))
+    request = DeleteTopicsRequest(topics=_states_to_delete(call), timeout_ms=call.request.timeout_ms)
+    return answered_in_time(call, lambda done: node.controller.request(request, done))
 
 
 def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]:
@@ -101,23 +111,22 @@ def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]
 
 
 @handles(CreatePartitionsRequest)
-def create_partitions(node: Node, call: Call[CreatePartitionsRequest]) -> Pending:
+def create_partitions(node: Node, call: Call[CreatePartitionsRequest]) -> Any:
     """Adds partitions to topics."""
-    return answered_later(call, lambda done: node.controller.create_partitions(call.request, done))
+    return answered_in_time(call, lambda done: node.controller.create_partitions(call.request, done))
 
 
 @handles(ElectLeadersRequest)
-def elect_leaders(node: Node, call: Call[ElectLeadersRequest]) -> Pending:
+def elect_leaders(node: Node, call: Call[ElectLeadersRequest]) -> Any:
     """Elects preferred or unclean leaders (KIP-183, KIP-460)."""
     timeout_ms = call.request.timeout_ms
-    return answered_later(call, lambda done: node.controller.request(call.request, done, timeout_ms=timeout_ms))
+    return answered_in_time(call, lambda done: node.controller.request(call.request, done, timeout_ms=timeout_ms))
 
 
 @handles(UpdateFeaturesRequest)
 def update_features(node: Node, call: Call[UpdateFeaturesRequest]) -> Pending:
-    """Changes finalized feature levels of the cluster (KIP-584)."""
-    timeout_ms = call.request.timeout_ms
-    return answered_later(call, lambda done: node.controller.request(call.request, done, timeout_ms=timeout_ms))
+    """Changes finalized feature levels of the cluster (KIP-584). Its `timeout_ms` bounds nothing, as in Kafka."""
+    return answered_later(call, lambda done: node.controller.request(call.request, done))
 
 
 def refuse(call: Call[Any], error: BrokerError) -> Any:

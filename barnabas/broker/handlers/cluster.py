@@ -7,40 +7,61 @@ AlterPartitionReassignments 45, ListPartitionReassignments 46, AlterPartition 56
 ControllerRegistration 70, AssignReplicasToDirs 73; all versions. DescribeConfigs 32 1 to 4 as on the listener of clients (KIP-919).
 
 Behaviour: one handler for all: the request goes to `metadata/controller.QuorumController`, the answer leaves once it is committed and
-published. A controller that is not active answers NOT_CONTROLLER. The connection goes with the request: the end of the one that
-heartbeats come over is the first sign of a dead broker.
+published. A controller that is not active answers NOT_CONTROLLER. Requests that change topics begin nothing where their timeout_ms is
+0 or less, as on the listener of clients. The controller gets the connection with the request: when the connection that heartbeats come over
+ends, this is the first sign of a dead broker.
 
 Deviation: requests of clients that brokers pass on come as they are, not in an Envelope (58): there are no principals to carry.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.broker.handlers import admin
+from barnabas.broker.handlers import admin, reassignments
 from barnabas.broker.metadata.requests import DECISIONS
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import Call, Pending, Refuse, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
-from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeConfigsResponse
+from barnabas.protocol.messages.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    ElectLeadersRequest,
+)
 from barnabas.protocol.messages.cluster import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     UnregisterBrokerRequest,
 )
+from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
 __all__ = ["decide", "describe_configs", "refuse", "unregister_broker"]
 
+# Requests whose timeout_ms bounds when they may begin, with the answer that carries a refusal for everything they name.
+_REFUSALS_IN_TIME: Final[dict[type, Refuse]] = {
+    CreateTopicsRequest: admin.refuse,
+    DeleteTopicsRequest: admin.refuse,
+    CreatePartitionsRequest: admin.refuse,
+    ElectLeadersRequest: admin.refuse,
+    AlterPartitionReassignmentsRequest: reassignments.refuse,
+}
+
 
 @handles(*DECISIONS, BrokerRegistrationRequest, BrokerHeartbeatRequest, listener="controller")
-def decide(node: Node, call: Call[Any]) -> Pending:
+def decide(node: Node, call: Call[Any]) -> Any:
     """Asks this node's controller."""
     controller = node.quorum_controller
     if controller is None:
         raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {node.node_id} is no controller")
+    in_time = _REFUSALS_IN_TIME.get(type(call.request))
+    if in_time is not None and call.request.timeout_ms <= 0:
+        return in_time(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
     pending = Pending()
 
     def done(answer: Any) -> None:
@@ -51,7 +72,7 @@ def decide(node: Node, call: Call[Any]) -> Pending:
 
 
 @handles(DescribeConfigsRequest, listener="controller")
-def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> Work:
     """This node's configuration, and what the metadata log says of topics and brokers."""
     return admin.describe_configs(node, call)
 

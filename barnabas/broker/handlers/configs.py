@@ -7,7 +7,7 @@ in the order of the request. AlterConfigs replaces all settings of a resource, I
 
 Version notes: DescribeConfigs v3 returns types and documentation.
 
-Deviations: resources other than topics and brokers (loggers, client metrics, groups) are refused with INVALID_REQUEST; so is
+Deviations: resources other than topics, brokers and groups (loggers, client metrics) are refused with INVALID_REQUEST; so is
 an unknown operation of IncrementalAlterConfigs, where Kafka answers UNKNOWN_SERVER_ERROR, and a resource that stands twice in
 AlterConfigs, where Kafka 4.3.1 never answers.
 """
@@ -21,6 +21,7 @@ from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_
 from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
@@ -129,9 +130,19 @@ def _resource_response(resource: Resource, error: BrokerError) -> AlterConfigsRe
 
 
 @handles(DescribeConfigsRequest)
-def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> Work:
     """Lists configurations with sources, synonyms and meaning."""
-    return DescribeConfigsResponse(results=[_described(node, call.request, each) for each in call.request.resources])
+    results = []
+    answered: set[tuple[int, str]] = set()
+    for resource in call.request.resources:
+        yield 1
+        if (resource.resource_type, resource.resource_name) in answered:
+            continue  # named before: one answer is enough, and a broker's has 300 entries
+        answered.add((resource.resource_type, resource.resource_name))
+        found = _described(node, call.request, resource)
+        results.append(found)
+        yield 2 * len(found.configs)
+    return DescribeConfigsResponse(results=results)
 
 
 def _described(node: Node, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:

@@ -4,6 +4,8 @@ ConsumerGroupHeartbeat 0–1, ConsumerGroupDescribe 0–1.
 
 Behaviour: a heartbeat is checked here and decided by the shard of the group (`coordinator/consumer_protocol.py`); it is answered
 when what it changed is committed, at once where it changed nothing. Nothing is parked: a member learns at its next heartbeat.
+Both requests are refused with UNSUPPORTED_VERSION below group.version 1, and where group.coordinator.rebalance.protocols lacks
+consumer.
 
 Version notes: ConsumerGroupHeartbeat v1 members choose their id (KIP-1082), regular expressions; ConsumerGroupDescribe v1 which
 protocol a member speaks (KIP-1099).
@@ -20,6 +22,7 @@ from barnabas.broker.coordinator.consumer_protocol import HeartbeatCall, check_h
 from barnabas.broker.coordinator.group_views import describe_consumers
 from barnabas.broker.handlers.groups import GROUP_OPERATIONS
 from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
@@ -53,7 +56,7 @@ class _HeartbeatReply:
 @handles(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(node: Node, call: Call[ConsumerGroupHeartbeatRequest]) -> Pending:
     """Joins a group, keeps or ends a membership, and takes the member on to what it shall read."""
-    _check_finalized(node)
+    _check_served(node)
     check_heartbeat(call.request, call.version, node.config.get_list("group.consumer.assignors"))
     reply = _HeartbeatReply()
     fresh_id = str(uuid.UUID(bytes=node.rng.uuid())) if not call.request.member_id else ""
@@ -64,17 +67,20 @@ def consumer_group_heartbeat(node: Node, call: Call[ConsumerGroupHeartbeatReques
 
 
 @handles(ConsumerGroupDescribeRequest)
-def consumer_group_describe(node: Node, call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
+def consumer_group_describe(node: Node, call: Call[ConsumerGroupDescribeRequest]) -> Work:
     """State and members of groups."""
-    _check_finalized(node)
-    return ConsumerGroupDescribeResponse(
-        groups=[_described(node, call, group_id) for group_id in call.request.group_ids]
-    )
+    _check_served(node)
+    groups = []
+    for group_id in dict.fromkeys(call.request.group_ids):
+        groups.append(_described(node, call, group_id))
+        yield 1 + len(groups[-1].members)
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _check_finalized(node: Node) -> None:
-    """The protocol is there while the cluster has finalized the feature."""
-    if node.image.feature("group.version") < 1:
+def _check_served(node: Node) -> None:
+    """Raises UNSUPPORTED_VERSION unless the cluster has finalized the feature and this broker's configuration names the protocol."""
+    protocols = node.config.get_list("group.coordinator.rebalance.protocols")
+    if "consumer" not in protocols or node.image.feature("group.version") < 1:
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -95,7 +96,7 @@ class _Deletion:
 
 
 @handles(DeleteRecordsRequest)
-def delete_records(node: Node, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse | Pending:
+def delete_records(node: Node, call: Call[DeleteRecordsRequest]) -> Work:
     """Deletes the records below an offset."""
     response = DeleteRecordsResponse()
     deletion = _Deletion(node, response)
@@ -103,6 +104,7 @@ def delete_records(node: Node, call: Call[DeleteRecordsRequest]) -> DeleteRecord
         results: list[DeleteRecordsPartitionResult] = []
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
         for wanted in topic.partitions:
+            yield 1
             result = _result(wanted.partition_index)
             results.append(result)
             try:

@@ -3,7 +3,8 @@
 Behaviour: whole batches up to the high watermark, or under read_committed up to the last stable offset together with the aborted
 transactions among them. `max_bytes` bounds the answer and each partition's own limit its part, but the first batch always
 fits. With fewer than `min_bytes` the request waits up to `max_wait_ms`; an error, a diverging epoch or a lost leadership answers at
-once. Idle partitions of a session are neither looked at nor answered (KIP-227, `fetch_sessions`).
+once. Idle partitions of a session are neither looked at nor answered (KIP-227, `fetch_sessions`). A request for more than LARGE partitions
+is read and answered in slices (`slices`).
 
 A follower (replica id ≥ 0) reads to the log's end. Its fetch offset is an acknowledgement, taken before the read, so that the
 answer carries the high watermark that follows from it. It waits for records; a high watermark that moved goes with the next answer,
@@ -31,13 +32,17 @@ from barnabas.broker.fetch_sessions import (
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.nearest import LEADER, nearest_replica
+from barnabas.broker.replica.throttle import is_throttled
 from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.slices import Slice, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
 )
 
@@ -50,11 +55,29 @@ READ_COMMITTED: Final = 1
 FIRST_WITH_RACKS: Final = 11
 FIRST_BY_ID: Final = 13
 FIRST_WITH_REPLICA_STATE: Final = 15
+PARTITIONS_A_YIELD: Final = 32
+LARGE: Final = 200  # partitions that are read in one turn
 UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 _Wanted = dict[PartitionKey, WantedPartition]
 _Found = PartitionData | Replica  # the replica itself where there is nothing to read and nothing wrong
 _Parts = list[tuple[WantedPartition, _Found]]
+
+
+class _Pass:
+    """What one pass over partitions has found so far, and how many bytes it may still find."""
+
+    __slots__ = ("left", "parts", "total", "unknown")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.left = max_bytes
+        self.total = 0
+        self.parts: _Parts = []
+        self.unknown: _Parts = []  # behind all others, as in Kafka
+
+    def found(self) -> tuple[_Parts, int]:
+        """The parts, and the bytes of records in them."""
+        return self.parts + self.unknown if self.unknown else self.parts, self.total
 
 
 class _Fetch:
@@ -65,6 +88,7 @@ class _Fetch:
         "_rack_id",
         "_release_bytes",
         "_served",
+        "_slice",
         "_stable",
         "broker_epoch",
         "call",
@@ -102,30 +126,44 @@ class _Fetch:
         self._release_bytes = 0  # size of the watched logs at which a new look is worth it
         self._stable: list[int] = []
         self._served: list[tuple[int, int]] = []  # by whom, and in which epoch
+        self._slice: Slice | None = None  # the look at many partitions that is under way
 
     # -- reading
 
     def read(self) -> tuple[_Parts, int]:
         """One pass over the partitions that may have something: their data, and the bytes of records in it."""
-        left = self.max_bytes
-        total = 0
         self.urgent = False
-        out: _Parts = []
-        unknown: _Parts = []  # behind all others, as in Kafka
-        session = self.session
-        for wanted in list((self.wanted if session is None else session.ready).values()):
-            found = self._read_one(wanted, left, at_least_one=total == 0)
+        one = _Pass(self.max_bytes)
+        self._read_some(list(self._to_read.values()), one)
+        return one.found()
+
+    def read_in_slices(self) -> Work:
+        """As `read`."""
+        self.urgent = False
+        one = _Pass(self.max_bytes)
+        everything = list(self._to_read.values())
+        for first in range(0, len(everything), PARTITIONS_A_YIELD):
+            self._read_some(everything[first : first + PARTITIONS_A_YIELD], one)
+            yield PARTITIONS_A_YIELD
+        return one.found()
+
+    @property
+    def _to_read(self) -> _Wanted:
+        return self.wanted if self.session is None else self.session.ready
+
+    def _read_some(self, some: list[WantedPartition], one: _Pass) -> None:
+        for wanted in some:
+            found = self._read_one(wanted, one.left, at_least_one=one.total == 0)
             if isinstance(found, Replica):
                 wanted.drained = True
             elif found.error_code in UNKNOWN:
-                unknown.append((wanted, found))
+                one.unknown.append((wanted, found))
                 continue
             else:
                 size = len(found.records or b"")
-                total += size
-                left = max(left - size, 0)
-            out.append((wanted, found))
-        return out + unknown if unknown else out, total
+                one.total += size
+                one.left = max(one.left - size, 0)
+            one.parts.append((wanted, found))
 
     def _find(self, wanted: WantedPartition) -> Replica:
         """The replica it is about.
@@ -178,6 +216,11 @@ class _Fetch:
                 if follows and wanted.owes_high_watermark(replica):
                     self.urgent = True
                 return replica
+            throttled = follows and is_throttled(
+                log.config.leader_replication_throttled_replicas, replica.partition, self.node.node_id
+            )
+            if throttled and self._waits_for_quota(replica):
+                return self._data(replica, wanted)  # it stays ready
             part = replica.read(
                 offset,
                 min(left, wanted.max_bytes),
@@ -185,6 +228,7 @@ class _Fetch:
                 replicates=follows,
                 at_least_one=at_least_one,
             )
+            aborted = replica.aborted_transactions(offset, part.next_offset) if self.committed and part.records else []
         except BrokerError as error:
             self.urgent = True
             return PartitionData(
@@ -197,14 +241,20 @@ class _Fetch:
         data = self._data(replica, wanted)
         if part.records:
             data.records = part.records
+            if throttled:
+                self.node.throttles.leader.record(len(part.records), self.node.clock.monotonic_ms())
             if self.committed:
                 data.aborted_transactions = [
-                    AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-                    for one in replica.aborted_transactions(offset, part.next_offset)
+                    AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
                 ]
         else:
             wanted.drained = offset > end
         return data
+
+    def _waits_for_quota(self, replica: Replica) -> bool:
+        """KIP-73: a follower in sync is never held up."""
+        now_ms = self.node.clock.monotonic_ms()
+        return self.follower_id not in replica.isr and self.node.throttles.leader.exceeded(now_ms)
 
     def _data(self, replica: Replica, wanted: WantedPartition) -> PartitionData:
         """A part without records."""
@@ -236,10 +286,24 @@ class _Fetch:
 
     def answer(self, parts: _Parts) -> FetchResponse:
         """The response of a pass; tells the session what its peer knows from now on."""
+        topics: list[FetchableTopicResponse] = []
+        self._answer_some(parts, topics)
+        return self._response(topics)
+
+    def answer_in_slices(self, parts: _Parts) -> Work:
+        """As `answer`."""
+        topics: list[FetchableTopicResponse] = []
+        for first in range(0, len(parts), PARTITIONS_A_YIELD):
+            self._answer_some(parts[first : first + PARTITIONS_A_YIELD], topics)
+            yield PARTITIONS_A_YIELD // 4
+        return self._response(topics)
+
+    def _answer_some(self, parts: _Parts, topics: list[FetchableTopicResponse]) -> None:
         session = self.session
         by_id = self.call.version >= FIRST_BY_ID
-        topics: list[FetchableTopicResponse] = []
         last: str | bytes | None = None
+        if topics:
+            last = topics[-1].topic_id if by_id else topics[-1].topic
         for wanted, found in parts:
             if session is not None:
                 if isinstance(found, Replica):
@@ -261,6 +325,9 @@ class _Fetch:
                     else FetchableTopicResponse(topic=wanted.topic)
                 )
             topics[-1].partitions.append(self._data(found, wanted) if isinstance(found, Replica) else found)
+
+    def _response(self, topics: list[FetchableTopicResponse]) -> FetchResponse:
+        session = self.session
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id, responses=topics)
         if self.urgent:
             add_fetch_hints(self.node, self.call, response)
@@ -316,22 +383,44 @@ class _Fetch:
             if stable == self._stable and self._log_bytes() < self._release_bytes:
                 return
             self._stable = stable
-        parts, size = self.read()
-        if size >= self.min_bytes or self.urgent:
-            self._resolve(parts)
+        if len(self._to_read) > LARGE:
+            if self._slice is None:
+                self._slice = self.node.slices.start(self.read_in_slices(), self._looked, self._failed, begun=True)
+            return
+        self._looked(self.read())
+
+    def _looked(self, found: tuple[_Parts, int]) -> None:
+        self._slice = None
+        if found[1] >= self.min_bytes or self.urgent:
+            self._resolve(found[0])
 
     def _on_deadline(self) -> None:
-        if self.pending is not None and not self.pending.resolved:
-            parts, _ = self.read()
-            self._resolve(parts)
+        if self.pending is None or self.pending.resolved:
+            return
+        if len(self._to_read) > LARGE:
+            self._stop()
+            self.pending.resolve(self._last_look())
+        else:
+            self._resolve(self.read()[0])
+
+    def _last_look(self) -> Work:
+        parts, _ = yield from self.read_in_slices()
+        response = yield from self.answer_in_slices(parts)
+        return response
+
+    def _failed(self, error: BaseException) -> None:
+        raise error
 
     def _resolve(self, parts: _Parts) -> None:
         self._stop()
         if self.pending is not None:
-            self.pending.resolve(self.answer(parts))
+            self.pending.resolve(self.answer_in_slices(parts) if len(parts) > LARGE else self.answer(parts))
 
     def _stop(self) -> None:
         self.deadline.cancel()
+        if self._slice is not None:
+            self._slice.cancel()
+            self._slice = None
         if self.session is None:
             for replica in self._replicas():
                 replica.watchers.pop(self, None)
@@ -340,14 +429,40 @@ class _Fetch:
 
 
 @handles(FetchRequest)
-def fetch(node: Node, call: Call[FetchRequest]) -> FetchResponse | Pending:
+def fetch(node: Node, call: Call[FetchRequest]) -> FetchResponse | Pending | Work:
     """Reads the partitions of a request or of its session; see the module's docstring."""
     request = call.request
-    wanted, session = _context(node, call)
+    if request.topics and sum([len(topic.partitions) for topic in request.topics]) > LARGE:
+        return _fetch_in_slices(node, call)
+    named: _Wanted = {}
+    for topic in request.topics:
+        _name(call, topic, topic.partitions, named)
+    wanted, session = _context(node, call, named)
     one = _Fetch(node, call, wanted, session)
+    if session is not None and len(session.ready) > LARGE:
+        return _read_in_slices(one)
     parts, size = one.read()
     if size >= one.min_bytes or one.urgent or request.max_wait_ms <= 0 or not wanted:
         return one.answer(parts)
+    return one.wait(size)
+
+
+def _fetch_in_slices(node: Node, call: Call[FetchRequest]) -> Work:
+    named: _Wanted = {}
+    for topic in call.request.topics:
+        for first in range(0, len(topic.partitions), PARTITIONS_A_YIELD):
+            some = topic.partitions[first : first + PARTITIONS_A_YIELD]
+            _name(call, topic, some, named)
+            yield 1 + len(some) // 4
+    answer = yield from _read_in_slices(_Fetch(node, call, *_context(node, call, named)))
+    return answer
+
+
+def _read_in_slices(one: _Fetch) -> Work:
+    parts, size = yield from one.read_in_slices()
+    if size >= one.min_bytes or one.urgent or one.call.request.max_wait_ms <= 0 or not one.wanted:
+        response = yield from one.answer_in_slices(parts)
+        return response
     return one.wait(size)
 
 
@@ -376,7 +491,23 @@ def _replica(call: Call[FetchRequest]) -> tuple[int, int]:
     return call.request.replica_state.replica_id, call.request.replica_state.replica_epoch
 
 
-def _context(node: Node, call: Call[FetchRequest]) -> tuple[_Wanted, FetchSession | None]:
+def _name(call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], named: _Wanted) -> None:
+    """Notes partitions that the request names."""
+    name: str | bytes = topic.topic_id if call.version >= FIRST_BY_ID else topic.topic
+    for one in partitions:
+        named[name, one.partition] = WantedPartition(
+            topic.topic,
+            topic.topic_id,
+            one.partition,
+            one.fetch_offset,
+            one.partition_max_bytes,
+            one.current_leader_epoch,
+            one.last_fetched_epoch,
+            one.log_start_offset,
+        )
+
+
+def _context(node: Node, call: Call[FetchRequest], named: _Wanted) -> tuple[_Wanted, FetchSession | None]:
     """The partitions this request is about, and its session if it has one.
 
     Raises:
@@ -384,20 +515,6 @@ def _context(node: Node, call: Call[FetchRequest]) -> tuple[_Wanted, FetchSessio
     """
     request = call.request
     by_id = call.version >= FIRST_BY_ID
-    named: _Wanted = {}
-    for topic in request.topics:
-        name: str | bytes = topic.topic_id if by_id else topic.topic
-        for one in topic.partitions:
-            named[name, one.partition] = WantedPartition(
-                topic.topic,
-                topic.topic_id,
-                one.partition,
-                one.fetch_offset,
-                one.partition_max_bytes,
-                one.current_leader_epoch,
-                one.last_fetched_epoch,
-                one.log_start_offset,
-            )
     sessions = node.fetch_sessions
     if request.session_epoch <= INITIAL_EPOCH:
         if request.session_id != NO_SESSION:

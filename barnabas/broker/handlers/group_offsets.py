@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.config_key import INT64_MAX
 from barnabas.broker.coordinator.group_effects import At
 from barnabas.broker.coordinator.group_records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
 from barnabas.broker.coordinator.shard import Decision
 from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
@@ -67,11 +69,12 @@ COMMIT_CODES = {
 
 
 @handles(OffsetCommitRequest)
-def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse | Pending:
+def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> Work:
     """Commits offsets of a member, or of nobody in particular while the group is empty."""
     request = call.request
     now_ms = node.clock.now_ms()
-    expire_ms = NO_EXPIRY if request.retention_time_ms < 0 else now_ms + request.retention_time_ms
+    retention_ms = request.retention_time_ms
+    expire_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
     metadata_max = node.groups.settings.offset_metadata_bytes_max
     response = OffsetCommitResponse()
     accepted: list[OffsetCommitResponsePartition] = []
@@ -85,6 +88,7 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> OffsetCommitRe
         answers: list[OffsetCommitResponsePartition] = []
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
         for partition in topic.partitions:
+            yield 1
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             metadata = partition.committed_metadata or ""
@@ -157,33 +161,48 @@ def write_offsets(
 
 
 @handles(OffsetFetchRequest)
-def offset_fetch(node: Node, call: Call[OffsetFetchRequest]) -> Pending:
+def offset_fetch(node: Node, call: Call[OffsetFetchRequest]) -> Work:
     """Committed offsets, of one group or (v8) of several."""
     request = call.request
-    wanted = request.groups if call.version >= 8 else [_as_group(request)]
-    found: list[OffsetFetchResponseGroup | None] = [None] * len(wanted)
+    wanted = _once(request.groups) if call.version >= 8 else [_as_group(request)]
+    found: list[OffsetFetchResponseGroup | _Found | None] = [None] * len(wanted)
     pending = Pending()
     open_groups = len(wanted)
 
-    def done(index: int, outcome: OffsetFetchResponseGroup | BrokerError) -> None:
+    def done(index: int, outcome: _Found | BrokerError) -> None:
         nonlocal open_groups
         if isinstance(outcome, BrokerError):
-            outcome = _no_offsets(wanted[index], outcome.code, call.version)
-        found[index] = outcome
+            found[index] = _no_offsets(wanted[index], outcome.code, call.version)
+        else:
+            found[index] = outcome
         open_groups -= 1
         if not open_groups:
-            pending.resolve(_fetched([group for group in found if group is not None], call.version))
+            pending.resolve(_fetched_in_slices([group for group in found if group is not None], call.version))
 
     for index, group in enumerate(wanted):
+        yield 3
         write_offsets(node, group.group_id, partial(_decide_fetch, node, call, group), partial(done, index))
     if not wanted:
         pending.resolve(OffsetFetchResponse())
     return pending
 
 
+def _once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """The groups without repetitions of those of which all offsets are wanted: their answers may be long."""
+    everything: set[str] = set()
+    found = []
+    for group in groups:
+        if group.topics is None:
+            if group.group_id in everything:
+                continue
+            everything.add(group.group_id)
+        found.append(group)
+    return found
+
+
 def _decide_fetch(
     node: Node, call: Call[OffsetFetchRequest], group: OffsetFetchRequestGroup, shard: GroupShard, _at: At
-) -> Decision[OffsetFetchResponseGroup, AnyRecord]:
+) -> Decision[_Found, AnyRecord]:
     shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
     return Decision(_fetch(node, shard, group, call))
 
@@ -196,9 +215,14 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-def _fetch(
-    node: Node, shard: GroupShard, group: OffsetFetchRequestGroup, call: Call[OffsetFetchRequest]
-) -> OffsetFetchResponseGroup:
+class _Found(NamedTuple):
+    """The offsets of one group as they were when the request was decided."""
+
+    group_id: str
+    topics: list[tuple[OffsetFetchRequestTopics, list[CommittedOffset | ErrorCode]]]
+
+
+def _fetch(node: Node, shard: GroupShard, group: OffsetFetchRequestGroup, call: Call[OffsetFetchRequest]) -> _Found:
     by_id = call.version >= 10
     stable = call.request.require_stable
     topics = group.topics
@@ -209,32 +233,61 @@ def _fetch(
         ]
         if by_id:
             topics = [topic for topic in topics if topic.topic_id != NO_TOPIC_ID]
-    response = OffsetFetchResponseGroup(group_id=group.group_id)
+    found = _Found(group.group_id, [])
     for topic in topics:
         name: str | None = topic.name
         if by_id:
             known = node.image.topic_by_id(topic.topic_id)
             name = None if known is None else known.name
-        answers = [
-            _position(shard, group.group_id, name, topic.topic_id, partition, stable=stable)
-            for partition in topic.partition_indexes
-        ]
-        response.topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers))
-    return response
+        positions: list[CommittedOffset | ErrorCode]
+        if name is None:
+            positions = [ErrorCode.UNKNOWN_TOPIC_ID] * len(topic.partition_indexes)
+        else:
+            positions = [
+                _position(shard, group.group_id, name, topic.topic_id, partition, stable=stable)
+                for partition in topic.partition_indexes
+            ]
+        found.topics.append((topic, positions))
+    return found
 
 
 def _position(
-    shard: GroupShard, group_id: str, topic: str | None, topic_id: bytes, partition: int, *, stable: bool
-) -> OffsetFetchResponsePartitions:
-    if topic is None:
-        return _no_position(partition, ErrorCode.UNKNOWN_TOPIC_ID)
+    shard: GroupShard, group_id: str, topic: str, topic_id: bytes, partition: int, *, stable: bool
+) -> CommittedOffset | ErrorCode:
+    """The offset of one partition; NONE where there is none."""
     if stable and shard.offsets.is_pending(group_id, topic, partition):
-        return _no_position(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT
     committed = shard.offsets.get(group_id, topic, partition)
-    if committed is None:
-        return _no_position(partition, ErrorCode.NONE)
-    if topic_id != NO_TOPIC_ID and committed.topic_id not in (NO_TOPIC_ID, topic_id):
-        return _no_position(partition, ErrorCode.NONE)  # of a topic that had this name before
+    if committed is None or (topic_id != NO_TOPIC_ID and committed.topic_id not in (NO_TOPIC_ID, topic_id)):
+        return ErrorCode.NONE  # or of a topic that had this name before
+    return committed
+
+
+def _fetched_in_slices(groups: list[OffsetFetchResponseGroup | _Found], version: int) -> Work:
+    """Returns the answer."""
+    responses = []
+    for group in groups:
+        yield 1
+        if isinstance(group, OffsetFetchResponseGroup):
+            responses.append(group)
+            continue
+        response = OffsetFetchResponseGroup(group_id=group.group_id)
+        responses.append(response)
+        for topic, positions in group.topics:
+            answers = []
+            for partition, position in zip(topic.partition_indexes, positions, strict=True):
+                answers.append(_shown(partition, position))
+                if len(answers) % 8 == 0:
+                    yield 1
+            response.topics.append(
+                OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+            )
+    return _fetched(responses, version)
+
+
+def _shown(partition: int, committed: CommittedOffset | ErrorCode) -> OffsetFetchResponsePartitions:
+    if isinstance(committed, ErrorCode):
+        return _no_position(partition, committed)
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,

@@ -29,6 +29,7 @@ from barnabas.broker.handlers.group_offsets import (
     refuse_offset_request,
 )
 from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
     Coordinator,
@@ -76,19 +77,21 @@ TRANSACTION_TOPIC = "__transaction_state"
 STATE_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTION_TOPIC}  # by key type; 2, share groups, is not served
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: everything one may do to a group where nothing is forbidden.
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+LEAVING_AT_ONCE = 1_000  # members of one LeaveGroup: 2 ms
 
 
 # -- FindCoordinator ---------------------------------------------------------------------------------------------------
 
 
 @handles(FindCoordinatorRequest)
-def find_coordinator(node: Node, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse | Pending:
+def find_coordinator(node: Node, call: Call[FindCoordinatorRequest]) -> Work:
     """Where the coordinator of a group or transactional id is."""
     topic = STATE_TOPICS.get(call.request.key_type)
     if topic is None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"key type {call.request.key_type} is not served")
     if node.image.partition_count(topic):
-        return _coordinators(node, call, topic)
+        response = yield from _coordinators(node, call, topic)
+        return response
     pending = Pending(blocks=True)
 
     def created(error: BrokerError | None) -> None:
@@ -102,12 +105,15 @@ def find_coordinator(node: Node, call: Call[FindCoordinatorRequest]) -> FindCoor
     return pending
 
 
-def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) -> FindCoordinatorResponse:
+def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) -> Work:
+    """Returns the answer."""
     request = call.request
     if call.version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=[_coordinator(node, topic, key, call.listener) for key in request.coordinator_keys]
-        )
+        coordinators = []
+        for key in dict.fromkeys(request.coordinator_keys):
+            coordinators.append(_coordinator(node, topic, key, call.listener))
+            yield 1
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = _coordinator(node, topic, request.key, call.listener)
     return FindCoordinatorResponse(
         error_code=found.error_code,
@@ -228,30 +234,47 @@ def heartbeat(node: Node, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
 
 @handles(LeaveGroupRequest)
 def leave_group(node: Node, call: Call[LeaveGroupRequest]) -> Pending:
-    """Removes members."""
+    """Removes members; of very many a part in each turn of the loop."""
     request = call.request
     _check_group_id(request.group_id)
     if call.version < 3:
         request.members = [MemberIdentity(member_id=request.member_id)]
-    pending = Pending()
+    pending, answered = Pending(), list[MemberResponse]()
 
-    def done(outcome: LeaveGroupResponse | BrokerError) -> None:
-        response = refuse(call, outcome) if isinstance(outcome, BrokerError) else outcome
-        if call.version < 3 and response.members:
-            response.error_code = response.members[0].error_code
-        pending.resolve(response)
+    def leave(start: int) -> None:
+        part = LeaveGroupRequest(group_id=request.group_id, members=request.members[start : start + LEAVING_AT_ONCE])
 
-    node.groups.leave(request, done)
+        def done(outcome: LeaveGroupResponse | BrokerError) -> None:
+            response = _refuse_leave(part, outcome) if isinstance(outcome, BrokerError) else outcome
+            if response.error_code == ErrorCode.NONE:
+                answered.extend(response.members)
+                if start + LEAVING_AT_ONCE < len(request.members):
+                    node.call_later(0, lambda: leave_next(start + LEAVING_AT_ONCE, done))
+                    return
+                response.members = answered
+            if call.version < 3 and response.members:
+                response.error_code = response.members[0].error_code
+            pending.resolve(response)
+
+        node.groups.leave(part, done)
+
+    def leave_next(start: int, done: Callable[[LeaveGroupResponse | BrokerError], None]) -> None:
+        try:
+            leave(start)
+        except BrokerError as error:  # this node is the coordinator no more
+            done(error)
+
+    leave(0)
     return pending
 
 
-def _refuse_leave(call: Call[LeaveGroupRequest], error: BrokerError) -> LeaveGroupResponse:
+def _refuse_leave(request: LeaveGroupRequest, error: BrokerError) -> LeaveGroupResponse:
     if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
         return LeaveGroupResponse(error_code=error.code)
     # A group that is not there: nobody in it is known.
     members = [
         MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error.code)
-        for m in call.request.members
+        for m in request.members
     ]
     return LeaveGroupResponse(members=members)
 
@@ -260,9 +283,13 @@ def _refuse_leave(call: Call[LeaveGroupRequest], error: BrokerError) -> LeaveGro
 
 
 @handles(DescribeGroupsRequest)
-def describe_groups(node: Node, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
+def describe_groups(node: Node, call: Call[DescribeGroupsRequest]) -> Work:
     """State and members of groups."""
-    return DescribeGroupsResponse(groups=[_describe(node, call, group_id) for group_id in call.request.groups])
+    groups = []
+    for group_id in dict.fromkeys(call.request.groups):
+        groups.append(_describe(node, call, group_id))
+        yield 1 + len(groups[-1].members)
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(node: Node, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
@@ -287,18 +314,22 @@ def _not_described(call: Call[DescribeGroupsRequest], group_id: str, error: Brok
 
 
 @handles(ListGroupsRequest)
-def list_groups(node: Node, call: Call[ListGroupsRequest]) -> ListGroupsResponse:
+def list_groups(node: Node, call: Call[ListGroupsRequest]) -> Work:
     """The groups this node coordinates."""
     if node.groups.host.is_loading:
         raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = frozenset(state.lower() for state in call.request.states_filter)
     types = frozenset(kind.lower() for kind in call.request.types_filter)
-    groups = [group for _, shard in node.groups.host.active_shards() for group in listed_groups(shard, states, types)]
+    groups = []
+    for _, shard in node.groups.host.active_shards():
+        found = listed_groups(shard, states, types)
+        groups += found
+        yield 1 + len(found)
     return ListGroupsResponse(groups=groups)
 
 
 @handles(DeleteGroupsRequest)
-def delete_groups(node: Node, call: Call[DeleteGroupsRequest]) -> Pending:
+def delete_groups(node: Node, call: Call[DeleteGroupsRequest]) -> Work:
     """Deletes groups without members, with their offsets; answered when all of it is committed."""
     response = DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=group_id) for group_id in dict.fromkeys(call.request.groups_names)]
@@ -319,6 +350,7 @@ def delete_groups(node: Node, call: Call[DeleteGroupsRequest]) -> Pending:
             _delete(node, result, done)
         except BrokerError as error:
             done(result, error)
+        yield 1
     if not response.results:
         pending.resolve(response)
     return pending
@@ -345,7 +377,7 @@ def refuse(call: Call[Any], error: BrokerError) -> Any:
         reply.refuse(error.code)
         return reply.pending.response
     if isinstance(request, LeaveGroupRequest):
-        return _refuse_leave(call, error)
+        return _refuse_leave(request, error)
     if isinstance(request, FindCoordinatorRequest):
         return _refuse_find(call, error)
     if isinstance(request, SyncGroupRequest):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.router import Call, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     DescribeLogDirsPartition,
@@ -28,20 +29,29 @@ __all__ = ["describe_log_dirs", "refuse_describe_log_dirs"]
 
 
 @handles(DescribeLogDirsRequest)
-def describe_log_dirs(node: Node, call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
+def describe_log_dirs(node: Node, call: Call[DescribeLogDirsRequest]) -> Work:
     """Sizes of replicas and volumes, directory by directory (KIP-113, KIP-827)."""
     asked = None
     if call.request.topics is not None:
-        asked = {(topic.topic, number) for topic in call.request.topics for number in topic.partitions}
-    return DescribeLogDirsResponse(results=[_described(directory, asked) for directory in node.log_dirs])
+        asked = set()
+        for topic in call.request.topics:
+            for number in topic.partitions:
+                asked.add((topic.topic, number))
+                yield 1
+    results = []
+    for directory in node.log_dirs:
+        results.append((yield from _described(directory, asked)))
+    return DescribeLogDirsResponse(results=results)
 
 
-def _described(directory: LogDirectory, asked: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+def _described(directory: LogDirectory, asked: set[tuple[str, int]] | None) -> Work:
+    """Returns the part of one directory."""
     disk = directory.disk
     if not directory.online:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=disk.root)
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for replica in directory.replicas:
+    for replica in list(directory.replicas):
+        yield 1
         if replica.failed or (asked is not None and (replica.topic, replica.partition) not in asked):
             continue
         topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))

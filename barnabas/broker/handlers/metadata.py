@@ -9,7 +9,8 @@ version is answered by `unsupported_api_versions`, in version 0 (KIP-511).
 
 Version notes: Metadata v0 takes an empty list for all topics, v1 null; v4 allow_auto_topic_creation; v10 topic ids in answers, v12
 in requests; v13 a top-level error, never used here. ApiVersions v3 validates the client's software name and version, and
-hides features with a minimum of 0 (KAFKA-17011), v4 shows them. DescribeCluster v1 endpoint types, v2 fenced brokers; on the
+hides features with a minimum of 0 (KAFKA-17011), v4 shows them; features that are not served (share and streams groups) are in no
+version, where Kafka lists them. DescribeCluster v1 endpoint types, v2 fenced brokers; on the
 listener for controllers it tells of those.
 """
 
@@ -21,8 +22,10 @@ from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.metadata.features import is_served
 from barnabas.broker.metadata.image import NO_LEADER
 from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 from barnabas.protocol.messages.metadata import (
@@ -101,12 +104,13 @@ def api_versions(node: Node, call: Call[ApiVersionsRequest]) -> ApiVersionsRespo
                 max_version=feature.max_supported_version,
             )
             for feature in (registered.features if registered is not None else ())
-            if call.version >= 4 or feature.min_supported_version > 0
+            if is_served(feature.name) and (call.version >= 4 or feature.min_supported_version > 0)
         ],
         finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in image.features.items()
+            if is_served(name)
         ],
     )
 
@@ -123,20 +127,21 @@ def unsupported_api_versions(served: tuple[int, int]) -> ApiVersionsResponse:
 
 
 @handles(MetadataRequest)
-def metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse | Pending:
-    """Brokers, and the topics that were asked for."""
+def metadata(node: Node, call: Call[MetadataRequest]) -> Work:
+    """Brokers, and the topics that were asked for; a topic that is named twice is answered once, as in Kafka."""
     request = call.request
     if call.version < 12 and any(topic.topic_id != NO_ID or topic.name is None for topic in request.topics or ()):
         raise BrokerError(ErrorCode.INVALID_REQUEST)  # ids are in requests of version 10 and 11, and mean nothing there
     creates = request.allow_auto_topic_creation and node.config.get_bool("auto.create.topics.enable")
-    missing = [
-        topic.name
-        for topic in request.topics or ()
-        if topic.name is not None and topic.topic_id == NO_ID and node.image.topic(topic.name) is None
-    ]
-    open_names = dict.fromkeys(name for name in missing if _is_topic_name(name))
-    if not creates or not open_names:
-        return _metadata(node, call)
+    open_names: dict[str, None] = {}
+    for topic in (request.topics or ()) if creates else ():
+        name = topic.name
+        if name is not None and topic.topic_id == NO_ID and node.image.topic(name) is None and _is_topic_name(name):
+            open_names[name] = None
+        yield 1
+    if not open_names:
+        response = yield from _metadata(node, call)
+        return response
     pending = Pending(blocks=True)
 
     def created(name: str, error: BrokerError | None) -> None:
@@ -148,24 +153,32 @@ def metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse | Pend
 
     for name in list(open_names):
         node.controller.ensure_topic(name, partial(created, name))
+        yield 1
     return pending
 
 
-def _metadata(node: Node, call: Call[MetadataRequest]) -> MetadataResponse:
+def _metadata(node: Node, call: Call[MetadataRequest]) -> Work:
     request = call.request
     image = node.image
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     alive = {broker.broker_id for broker, _ in node.listing.live(call.listener)}
     present = alive - _missing(node)
+    topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [_topic(topic, alive, present, operations, call.version) for topic in image.topics_by_name.values()]
+        for topic in image.topics_by_name.values():
+            topics.append((yield from _topic(topic, alive, present, operations, call.version)))
     else:
-        topics = []
+        answered: set[str | bytes] = set()
         for asked in request.topics:
+            yield 1
             by_id = asked.topic_id != NO_ID
+            key = asked.topic_id if by_id else asked.name or ""
+            if key in answered:
+                continue
+            answered.add(key)
             found = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name or "")
             if found is not None:
-                topics.append(_topic(found, alive, present, operations, call.version))
+                topics.append((yield from _topic(found, alive, present, operations, call.version)))
                 continue
             if by_id:
                 topics.append(
@@ -206,15 +219,18 @@ def _missing(node: Node) -> set[int]:
     return missing
 
 
-def _topic(
-    topic: TopicImage, alive: set[int], present: set[int], operations: int, version: int
-) -> MetadataResponseTopic:
+def _topic(topic: TopicImage, alive: set[int], present: set[int], operations: int, version: int) -> Work:
+    """Returns a topic as Metadata shows it."""
     described = _partition_v0 if version == 0 else _partition
+    partitions: list[MetadataResponsePartition] = []
+    for number, partition in enumerate(topic.partitions):
+        partitions.append(described(number, partition, alive, present))
+        yield 1
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in ("__consumer_offsets", "__transaction_state"),
-        partitions=[described(number, partition, alive, present) for number, partition in enumerate(topic.partitions)],
+        partitions=partitions,
         topic_authorized_operations=operations,
     )
 
@@ -324,9 +340,7 @@ def _check_endpoint_type(call: Call[DescribeClusterRequest], here: int) -> None:
 
 
 @handles(DescribeTopicPartitionsRequest)
-def describe_topic_partitions(
-    node: Node, call: Call[DescribeTopicPartitionsRequest]
-) -> DescribeTopicPartitionsResponse:
+def describe_topic_partitions(node: Node, call: Call[DescribeTopicPartitionsRequest]) -> Work:
     """Topics by name, in pages of partitions (KIP-966)."""
     request = call.request
     image = node.image
@@ -339,6 +353,7 @@ def describe_topic_partitions(
     response = DescribeTopicPartitionsResponse()
     alive = {broker.broker_id for broker, _ in node.listing.live(call.listener)}
     for name in names:
+        yield 1
         if cursor is not None and name < cursor.topic_name:
             continue
         if limit <= 0:
@@ -356,6 +371,7 @@ def describe_topic_partitions(
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         page = list(enumerate(topic.partitions))[first : first + limit]
         limit -= len(page)
+        yield len(page)
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(
                 name=name,

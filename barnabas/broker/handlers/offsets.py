@@ -7,16 +7,20 @@ are unknown (-1). A follower's latest is the log's end. A leader whose high wate
 does not know its latest yet: OFFSET_NOT_AVAILABLE (KIP-207; LEADER_NOT_AVAILABLE before v5), so that an offset never seems to go back.
 OffsetForLeaderEpoch tells where an epoch ends, for clients that look for truncation (KIP-320).
 
+If a search meets a batch that cannot be read, its partition is answered CORRUPT_MESSAGE.
+
 A partition named twice in ListOffsets is answered INVALID_REQUEST, as in Kafka.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.router import Call, handles
+from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.offsets import (
     EpochEndOffset,
@@ -28,6 +32,8 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from barnabas.storage.partition_log import TimestampOffset
+from barnabas.storage.steps import Steps
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
@@ -43,6 +49,7 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
 FIRST_WITH_NOT_AVAILABLE: Final = 5
+SEARCH_UNITS: Final = 20  # of a search by timestamp, which reads from the log (slices.Work)
 
 # The first version that knows a special timestamp.
 _SINCE: Final = {
@@ -59,15 +66,20 @@ _UNKNOWN: Final[_Found] = (-1, -1, -1)
 
 
 @handles(ListOffsetsRequest)
-def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
+def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> Work:
     """Offsets by timestamp; see the module's docstring."""
     request = call.request
     committed = request.isolation_level == READ_COMMITTED
-    named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    named: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        for one in topic.partitions:
+            named[topic.name, one.partition_index] += 1
+            yield 1
     topics = []
     for topic in request.topics:
         answers = []
         for one in topic.partitions:
+            yield 1 if one.timestamp in (LATEST, EARLIEST) else SEARCH_UNITS
             times = named[topic.name, one.partition_index]
             if not times:
                 continue  # named before: Kafka answers it once
@@ -84,7 +96,7 @@ def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> ListOffsetsRespo
                 if request.replica_id >= 0 and one.timestamp == LATEST:
                     answer.offset, answer.leader_epoch = replica.log.log_end_offset, replica.leader_epoch
                     continue
-                found = _find(replica, one.timestamp, committed)
+                found = yield from _find(replica, one.timestamp, committed)
                 if replica.high_watermark < replica.epoch_start_offset and _is_open(found, one.timestamp):
                     raise BrokerError(
                         ErrorCode.OFFSET_NOT_AVAILABLE
@@ -99,12 +111,13 @@ def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> ListOffsetsRespo
 
 
 @handles(OffsetForLeaderEpochRequest)
-def offset_for_leader_epoch(node: Node, call: Call[OffsetForLeaderEpochRequest]) -> OffsetForLeaderEpochResponse:
+def offset_for_leader_epoch(node: Node, call: Call[OffsetForLeaderEpochRequest]) -> Work:
     """Where leader epochs end."""
     topics = []
     for topic in call.request.topics:
         answers = []
         for one in topic.partitions:
+            yield 1
             answer = EpochEndOffset(partition=one.partition)
             answers.append(answer)
             try:
@@ -153,7 +166,7 @@ def _is_open(found: _Found, timestamp: int) -> bool:
     return timestamp == LATEST or (found == _UNKNOWN and timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD))
 
 
-def _find(replica: Replica, timestamp: int, committed: bool) -> _Found:
+def _find(replica: Replica, timestamp: int, committed: bool) -> Generator[int, None, _Found]:
     """Timestamp, offset and leader epoch of what was asked for; an unknown offset is no error."""
     log = replica.log
     end_offset = replica.last_stable_offset if committed else replica.high_watermark
@@ -164,7 +177,24 @@ def _find(replica: Replica, timestamp: int, committed: bool) -> _Found:
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _UNKNOWN
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset(end_offset)
+        search = log.max_timestamp_offset(end_offset)
     else:
-        found = log.offset_for_timestamp(timestamp, end_offset=end_offset)
+        search = log.offset_for_timestamp(timestamp, end_offset=end_offset)
+    try:
+        found = yield from _in_slices(search)
+    except OSError as error:
+        raise replica.on_read_failed(error) from error
     return _UNKNOWN if found is None else (found.timestamp, found.offset, found.leader_epoch)
+
+
+def _in_slices(search: Steps[TimestampOffset | None]) -> Generator[int, None, TimestampOffset | None]:
+    """Each step of a search takes a slice. A large batch is decompressed in one: 24 MiB take 10 to 70 ms."""
+    while True:
+        try:
+            work = next(search)
+        except StopIteration as end:
+            found: TimestampOffset | None = end.value
+            return found
+        if work is not None:
+            work()
+        yield UNITS_PER_SLICE

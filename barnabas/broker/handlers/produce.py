@@ -4,7 +4,9 @@ Behaviour: each partition's one batch is checked and appended by its leader's lo
 then (with flush.messages=1 once the leader has synced it); acks=-1 once the high watermark has passed it, REQUEST_TIMED_OUT per partition after `timeout_ms`; acks=0 never answers,
 and closes the connection on an error, as Kafka does, so that the client learns of it. Duplicates of an idempotent producer are
 answered with the offset of the original. Transactional batches of a partition that is not yet part of the transaction are
-verified (≤ v11) or added (v12+) through the coordinator first: the only case that waits before its effect (KIP-890).
+verified (≤ v11) or added (v12+) through the coordinator first (KIP-890). A request with a batch that takes long to inspect, or with
+many batches, is processed over several turns of the loop. Both kinds of request wait before their effect, so they block their connection. One answer lists RECORD_ERRORS_MAX
+refused records at most; Kafka lists all.
 
 Version notes: v7 zstd; v8 record_errors and error_message; v10 leader hints (KIP-951); v11 knows TRANSACTION_ABORTABLE;
 v12 adds partitions to the transaction implicitly; v13 topics by id. Versions 0 to 2 are advertised (KAFKA-18659) and closed.
@@ -12,6 +14,7 @@ v12 adds partitions to the transaction implicitly; v13 topics by id. Versions 0 
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -20,24 +23,34 @@ from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.replica.machine import Replica, VerificationGuard
 from barnabas.broker.router import Call, Pending, handles
-from barnabas.errors import BrokerError, ErrorCode
+from barnabas.broker.slices import Work
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from barnabas.protocol.records import HEADER_SIZE, MAGIC
-from barnabas.storage.validation import single_batch_size
+from barnabas.storage.inspection import Inspection, RecordValidationError
+from barnabas.storage.log_config import AppendInfo
+from barnabas.storage.validation import LongBatch, single_batch_size
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
 __all__ = ["produce", "refuse"]
 
+log = logging.getLogger(__name__)
+
 ACKS_ALL: Final = -1
+BATCHES_PER_TURN: Final = 128  # appended before others have their turn: 3 to 5 ms
+SMALL_BATCH_BYTES: Final = 1_024  # of uncompressed records, which cannot be many
 ZSTD: Final = 4
 TRANSACTIONAL: Final = 0x10
 COMPRESSION: Final = 0x07
@@ -74,11 +87,24 @@ _Key = tuple[str, int]
 class _Batch:
     """One partition's part of a request."""
 
-    __slots__ = ("answer", "base_sequence", "error", "guard", "producer_epoch", "producer_id", "records", "replica")
+    __slots__ = (
+        "answer",
+        "base_sequence",
+        "compressed",
+        "costly",
+        "error",
+        "guard",
+        "producer_epoch",
+        "producer_id",
+        "records",
+        "replica",
+    )
 
     def __init__(self, answer: PartitionProduceResponse, records: Buffer) -> None:
         self.answer = answer
-        self.records = records
+        self.records: Buffer | Inspection = records
+        self.compressed = False
+        self.costly = False  # it counts towards what one turn of the loop inspects
         self.replica: Replica | None = None
         self.error: BrokerError | None = None
         self.producer_id = -1  # ≥ 0 only where the batch is transactional
@@ -137,12 +163,46 @@ class _AckWait:
 
 
 @handles(ProduceRequest)
-def produce(node: Node, call: Call[ProduceRequest]) -> ProduceResponse | Pending | None:
+def produce(node: Node, call: Call[ProduceRequest]) -> ProduceResponse | Pending | Work | None:
     """Appends the batches of a request; see the module's docstring."""
     request = call.request
     if not -1 <= request.acks <= 1:
         return refuse(call, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
-    response, batches, transactional = _prepare(node, call)
+    topics = request.topic_data
+    prepared = _Prepared(node, call)
+    if (len(topics) > 1 or (topics and len(topics[0].partition_data) > BATCHES_PER_TURN)) and sum(
+        len(topic.partition_data) for topic in topics
+    ) + len(topics) > BATCHES_PER_TURN:
+        return _produce_many(node, call, prepared)
+    for topic in topics:
+        name, answers = prepared.topic(topic)
+        for data in topic.partition_data:
+            answers.append(prepared.partition(name, data))
+    return _produce(node, call, prepared)
+
+
+def _produce_many(node: Node, call: Call[ProduceRequest], prepared: _Prepared) -> Work:
+    """The same in slices. The received bytes may be overwritten between slices, unless the router has copied them."""
+    for topic in call.request.topic_data:
+        for data in topic.partition_data:
+            if isinstance(data.records, memoryview) and not data.records.readonly:
+                data.records = bytes(data.records)
+    for topic in call.request.topic_data:
+        yield 1
+        name, answers = prepared.topic(topic)
+        for data in topic.partition_data:
+            answers.append(prepared.partition(name, data))
+            yield 1
+    return _produce(node, call, prepared)
+
+
+def _produce(node: Node, call: Call[ProduceRequest], prepared: _Prepared) -> ProduceResponse | Pending | None:
+    request = call.request
+    response, batches, transactional = (
+        ProduceResponse(responses=prepared.responses),
+        prepared.batches,
+        prepared.transactional,
+    )
     if transactional:
         if request.transactional_id is None:
             return refuse(call, BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
@@ -152,7 +212,7 @@ def produce(node: Node, call: Call[ProduceRequest]) -> ProduceResponse | Pending
                 return _append_verified(node, call, response, batches, unverified)
             for batch in unverified:
                 batch.guard = None
-    return _append(node, call, response, batches, None)
+    return _Appends(node, call, response, batches, None).run()
 
 
 def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | None:
@@ -177,43 +237,51 @@ def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | 
     )
 
 
-def _prepare(node: Node, call: Call[ProduceRequest]) -> tuple[ProduceResponse, list[_Batch], list[_Batch]]:
-    """Finds each partition and looks at each batch's header; nothing is appended yet."""
-    version = call.version
-    replicas = node.replicas
-    batches: list[_Batch] = []
-    transactional: list[_Batch] = []
-    responses = []
-    for topic in call.request.topic_data:
-        name: str | None = topic.name
-        if version >= 13:
-            name = replicas.topic_name(topic.topic_id)
-        answers = []
-        for data in topic.partition_data:
-            answer = PartitionProduceResponse(index=data.index, base_offset=-1)
-            answers.append(answer)
-            records = data.records
-            batch = _Batch(answer, b"" if records is None else records)
-            batches.append(batch)
-            replica = None if name is None else replicas.obtain(name, data.index)
-            if replica is None:
-                batch.error = BrokerError(_unknown(node, name, data.index, version))
-                continue
-            if replicas.is_internal(replica.topic) and call.client_id != ADMIN_CLIENT_ID:
-                batch.error = BrokerError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {replica.topic}"
-                )
-                continue
+class _Prepared:
+    """What was found out about the partitions of a request; nothing is appended yet."""
+
+    __slots__ = ("batches", "call", "node", "replicas", "responses", "transactional")
+
+    def __init__(self, node: Node, call: Call[ProduceRequest]) -> None:
+        self.node = node
+        self.call = call
+        self.replicas = node.replicas
+        self.responses: list[TopicProduceResponse] = []
+        self.batches: list[_Batch] = []
+        self.transactional: list[_Batch] = []
+
+    def topic(self, topic: TopicProduceData) -> tuple[str | None, list[PartitionProduceResponse]]:
+        """The name of a topic, and where the answers of its partitions go."""
+        answers: list[PartitionProduceResponse] = []
+        self.responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+        return topic.name if self.call.version < 13 else self.replicas.topic_name(topic.topic_id), answers
+
+    def partition(self, name: str | None, data: PartitionProduceData) -> PartitionProduceResponse:
+        """Finds a partition and looks at the header of its batch."""
+        version = self.call.version
+        replicas = self.replicas
+        answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+        records: Buffer = b"" if data.records is None else data.records
+        batch = _Batch(answer, records)
+        self.batches.append(batch)
+        replica = None if name is None else replicas.obtain(name, data.index)
+        if replica is None:
+            batch.error = BrokerError(_unknown(self.node, name, data.index, version))
+        elif replicas.is_internal(replica.topic) and self.call.client_id != ADMIN_CLIENT_ID:
+            batch.error = BrokerError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {replica.topic}"
+            )
+        else:
             batch.replica = replica
-            if _look(batch, version):
-                transactional.append(batch)
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-    return ProduceResponse(responses=responses), batches, transactional
+            if _look(batch, records, version):
+                self.transactional.append(batch)
+        return answer
 
 
-def _look(batch: _Batch, version: int) -> bool:
+def _look(batch: _Batch, records: Buffer, version: int) -> bool:
     """Reads what this handler needs of the batch's header: one whole batch of magic 2 a partition. Returns whether it is transactional."""
-    records = batch.records
     size = len(records)
     if size < HEADER_SIZE or _BATCH.unpack_from(records)[:2] != (size - LENGTH_OVERHEAD, MAGIC):
         try:
@@ -227,6 +295,10 @@ def _look(batch: _Batch, version: int) -> bool:
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests before version 7 are not allowed to use zstd"
         )
         return False
+    if attributes & COMPRESSION:
+        batch.compressed = batch.costly = True
+    elif size > SMALL_BATCH_BYTES:
+        batch.costly = True
     if not attributes & TRANSACTIONAL:
         return False
     batch.producer_id = producer_id
@@ -277,16 +349,11 @@ def _append_verified(
                 for batch in refused:
                     batch.error = _verification_error(code, call.version)
         if pending is None:
-            outcome.append(_append(node, call, response, batches, None))
+            outcome.append(_Appends(node, call, response, batches, None).run())
         elif not pending.resolved:
-            try:
-                answer = _append(node, call, response, batches, pending)
-            except BrokerError as error:
-                answer = refuse(call, error)
+            answer = _Appends(node, call, response, batches, pending).run()
             if answer is not pending:
                 pending.resolve(answer)
-            else:
-                pending.effected()
 
     waiter = PendingWaiter()
     node.transactions.verify_or_add(
@@ -301,9 +368,7 @@ def _append_verified(
     if outcome:
         answered: ProduceResponse | Pending | None = outcome[0]
         return answered
-    # The received frame is valid only during this call.
-    for batch in batches:
-        batch.records = bytearray(batch.records)
+    _copy(batches)
     pending = Pending(blocks=True)
     waiter.attach(pending)
     return pending
@@ -321,60 +386,156 @@ def _verification_error(code: ErrorCode, version: int) -> BrokerError:
     return BrokerError(code)
 
 
-def _append(
-    node: Node, call: Call[ProduceRequest], response: ProduceResponse, batches: list[_Batch], pending: Pending | None
-) -> ProduceResponse | Pending | None:
-    """Appends what is not refused yet; `pending` where the request has waited already."""
-    acks = call.request.acks
-    waiting: list[tuple[_Batch, int]] = []
-    failed = False
-    for batch in batches:
+class _Appends:
+    """The appends of one request, in its order: at once, or interrupted where they would keep the loop from others.
+
+    An interrupted request blocks its connection, as one that waits before its effect does.
+    """
+
+    __slots__ = ("at", "batches", "call", "failed", "listed", "node", "pending", "response", "waiting")
+
+    def __init__(
+        self,
+        node: Node,
+        call: Call[ProduceRequest],
+        response: ProduceResponse,
+        batches: list[_Batch],
+        pending: Pending | None,
+    ) -> None:
+        self.node = node
+        self.call = call
+        self.response = response
+        self.batches = batches
+        self.pending = pending  # where the request has waited already
+        self.at = 0  # the next batch
+        self.waiting: list[tuple[_Batch, int]] = []
+        self.failed = False
+        self.listed = 0  # record errors in the answer
+
+    def run(self) -> ProduceResponse | Pending | None:
+        """Appends what is not refused yet. Returns the answer, or the Pending that will give it."""
+        acks = self.call.request.acks
+        long_work = self.node.long_work
+        batches = self.batches
+        pause = self.at + BATCHES_PER_TURN
+        while self.at < len(batches):
+            if self.at == pause or long_work.turn_is_over:
+                return self._pause()
+            batch = batches[self.at]
+            replica = batch.replica
+            error = batch.error
+            if error is None and replica is not None:
+                try:
+                    if acks == ACKS_ALL and replica.is_leader:
+                        replica.check_in_sync()
+                    info = replica.append(batch.records, guard=batch.guard)
+                except LongBatch:
+                    return self._inspect(batch, replica)
+                except BrokerError as refused:
+                    error = refused
+                    if refused.code not in WITHOUT_LOG_START:
+                        batch.answer.log_start_offset = replica.log.log_start_offset
+                else:
+                    self._note(batch, replica, info, acks)
+            if error is not None:
+                self._refuse(batch.answer, error)
+            self.at += 1
+        return self._end(acks)
+
+    def _note(self, batch: _Batch, replica: Replica, info: AppendInfo, acks: int) -> None:
         answer = batch.answer
-        replica = batch.replica
-        error = batch.error
-        if error is None and replica is not None:
+        answer.base_offset = info.base_offset
+        # Kafka answers a duplicate with the time of the original, set by the producer or by the broker.
+        answer.log_append_time_ms = info.max_timestamp if info.duplicate else info.log_append_time_ms
+        answer.log_start_offset = info.log_start_offset
+        next_offset = info.last_offset + 1
+        if batch.costly:
+            self.node.long_work.count(next_offset - info.base_offset, compressed=batch.compressed)
+        if replica.high_watermark < next_offset if acks == ACKS_ALL else not replica.durability.covers(next_offset):
+            self.waiting.append((batch, next_offset))
+
+    def _refuse(self, answer: PartitionProduceResponse, error: BrokerError) -> None:
+        self.failed = True
+        answer.error_code = error.code
+        answer.error_message = error.message
+        if isinstance(error, RecordValidationError):
+            listed = error.record_errors[: RECORD_ERRORS_MAX - self.listed]
+            self.listed += len(listed)
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in listed
+            ]
+
+    def _end(self, acks: int) -> ProduceResponse | Pending | None:
+        if acks == 0:
+            if self.failed:
+                self.call.connection.close("Produce with acks=0 failed: " + _first_error(self.batches))
+            return None
+        if not self.waiting:
+            if self.failed:
+                add_produce_hints(self.node, self.call, self.response)
+            return self.response
+        pending = self.pending or Pending()
+        _AckWait(self.node, self.call, self.response, pending).start(self.waiting, self.call.request.timeout_ms)
+        pending.effected()
+        return pending
+
+    # -- interruptions
+
+    def _pause(self) -> Pending:
+        """Goes on in a later turn of the loop, beside all other long work."""
+        pending = self._hold()
+        turn = self.node.slices.start(_nothing(), lambda _: self._go_on(), lambda _: None, begun=True)
+        pending.on_closed = turn.cancel
+        return pending
+
+    def _inspect(self, batch: _Batch, replica: Replica) -> Pending:
+        """Goes on when the long batch is inspected."""
+        pending = self._hold()
+
+        if not isinstance(batch.records, Inspection):  # or it would not be called long
+            inspection = Inspection(bytearray(batch.records), replica.log.config, self.node.clock.now_ms())
+
+            def done(outcome: BrokerError | None) -> None:
+                inspection.error = inspection.error or outcome
+                batch.records = inspection
+                self._go_on()
+
+            pending.on_closed = self.node.long_work.begin(inspection.steps(), done)
+        return pending
+
+    def _hold(self) -> Pending:
+        if self.pending is None:
+            _copy(self.batches[self.at :])
+            self.pending = Pending(blocks=True)
+        return self.pending
+
+    def _go_on(self) -> None:
+        pending = self.pending
+        if pending is not None and not pending.resolved:
+            pending.on_closed = None
+            answer: ProduceResponse | Pending | None
             try:
-                if acks == ACKS_ALL and replica.is_leader:
-                    replica.check_in_sync()
-                info = replica.append(batch.records, guard=batch.guard)
-            except BrokerError as refused:
-                error = refused
-                if refused.code not in WITHOUT_LOG_START:
-                    answer.log_start_offset = replica.log.log_start_offset
-            else:
-                answer.base_offset = info.base_offset
-                # Kafka answers a duplicate with the time of the original, whoever set it.
-                answer.log_append_time_ms = info.max_timestamp if info.duplicate else info.log_append_time_ms
-                answer.log_start_offset = info.log_start_offset
-                next_offset = info.last_offset + 1
-                if (
-                    replica.high_watermark < next_offset
-                    if acks == ACKS_ALL
-                    else not replica.durability.covers(next_offset)
-                ):
-                    waiting.append((batch, next_offset))
-        if error is not None:
-            failed = True
-            answer.error_code = error.code
-            answer.error_message = error.message
-            record_errors = getattr(error, "record_errors", None)
-            if record_errors:
-                answer.record_errors = [
-                    BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                    for index, message in record_errors
-                ]
-    if acks == 0:
-        if failed:
-            call.connection.close("Produce with acks=0 failed: " + _first_error(batches))
-        return None
-    if not waiting:
-        if failed:
-            add_produce_hints(node, call, response)
-        return response
-    if pending is None:
-        pending = Pending()
-    _AckWait(node, call, response, pending).start(waiting, call.request.timeout_ms)
-    return pending
+                answer = self.run()
+            except InvariantViolated:
+                raise
+            except Exception:  # a bug of ours: the connection must not stay blocked
+                log.exception("Produce of %s failed", self.call.client_host)
+                answer = refuse(self.call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            if answer is not pending:
+                pending.resolve(answer)
+
+
+def _copy(batches: list[_Batch]) -> None:
+    """Takes the batches out of the received frame, which is valid only during the call unless it is read-only."""
+    for batch in batches:
+        if isinstance(batch.records, memoryview) and not batch.records.readonly:
+            batch.records = bytearray(batch.records)
+
+
+def _nothing() -> Work:
+    """The work of waiting for a turn."""
+    yield from ()
 
 
 def _first_error(batches: list[_Batch]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.broker.router import Call, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
     DescribeProducersPartitionResult,
@@ -26,16 +27,17 @@ __all__ = ["describe_producers", "refuse_describe_producers"]
 
 
 @handles(DescribeProducersRequest)
-def describe_producers(node: Node, call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
+def describe_producers(node: Node, call: Call[DescribeProducersRequest]) -> Work:
     """Active producers of partitions that lie here."""
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersTopicResult(
-                name=topic.name, partitions=[_partition(node, topic.name, number) for number in topic.partition_indexes]
-            )
-            for topic in call.request.topics
-        ]
-    )
+    response = DescribeProducersResponse()
+    for topic in call.request.topics:
+        result = DescribeProducersTopicResult(name=topic.name)
+        response.topics.append(result)
+        for number in topic.partition_indexes:
+            found = _partition(node, topic.name, number)
+            result.partitions.append(found)
+            yield 1 + len(found.active_producers)
+    return response
 
 
 def _partition(node: Node, topic: str, number: int) -> DescribeProducersPartitionResult:

@@ -1,21 +1,21 @@
-"""Transactions: producers to their coordinator, coordinators to partition leaders, and the tools that look at both.
+"""Handles the transaction APIs: those of producers, those between brokers, and those of administration tools.
 
-InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2, DescribeTransactions 0,
-ListTransactions 0–2; TxnOffsetCommit 0–5 is in `txn_offsets`, DescribeProducers 0 in `producers`.
+Versions: InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2, DescribeTransactions 0,
+ListTransactions 0–2. TxnOffsetCommit 0–5 is in `txn_offsets`, DescribeProducers 0 in `producers`.
 
-Behaviour: requests are checked against the image here, decided by the shard of the transactional id (`coordinator/transactions.py`)
-and answered once that is committed. AddPartitionsToTxn adds all partitions or none: an unknown one makes the others
-OPERATION_NOT_ATTEMPTED. One that comes while the transaction before is being completed is held up to
-add.partitions.to.txn.retry.backoff.max.ms (`coordinator/holding.py`), where Kafka answers CONCURRENT_TRANSACTIONS at once.
+Behaviour: this module checks a request against the metadata image. The shard of the transactional id (`coordinator/transactions.py`)
+decides it, and the answer leaves when the decision is committed. AddPartitionsToTxn adds all partitions or none: if one is unknown, the
+others answer OPERATION_NOT_ATTEMPTED. While the previous transaction is being completed, AddPartitionsToTxn waits up to
+add.partitions.to.txn.retry.backoff.max.ms (`coordinator/holding.py`); Kafka answers CONCURRENT_TRANSACTIONS at once.
 
-Those of V1 that come over an older connection than their producer speaks over now are late: their connection is closed
+A V1 request that arrives over an older connection than the newest one of its producer is late; its connection is closed
 (`coordinator/connection_fence.py`).
 
-Version notes: INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED below InitProducerId 4, AddPartitionsToTxn 2, AddOffsetsToTxn 2 and
-EndTxn 2. InitProducerId 3 names the producer that goes on (KIP-360), 6 asks for two-phase commit (KIP-939; not advertised,
-keeping a prepared transaction is refused so far). AddPartitionsToTxn 4–5 come from brokers, many transactions at once, with 5 for
-clients of TV2. EndTxn 5 is TV2: it answers the identity for the next transaction (KIP-890). ListTransactions 1 filters by age,
-2 by a pattern (`broker/patterns.py`: RE2's syntax but for \\p{…}, \\b and the flag m).
+Version notes: INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED below InitProducerId 4, AddPartitionsToTxn 2, AddOffsetsToTxn 2 and
+EndTxn 2. InitProducerId 3 carries the present identity of a recovering producer (KIP-360). InitProducerId 6 enables two-phase commit
+and can keep a prepared transaction (KIP-939); ApiVersions does not advertise it, as in Kafka. AddPartitionsToTxn 4–5 come from brokers
+and carry many transactions; 5 serves clients of TV2. EndTxn 5 is TV2: it answers the identity for the next transaction (KIP-890).
+ListTransactions 1 filters by age, 2 by a pattern (`broker/patterns.py`: RE2's syntax without \\p{…}, \\b and the flag m).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.holding import Waiter
-from barnabas.broker.coordinator.marker_writer import write_markers as append_markers
+from barnabas.broker.coordinator.marker_writer import write_markers_in_slices
 from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity
 from barnabas.broker.coordinator.transaction_state import (
     NO_EPOCH,
@@ -40,6 +40,7 @@ from barnabas.broker.handlers.producers import describe_producers, refuse_descri
 from barnabas.broker.handlers.txn_offsets import refuse_txn_offset_commit, txn_offset_commit
 from barnabas.broker.patterns import compile_pattern
 from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -139,7 +140,7 @@ def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending:
 
 
 @handles(AddPartitionsToTxnRequest)
-def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> Pending:
+def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> Work:
     """Adds partitions to one transaction (≤ v3), or adds to or verifies many for a broker."""
     request = call.request
     pending = Pending()
@@ -157,7 +158,7 @@ def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> 
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        _add_or_verify(
+        yield from _add_or_verify(
             node,
             call,
             single,
@@ -179,7 +180,7 @@ def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> 
     for transaction in request.transactions:
         result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
         response.results_by_transaction.append(result)
-        _add_or_verify(node, call, transaction, partial(done, result), waiter)
+        yield from _add_or_verify(node, call, transaction, partial(done, result), waiter)
     if not request.transactions:
         pending.resolve(response)
     return pending
@@ -191,9 +192,16 @@ def _add_or_verify(
     transaction: AddPartitionsToTxnTransaction,
     done: Callable[[list[AddPartitionsToTxnTopicResult]], None],
     waiter: Waiter | None = None,
-) -> None:
-    partitions = [(topic.name, partition) for topic in transaction.topics for partition in topic.partitions]
-    unknown = {key for key in partitions if node.image.partition(*key) is None}
+) -> Work:
+    partitions = []
+    unknown = set()
+    for topic in transaction.topics:
+        for partition in topic.partitions:
+            yield 1
+            partitions.append((topic.name, partition))
+            if node.image.partition(topic.name, partition) is None:
+                unknown.add((topic.name, partition))
+    yield 1
     if unknown:
         done(
             _results(
@@ -311,18 +319,19 @@ def end_txn(node: Node, call: Call[EndTxnRequest]) -> Pending:
 
 
 @handles(WriteTxnMarkersRequest)
-def write_txn_markers(node: Node, call: Call[WriteTxnMarkersRequest]) -> Pending:
+def write_txn_markers(node: Node, call: Call[WriteTxnMarkersRequest]) -> Work:
     """Markers into partitions this node leads, from a coordinator or from an administrator who ends a hanging transaction."""
     pending = Pending()
-    append_markers(node, call.request, pending.resolve)
+    yield from write_markers_in_slices(node, call.request, pending.resolve)
     return pending
 
 
 @handles(DescribeTransactionsRequest)
-def describe_transactions(node: Node, call: Call[DescribeTransactionsRequest]) -> DescribeTransactionsResponse:
+def describe_transactions(node: Node, call: Call[DescribeTransactionsRequest]) -> Work:
     """Transactional ids in full, as committed."""
     states = []
-    for transactional_id in call.request.transactional_ids:
+    for transactional_id in dict.fromkeys(call.request.transactional_ids):
+        yield 1
         try:
             states.append(_described(node.transactions.describe(transactional_id)))
         except BrokerError as error:

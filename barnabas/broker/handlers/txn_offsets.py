@@ -22,6 +22,7 @@ from barnabas.broker.coordinator.shard import Decision, ProducerStamp
 from barnabas.broker.handlers.group_offsets import refuse_all, write_offsets
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -40,7 +41,7 @@ UNKNOWN_SEQUENCE = -1  # offsets are not numbered by their producer
 
 
 @handles(TxnOffsetCommitRequest)
-def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> TxnOffsetCommitResponse | Pending:
+def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> Work:
     """Commits offsets with a transaction: pending until its marker."""
     request = call.request
     if call.version < 5:
@@ -56,6 +57,7 @@ def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> TxnOffs
         answers: list[TxnOffsetCommitResponsePartition] = []
         response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
         for partition in topic.partitions:
+            yield 1
             answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             metadata = partition.committed_metadata or ""

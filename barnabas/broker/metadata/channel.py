@@ -18,7 +18,7 @@ REQUEST_TIMED_OUT where no controller was found in time. Follows KIP-590 (forwar
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,9 +35,6 @@ from barnabas.protocol.messages.admin import (
     CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -51,11 +48,10 @@ from barnabas.protocol.messages.quorum import (
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
-__all__ = ["TIMEOUT_MS", "ControllerChannel"]
+__all__ = ["ControllerChannel"]
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_MS: Final = 30_000  # of a request that names none
 RETRY_MS: Final = 50  # after an attempt that nothing came of
 SPREAD_MS: Final = 1_000  # how long an answer waits for this node's own image
 PURPOSE: Final = "controller"  # of the peer connection
@@ -104,12 +100,6 @@ class ControllerChannel:
     ) -> None:
         """Creates topics; `done` gets the response once the topics are in `node.image`."""
         self.request(request, done)
-
-    def delete_topics(
-        self, states: Sequence[DeleteTopicState], done: Callable[[DeleteTopicsResponse | BrokerError], None]
-    ) -> None:
-        """Deletes topics by name or id."""
-        self.request(DeleteTopicsRequest(topics=list(states)), done)
 
     def create_partitions(
         self, request: CreatePartitionsRequest, done: Callable[[CreatePartitionsResponse | BrokerError], None]
@@ -167,16 +157,19 @@ class ControllerChannel:
     # --- any request ----------------------------------------------------------------------------------------------
 
     def request(
-        self, request: Any, done: Done, *, timeout_ms: int = TIMEOUT_MS, here: Callable[[], Any] | None = None
+        self, request: Any, done: Done, *, timeout_ms: int | None = None, here: Callable[[], Any] | None = None
     ) -> None:
-        """Asks the active controller, whoever that is until `timeout_ms` are over. See the module for what `done` gets.
+        """Asks the active controller, at each try the present one. See the module for what `done` gets.
 
         Args:
+            timeout_ms: when the request is given up; controller.socket.timeout.ms where it is not given.
             here: answers what is no decision of the controller's, where this node is it.
         """
         if self._closed:
             done(BrokerError(ErrorCode.NOT_CONTROLLER, "the node is closed"))
             return
+        if timeout_ms is None:
+            timeout_ms = max(self.node.config.get_int("controller.socket.timeout.ms"), 1)
         entry = _Request(request, done, self._now_ms() + timeout_ms, here)
         entry.timer = self.node.call_later(timeout_ms, partial(self._on_timeout, entry))
         self._requests[entry] = None

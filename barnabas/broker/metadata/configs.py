@@ -9,18 +9,21 @@ neither set for one broker nor removed from the cluster's defaults. Follows KIP-
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
 from barnabas.broker.config_key import ConfigKey, ConfigType
 from barnabas.broker.group_config import GROUP_KEYS, validate_group_config
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord
 from barnabas.broker.metadata.topic_names import validate_topic_name
-from barnabas.broker.server_keys import SERVER_KEYS
+from barnabas.broker.server_keys import SERVER_KEYS, server_key
+from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import TOPIC_KEYS, topic_value, validate_topic_config
+from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
@@ -36,6 +39,7 @@ from barnabas.protocol.messages.admin import (
 __all__ = ["ConfigOperation", "alter_configs", "replace_configs"]
 
 MIN_ISR: Final = "min.insync.replicas"
+KEYS_PER_UNIT: Final = 4  # of work (slices.Work)
 NOT_HERE: Final = (8, 16)  # loggers of a broker, client metrics: known types without settings here
 
 
@@ -48,15 +52,19 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-def alter_configs(
-    view: ClusterView, request: IncrementalAlterConfigsRequest
-) -> MetadataDecision[IncrementalAlterConfigsResponse]:
+@LongDecision[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
+def alter_configs(view: ClusterView, request: IncrementalAlterConfigsRequest) -> Work:
     """Decides an IncrementalAlterConfigs request. With `validate_only` the answer is the same, and no records."""
     records: list[MetadataRecord] = []
     responses: list[AlterConfigsResourceResponse] = []
-    resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
+    times: Counter[tuple[int, str]] = Counter()
+    for resource in request.resources:
+        times[resource.resource_type, resource.resource_name] += 1
+        yield 1
     told: set[tuple[int, str]] = set()
-    for resource, identity in zip(request.resources, resources, strict=True):
+    for resource in request.resources:
+        yield 1
+        identity = resource.resource_type, resource.resource_name
         if identity in told:
             continue
         told.add(identity)
@@ -65,33 +73,37 @@ def alter_configs(
         )
         responses.append(response)
         try:
-            if resources.count(identity) > 1:
+            if times[identity] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += _alter(view, resource)
+            records += yield from _alter(view, resource)
         except BrokerError as error:
             response.error_code, response.error_message = error.code, error.message
+        check_record_count(len(records))
     answer = IncrementalAlterConfigsResponse(responses=responses)
     return MetadataDecision(answer, [] if request.validate_only else records)
 
 
-def replace_configs(view: ClusterView, request: AlterConfigsRequest) -> MetadataDecision[AlterConfigsResponse]:
+@LongDecision[AlterConfigsRequest, AlterConfigsResponse]
+def replace_configs(view: ClusterView, request: AlterConfigsRequest) -> Work:
     """Decides an AlterConfigs request: each resource has what it names, and nothing else, afterwards."""
-    decision = alter_configs(
-        view,
-        IncrementalAlterConfigsRequest(
-            resources=[_replacement(view, resource) for resource in request.resources],
-            validate_only=request.validate_only,
-        ),
+    resources = []
+    for resource in request.resources:
+        resources.append((yield from _replacement(view, resource)))
+    decision = yield from alter_configs.in_slices(
+        view, IncrementalAlterConfigsRequest(resources=resources, validate_only=request.validate_only)
     )
     return MetadataDecision(AlterConfigsResponse(responses=decision.answer.responses), decision.records)
 
 
-def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> AlterConfigsResource:
+def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Work:
+    """Returns the changes that leave the resource with what it names."""
     named = {config.name for config in resource.configs}
-    changes = [
-        AlterableConfig(name=config.name, config_operation=ConfigOperation.SET, value=config.value)
-        for config in resource.configs
-    ]
+    changes = []
+    for config in resource.configs:
+        changes.append(AlterableConfig(name=config.name, config_operation=ConfigOperation.SET, value=config.value))
+        if len(changes) % KEYS_PER_UNIT == 0:
+            yield 1
+    yield 1
     changes += [
         AlterableConfig(name=name, config_operation=ConfigOperation.DELETE)
         for name in view.image.config(resource.resource_type, resource.resource_name)
@@ -102,30 +114,32 @@ def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Al
     )
 
 
-def _alter(view: ClusterView, resource: AlterConfigsResource) -> list[MetadataRecord]:
+def _alter(view: ClusterView, resource: AlterConfigsResource) -> Work:
+    """Returns the records of one resource, with a yield after a few keys."""
     kind, name = resource.resource_type, resource.resource_name
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    nulls = [
-        config.name
-        for config in resource.configs
-        if config.value is None and config.config_operation != ConfigOperation.DELETE
-    ]
+    nulls = []
+    for number, config in enumerate(resource.configs):
+        if config.value is None and config.config_operation != ConfigOperation.DELETE:
+            nulls.append(config.name)
+        if number % KEYS_PER_UNIT == 0:
+            yield 1
     if nulls:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
     if kind == TOPIC_RESOURCE:
-        return _alter_topic(view, name, resource.configs)
+        return (yield from _alter_topic(view, name, resource.configs))
     if kind == BROKER_RESOURCE:
-        return _alter_broker(view, name, resource.configs)
+        return (yield from _alter_broker(view, name, resource.configs))
     if kind == GROUP_RESOURCE:
-        return _alter_group(view, name, resource.configs)
+        return (yield from _alter_group(view, name, resource.configs))
     if kind in NOT_HERE:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
     raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
 
 
-def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfig]) -> Work:
     if not topic:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     validate_topic_name(topic)
@@ -133,7 +147,9 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
     settings = view.image.topic_config(topic)
     changes: dict[str, str | None] = {}
-    for config in configs:
+    for number, config in enumerate(configs):
+        if number % KEYS_PER_UNIT == 0:
+            yield 1
         entry = TOPIC_KEYS.get(config.name)
         key = None if entry is None else entry.key
         current = settings.get(config.name)
@@ -145,20 +161,24 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
     return _records(TOPIC_RESOURCE, topic, settings, changes, clear_elr_of=topic)
 
 
-def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableConfig]) -> Work:
     settings = view.image.config(BROKER_RESOURCE, broker)
     fixed = [config.name for config in configs if config.name in SERVER_KEYS and not SERVER_KEYS[config.name].dynamic]
     if fixed:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     changes: dict[str, str | None] = {}
-    for config in configs:
-        key = SERVER_KEYS.get(config.name)
+    for number, config in enumerate(configs):
+        if number % KEYS_PER_UNIT == 0:
+            yield 1
+        key = server_key(config.name)
         current = settings.get(config.name)
         if current is None and key is not None:
-            current = key.render(view.config.value(config.name))
+            current = key.render(view.config.value(key.name))
         value = changes[config.name] = _changed(config, key, current)
         if config.name == MIN_ISR and view.image.feature("eligible.leader.replicas.version") > 0:
             _check_min_isr(broker, value)
+        if value is not None:
+            refuse_unserved({config.name: value})
         if key is not None and value is not None:
             try:
                 key.parse(value)
@@ -167,12 +187,14 @@ def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableCon
     return _records(BROKER_RESOURCE, broker, settings, changes, clear_elr_of="")
 
 
-def _alter_group(view: ClusterView, group: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+def _alter_group(view: ClusterView, group: str, configs: Sequence[AlterableConfig]) -> Work:
     if not group:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     settings = view.image.config(GROUP_RESOURCE, group)
     changes: dict[str, str | None] = {}
-    for config in configs:
+    for number, config in enumerate(configs):
+        if number % KEYS_PER_UNIT == 0:
+            yield 1
         entry = GROUP_KEYS.get(config.name)
         changes[config.name] = _changed(config, None if entry is None else entry.key, settings.get(config.name))
     after = {name: value for name, value in {**settings, **changes}.items() if value is not None}

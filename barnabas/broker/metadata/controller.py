@@ -6,7 +6,8 @@ Emits: batches of records to the quorum; answers.
 It decides on an image of its own that holds everything appended, committed or not. What arrives in one wake-up is decided one
 after another, a batch each, and synced together. The answer leaves once its records are committed *and* in `node.image`, so that
 whoever is answered finds the change there; an answer without records waits for what it was decided upon. The next wake-up
-decides without waiting for the last one's commit.
+decides without waiting for the last one's commit. A long decision, its encoding and its replay are done in slices (`slices.Slices`);
+later decisions wait, so that the image does not change during a decision.
 
 A new leader starts from `node.image`, which then holds everything that ever was committed; it aborts a metadata transaction that
 its predecessor left open, and writes the first records of a new cluster.
@@ -23,18 +24,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision, deliver
+from barnabas.broker.config_remarks import remarks_on_change
+from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision, deliver
 from barnabas.broker.metadata.elections import UNCLEAN_KEY
 from barnabas.broker.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.isr import elect_unclean_leaders
 from barnabas.broker.metadata.liveness import Liveness
-from barnabas.broker.metadata.records import AbortTransactionRecord, MetadataRecord, decode_record
+from barnabas.broker.metadata.records import AbortTransactionRecord, MetadataRecord, decode_record, encode_record
 from barnabas.broker.metadata.registration import bootstrap_records
 from barnabas.broker.metadata.replay import ImageBuilder
 from barnabas.broker.metadata.requests import DECISIONS
 from barnabas.broker.quorum.snapshots import read_bootstrap
+from barnabas.broker.slices import Slice, Work, advance
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
+from barnabas.protocol.schema import finished
 
 if TYPE_CHECKING:
     from barnabas.broker.connection import Connection
@@ -45,7 +49,7 @@ __all__ = ["QuorumController"]
 log = logging.getLogger(__name__)
 
 A = TypeVar("A")
-Decide = Callable[[ClusterView], MetadataDecision[Any]]
+Decide = Callable[[ClusterView], MetadataDecision[Any] | Work]
 Done = Callable[[Any], None]
 
 NOT_ACTIVE: Final = -1  # instead of an epoch
@@ -54,6 +58,7 @@ NOT_ACTIVE: Final = -1  # instead of an epoch
 class _Queued(NamedTuple):
     decide: Decide
     done: Done
+    between: bool  # decided while a long decision is under way, if it needs no records
 
 
 class _Answers(NamedTuple):
@@ -76,7 +81,9 @@ class QuorumController:
         self.epoch = NOT_ACTIVE
         self.image: MetadataImage = EMPTY_IMAGE
         self.liveness = Liveness(node, self)
-        self._queue: list[_Queued] = []
+        self._queue: deque[_Queued] = deque()
+        self._long: Slice | None = None  # a decision that is made in slices
+        self._long_done: Done | None = None  # who waits for it
         self._flush_due = False
         self._waiting: deque[_Answers] = deque()  # ascending by offset
 
@@ -104,13 +111,15 @@ class QuorumController:
         log.info("node %d is the controller in epoch %d", node.node_id, epoch)
         if node.loader.in_transaction:
             # KIP-868: whoever begins an epoch aborts the transaction that its predecessor left open.
-            self._append(
-                ImageBuilder(self.image, node.loader.open_transaction),
-                [AbortTransactionRecord(reason="the controller changed")],
+            finished(
+                self._append(
+                    ImageBuilder(self.image, node.loader.open_transaction),
+                    [AbortTransactionRecord(reason="the controller changed")],
+                )
             )
         if not self.image.features:
             formatted = [decode_record(value) for value in read_bootstrap(node.disk)]
-            self._append(ImageBuilder(self.image), bootstrap_records(node.config, formatted))
+            finished(self._append(ImageBuilder(self.image), bootstrap_records(node.config, formatted)))
         self.liveness.begin()
         self.submit(elect_unclean_leaders)
 
@@ -123,7 +132,10 @@ class QuorumController:
         self.image = EMPTY_IMAGE
         self.liveness.end()
         waiting = [done for answers in self._waiting for done, _ in answers.answers]
+        if self._long_done is not None:
+            waiting.append(self._long_done)
         waiting += [queued.done for queued in self._queue]
+        self._cancel_long()
         self._waiting.clear()
         self._queue.clear()
         for done in waiting:
@@ -133,8 +145,14 @@ class QuorumController:
         """The node ends: nothing is decided or answered any more."""
         self.epoch = NOT_ACTIVE
         self.liveness.end()
+        self._cancel_long()
         self._waiting.clear()
         self._queue.clear()
+
+    def _cancel_long(self) -> None:
+        if self._long is not None:
+            self._long.cancel()
+        self._long = self._long_done = None
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -159,58 +177,124 @@ class QuorumController:
             decide = DECISIONS.get(type(request))
             if decide is None:
                 raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not for the controller")
-            self.submit(lambda view: decide(view, request), done)
+            in_slices = decide.in_slices if isinstance(decide, LongDecision) else decide
+            self.submit(lambda view: in_slices(view, request), done)
 
     def submit(
         self,
-        decide: Callable[[ClusterView], MetadataDecision[A]],
+        decide: Callable[[ClusterView], MetadataDecision[A] | Work],
         done: Callable[[A | BrokerError], None] = lambda answer: None,
+        *,
+        between: bool = False,
     ) -> None:
-        """Queues a decision. `done` gets its answer once its records are committed and published; a BrokerError that
-        `decide` raises goes to `done`, too. Without `done` nobody waits for it."""
+        """Queues a decision, which is made with all that come within controller.quorum.append.linger.ms.
+
+        Args:
+            done: gets the answer once its records are committed and published, or the BrokerError that `decide` raises.
+            between: the decision need not wait for a long one that is under way, as long as it has no records: a heartbeat.
+        """
         if not self.active:
             done(_not_controller(self.node.node_id))
             return
-        self._queue.append(_Queued(decide, done))
+        self._queue.append(_Queued(decide, done, between))
         if not self._flush_due:
             self._flush_due = True
-            self.node.soon(self._flush)
+            linger_ms = self.node.config.get_int("controller.quorum.append.linger.ms")
+            if linger_ms > 0:
+                self.node.call_later(linger_ms, self._flush)
+            else:
+                self.node.soon(self._flush)
 
     # --- decide, append, answer -----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Decides everything that is queued and appends it."""
+        """Decides everything that is queued and appends it; a long decision goes on in later turns, and the rest behind it."""
         self._flush_due = False
         if not self.active:
             return
-        queue, self._queue = self._queue, []
+        if self._long is not None:
+            self._decide_between()
+            return
         answers: list[tuple[Done, Any]] = []
-        builder = ImageBuilder(self.image)
-        for decide, done in queue:
-            view = ClusterView(self.image, self.node.config, self.node.rng.uuid, self.node.quorum.log_end_offset)
-            answer: Any
-            try:
-                decision = decide(view)
-                if decision.records:
-                    self._append(builder, decision.records)
-                answer = decision.answer
-            except BrokerError as error:
-                answer = error
-            except InvariantViolated:
-                raise
-            except Exception:  # a bug of one decision must not take the others' answers along
-                log.exception("a decision of the controller failed")
-                answer = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            answers.append((done, answer))
-        self._waiting.append(_Answers(self.node.quorum.log_end_offset, answers))
-        self._answer(self.node.image)
+        while self._queue:
+            queued = self._queue.popleft()
+            work = self._decided(queued.decide)
+            ended = advance(work)
+            if ended is None:
+                self._long_done = queued.done
+                self._long = self.node.slices.start(work, self._on_decided, self._on_failed, begun=True)
+                break
+            answers.append((queued.done, ended.result))
+        if answers:
+            self._waiting.append(_Answers(self.node.quorum.log_end_offset, answers))
+            self._answer(self.node.image)
 
-    def _append(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> None:
-        last_offset = self.node.quorum.append(records)
+    def _decide_between(self) -> None:
+        """Decides what need not wait for the long decision that is under way. It sees the image that this one began with."""
+        answers: list[tuple[Done, Any]] = []
+        kept: deque[_Queued] = deque()
+        for queued in self._queue:
+            if not queued.between:
+                kept.append(queued)
+                continue
+            try:
+                decision = queued.decide(self._view())
+            except BrokerError as error:
+                answers.append((queued.done, error))
+                continue
+            if isinstance(decision, MetadataDecision) and not decision.records:
+                answers.append((queued.done, decision.answer))
+            else:
+                kept.append(queued)
+        self._queue = kept
+        if answers:
+            self._waiting.append(_Answers(self.node.quorum.log_end_offset, answers))
+            self._answer(self.node.image)
+
+    def _view(self) -> ClusterView:
+        return ClusterView(self.image, self.node.config, self.node.rng.uuid, self.node.quorum.log_end_offset)
+
+    def _on_decided(self, answer: Any) -> None:
+        """A long decision has ended."""
+        done, self._long, self._long_done = self._long_done, None, None
+        if done is not None:
+            self._waiting.append(_Answers(self.node.quorum.log_end_offset, [(done, answer)]))
+            self._answer(self.node.image)
+        self._flush()
+
+    def _on_failed(self, error: BaseException) -> None:
+        self._long = self._long_done = None
+        raise error
+
+    def _decided(self, decide: Decide) -> Work:
+        """Decides and appends; returns the answer."""
+        try:
+            decision = decide(self._view())
+            if not isinstance(decision, MetadataDecision):
+                decision = yield from decision
+            if decision.records:
+                yield from self._append(ImageBuilder(self.image), decision.records)
+        except BrokerError as error:
+            return error
+        except InvariantViolated:
+            raise
+        except Exception:  # a bug of one decision must not take the others' answers along
+            log.exception("a decision of the controller failed")
+            return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return decision.answer
+
+    def _append(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> Work:
+        """Appends records as one batch: all of them or, where this node leads no more, none."""
+        values = []
         for record in records:
+            values.append(encode_record(record))
             builder.replay(record)
+            yield 1
+        last_offset = self.node.quorum.append_values(values)
+        for remark in remarks_on_change(records):
+            log.warning("%s", remark)
         builder.advance(last_offset, self.epoch, self.node.clock.now_ms())
-        self.image = builder.image()
+        self.image = yield from builder.image_in_slices()
 
     # --- what is published ----------------------------------------------------------------------------------------
 
@@ -221,6 +305,7 @@ class QuorumController:
         if not self._queue and image.offset == self.image.offset:
             self.image = image  # the same content: let the copy go
         self._answer(image)
+        self.liveness.on_image(image, delta)
         if any(self._concerns_unclean_elections(image, kind, name) for kind, name in delta.configs):
             self.submit(elect_unclean_leaders)
 

@@ -9,18 +9,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import MetadataRecord
-from barnabas.errors import InvariantViolated
+from barnabas.broker.slices import Work
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.protocol.schema import finished
 
-__all__ = ["ClusterView", "MetadataDecision", "deliver"]
+__all__ = ["RECORDS_MAX", "ClusterView", "LongDecision", "MetadataDecision", "check_record_count", "deliver"]
 
 log = logging.getLogger(__name__)
 
 A = TypeVar("A")
+Q = TypeVar("Q")
+
+# Records of one decision for an administrator. Kafka's limit is 10,000; this one lets 10,000 topics of one partition through.
+RECORDS_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +65,30 @@ def deliver(done: Callable[[Any], None], answer: Any) -> None:
         raise
     except Exception:  # any bug of the taker's: the log has the trace
         log.exception("an answer of the controller could not be delivered")
+
+
+class LongDecision(Generic[Q, A]):
+    """A decision whose length depends on its request: a generator that yields after each element and returns the decision.
+
+    The controller runs it in slices and decides nothing else until it ends, so that it sees one image from its beginning to its end.
+    Called like a plain function it runs to its end at once. Used as a decorator.
+    """
+
+    def __init__(self, in_slices: Callable[[ClusterView, Q], Work]) -> None:
+        self.in_slices = in_slices
+        self.__doc__ = in_slices.__doc__
+
+    def __call__(self, view: ClusterView, request: Q) -> MetadataDecision[A]:
+        """The decision."""
+        decision: MetadataDecision[A] = finished(self.in_slices(view, request))
+        return decision
+
+
+def check_record_count(count: int) -> None:
+    """Refuses a request that would take too many records.
+
+    Raises:
+        BrokerError: POLICY_VIOLATION, as in Kafka (BoundedListTooLongException).
+    """
+    if count > RECORDS_MAX:
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")

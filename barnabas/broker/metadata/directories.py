@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.metadata.elections import Elections
 from barnabas.broker.metadata.image import BrokerImage, TopicImage
 from barnabas.broker.metadata.records import BrokerRegistrationChangeRecord, MetadataRecord, PartitionChangeRecord
 from barnabas.broker.metadata.registration import check_broker_epoch
+from barnabas.broker.slices import Work
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsRequest,
@@ -47,9 +48,8 @@ def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequenc
     return [*records, registration]
 
 
-def assign_replicas(
-    view: ClusterView, request: AssignReplicasToDirsRequest
-) -> MetadataDecision[AssignReplicasToDirsResponse]:
+@LongDecision[AssignReplicasToDirsRequest, AssignReplicasToDirsResponse]
+def assign_replicas(view: ClusterView, request: AssignReplicasToDirsRequest) -> Work:
     """Decides an AssignReplicasToDirs request.
 
     Raises:
@@ -66,6 +66,7 @@ def assign_replicas(
             topic = view.image.topic_by_id(wanted.topic_id)
             results = []
             for each in wanted.partitions:
+                yield 1
                 code, change = _assign(elections, topic, each.partition_index, broker.broker_id, directory.id)
                 results.append(
                     AssignReplicasToDirsResponsePartition(partition_index=each.partition_index, error_code=code)

@@ -3,6 +3,9 @@
 Pure. A feature is finalized for the whole cluster only at a level that every registered node supports, and a node starts only on
 a cluster whose finalized levels it supports.
 
+Features that are not served (share and streams groups) are not finalized in new clusters, cannot be turned on, and are not listed
+to clients. They may be turned on in directories of Kafka or of an earlier release: such a directory opens and keeps its levels.
+
 UpdateFeatures changes all of its features or none (versions 0 and 1 say so per feature, version 2 once). Turning
 eligible.leader.replicas.version on writes the cluster's min.insync.replicas down, as KIP-966 asks, so that every broker means
 the same by it; turning it off forgets the eligible leaders.
@@ -13,6 +16,7 @@ those that lose metadata. Follows KIP-584, KIP-778, KIP-1022.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -43,6 +47,7 @@ __all__ = [
     "UnsupportedFeatures",
     "UpgradeType",
     "check_features",
+    "is_served",
     "min_isr_record",
     "supported_features",
     "unsupported_by",
@@ -54,11 +59,12 @@ MIN_ISR_KEY: Final = "min.insync.replicas"
 
 
 class FeatureRange(NamedTuple):
-    """Levels of a feature: what this broker can do, and what a new cluster is finalized at."""
+    """Levels of a feature: with which this broker can run, and what a new cluster is finalized at."""
 
     low: int
     high: int
     initial: int
+    served: bool = True  # False: a cluster that has it on is opened, and nothing of it is offered
 
 
 # In the order in which Kafka's formatter writes them. metadata.version 30 is 4.3-IV0.
@@ -66,8 +72,8 @@ FEATURES: Final[dict[str, FeatureRange]] = {
     METADATA_VERSION: FeatureRange(7, 30, 30),
     ELIGIBLE_LEADERS: FeatureRange(0, 1, 1),
     "group.version": FeatureRange(0, 1, 1),
-    "share.version": FeatureRange(0, 1, 1),
-    "streams.version": FeatureRange(0, 1, 1),
+    "share.version": FeatureRange(0, 1, 0, served=False),
+    "streams.version": FeatureRange(0, 1, 0, served=False),
     "transaction.version": FeatureRange(0, 2, 2),
 }
 
@@ -82,6 +88,11 @@ class UpgradeType(IntEnum):
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
+
+
+def is_served(name: str) -> bool:
+    """Whether clients are told of a feature."""
+    return name not in FEATURES or FEATURES[name].served
 
 
 def supported_features() -> list[RegistrationFeature]:
@@ -119,7 +130,7 @@ def unsupported_by(view: ClusterView, feature: str, level: int) -> str | None:
     own = FEATURES.get(feature)
     if own is None:
         return f"{who} does not support this feature."
-    refusal = _refusal(who, own.low, own.high, feature, level)
+    refusal = _refusal(who, own.low, own.high if own.served else 0, feature, level)
     if refusal is not None:
         return refusal
     for who, features in _registered(view.image):
@@ -155,15 +166,17 @@ def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Metada
             that a node does not support, or a way down that was not asked for.
     """
     updates = request.feature_updates
-    names = [update.feature for update in updates]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(update.feature for update in updates).items():
+        if times > 1:
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Feature {name} is updated more than once.")
     records: list[MetadataRecord] = []
     for update in updates:
         _check(view, update)
         records += _records(view, update)
-    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message="NONE") for name in names]
+    results = [
+        UpdatableFeatureResult(feature=name, error_code=0, error_message="NONE")
+        for name in dict.fromkeys(update.feature for update in updates)
+    ]
     answer = UpdateFeaturesResponse(error_message=None, results=results)
     return MetadataDecision(answer, [] if request.validate_only else records)
 

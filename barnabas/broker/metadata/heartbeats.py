@@ -47,6 +47,8 @@ def heartbeat(
     broker = check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     present = _present(broker)
     wanted = _next(view.image, broker, request, lambda others: sessions.may_stop(broker.broker_id, others, now_ms))
+    if wanted is BrokerState.UNFENCED and sessions.unfence_in_ms(broker.broker_id, now_ms):
+        wanted = present  # it has crashed too often lately
     records: list[MetadataRecord] = []
     if broker.directories and all(each in request.offline_log_dirs for each in broker.directories):
         if wanted is not BrokerState.SHUTDOWN_NOW:

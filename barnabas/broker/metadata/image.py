@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.metadata.records import RegisteredEndpoint, RegisteredFeature
+from barnabas.broker.slices import Work
 
 __all__ = [
     "BROKER_RESOURCE",
     "EMPTY_IMAGE",
     "GROUP_RESOURCE",
     "NO_LEADER",
+    "PARTITIONS_PER_UNIT",
     "TOPIC_RESOURCE",
     "BrokerImage",
     "ControllerImage",
@@ -37,6 +39,8 @@ TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = (
     4,
     32,
 )  # of ConfigRecord, DescribeConfigs and IncrementalAlterConfigs
+
+PARTITIONS_PER_UNIT: Final = 50  # of work (slices.Work): copied or compared
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -225,10 +229,11 @@ class MetadataDelta:
         return not (self.created or self.deleted or self.partitions or self.configs or self.brokers or self.features)
 
 
-def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
-    """What changed between any two images: what a snapshot brings to a node that knew less, or something else."""
+def difference(old: MetadataImage, new: MetadataImage) -> Work:
+    """Returns the MetadataDelta between any two images, with a yield after each topic: what a snapshot changes on a node."""
     delta = MetadataDelta(features=old.features != new.features)
     for topic_id, topic in old.topics_by_id.items():
+        yield 1
         if topic_id not in new.topics_by_id:
             delta.deleted[topic_id] = topic
     for topic_id, topic in new.topics_by_id.items():
@@ -243,6 +248,7 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
         }
         if changed:
             delta.partitions[topic_id] = changed
+        yield 1 + len(topic.partitions) // PARTITIONS_PER_UNIT
     for resource in dict.fromkeys((*old.configs, *new.configs)):
         if old.configs.get(resource) != new.configs.get(resource):
             delta.configs[resource] = None

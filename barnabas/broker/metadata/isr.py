@@ -11,10 +11,11 @@ Follows KIP-497, KIP-841, KIP-903, KIP-966 (eligible leaders), KIP-460 (ElectLea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Final
 
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.metadata.elections import (
     RECOVERED,
     RECOVERING,
@@ -26,6 +27,7 @@ from barnabas.broker.metadata.image import NO_LEADER, MetadataImage, PartitionIm
 from barnabas.broker.metadata.records import NO_LEADER_CHANGE, MetadataRecord, PartitionChangeRecord
 from barnabas.broker.metadata.registration import check_broker_epoch
 from barnabas.broker.metadata.replay import changed_partition
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     ElectLeadersRequest,
@@ -42,7 +44,7 @@ from barnabas.protocol.messages.cluster import (
     BrokerState,
 )
 
-__all__ = ["alter_partition", "balance_leaders", "elect_leaders", "elect_unclean_leaders"]
+__all__ = ["alter_partition", "balance_leaders", "elect_leaders", "elect_unclean_leaders", "give_leaderships_back"]
 
 PREFERRED, UNCLEAN = 0, 1  # election types of ElectLeaders
 ELECTIONS_MAX: Final = 1_000  # by the controller's own will, in one decision
@@ -51,7 +53,8 @@ ELECTIONS_MAX: Final = 1_000  # by the controller's own will, in one decision
 # --- AlterPartition -------------------------------------------------------------------------------------------------------
 
 
-def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> MetadataDecision[AlterPartitionResponse]:
+@LongDecision[AlterPartitionRequest, AlterPartitionResponse]
+def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Work:
     """Decides an AlterPartition request: every partition by itself.
 
     Raises:
@@ -65,6 +68,7 @@ def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Metada
         topic = view.image.topic_by_id(wanted.topic_id)
         results = []
         for each in wanted.partitions:
+            yield 1
             result, change = _alter(elections, topic, request.broker_id, each)
             results.append(result)
             if change is not None:
@@ -135,7 +139,8 @@ def _refusal(
 # --- elections that somebody asks for -------------------------------------------------------------------------------------
 
 
-def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> MetadataDecision[ElectLeadersResponse]:
+@LongDecision[ElectLeadersRequest, ElectLeadersResponse]
+def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> Work:
     """Decides an ElectLeaders request; without partitions, all are meant, and those that need no election are not named.
 
     Raises:
@@ -155,9 +160,11 @@ def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> MetadataDe
     for name, numbers in wanted:
         outcomes = []
         for number in numbers:
+            yield 1
             outcome, record = _elect(elections, name, number, unclean=request.election_type == UNCLEAN)
             if record is not None:
                 records[name, number] = record
+                check_record_count(len(records))
             if not (everything and outcome.error_code == ErrorCode.ELECTION_NOT_NEEDED):
                 outcomes.append(outcome)
         results.append(ReplicaElectionResult(topic=name, partition_result=outcomes))
@@ -172,7 +179,7 @@ def _elect(
     if topic is None or not 0 <= number < len(topic.partitions):
         result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         what = f"topic as {name}" if topic is None else f"partition as {name}-{number}"
-        result.error_message = f"No such {what}"
+        result.error_message = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {what}").message
         return result, None
     partition = topic.partitions[number]
     if partition.leader != NO_LEADER if unclean else partition.leader == partition.replicas[0]:
@@ -196,17 +203,41 @@ def _elect(
 
 def balance_leaders(view: ClusterView) -> MetadataDecision[bool]:
     """Gives leaderships back to preferred replicas that are in sync again. Answers whether there is more to do."""
-    elections = Elections(view.image, view.config)
-    records: list[MetadataRecord] = []
+    misplaced = _misplaced(view)
+    records = _preferred_elections(view, misplaced, misplaced)
+    return MetadataDecision(len(records) >= ELECTIONS_MAX, records)
+
+
+def give_leaderships_back(view: ClusterView, brokers: Collection[int]) -> MetadataDecision[frozenset[int]]:
+    """Gives leaderships back to brokers that were unfenced. Answers which of them are to lead more than they can as yet."""
+    misplaced = _misplaced(view)
+    records = _preferred_elections(view, misplaced, brokers)
+    waiting = {each for each in brokers if each in misplaced}
+    moved = {(record.topic_id, record.partition_id) for record in records}
+    for each in list(waiting):
+        if all((topic.topic_id, number) in moved for topic, number in misplaced[each]):
+            waiting.remove(each)
+    return MetadataDecision(frozenset(waiting), records)
+
+
+def _misplaced(view: ClusterView) -> dict[int, list[tuple[TopicImage, int]]]:
+    """Partitions that the preferred replica does not lead, by the preferred replica."""
+    found: dict[int, list[tuple[TopicImage, int]]] = {}
     for topic, number, partition in view.image.partitions():
-        if partition.leader in (partition.replicas[0], NO_LEADER):
-            continue
-        change = elections.change(topic, number, kind=ElectionKind.PREFERRED)
-        if change is not None:
-            records.append(change)
-            if len(records) >= ELECTIONS_MAX:
-                return MetadataDecision(True, records)
-    return MetadataDecision(False, records)
+        if partition.leader != partition.replicas[0]:
+            found.setdefault(partition.replicas[0], []).append((topic, number))
+    return found
+
+
+def _preferred_elections(
+    view: ClusterView, misplaced: Mapping[int, Sequence[tuple[TopicImage, int]]], brokers: Iterable[int]
+) -> list[PartitionChangeRecord]:
+    """Elects brokers that are in sync where they are preferred and another one leads, ELECTIONS_MAX at most."""
+    elections = Elections(view.image, view.config)
+    found = chain.from_iterable(misplaced.get(each, ()) for each in brokers)
+    led = (each for each in found if each[0].partitions[each[1]].leader != NO_LEADER)
+    changes = (elections.change(topic, number, kind=ElectionKind.PREFERRED) for topic, number in led)
+    return list(islice((change for change in changes if change is not None), ELECTIONS_MAX))
 
 
 def elect_unclean_leaders(view: ClusterView) -> MetadataDecision[bool]:

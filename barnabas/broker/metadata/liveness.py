@@ -1,33 +1,37 @@
-"""Liveness: the lives of brokers as the active controller sees them. The shell around BrokerSessions: timers and probes.
+"""Liveness: the sessions of brokers with the active controller. The shell around BrokerSessions: timers and probes.
 
-Driven by: heartbeats and registrations, closed heartbeat connections, timers, the controller's beginning and end.
+Driven by: heartbeats and registrations, closed heartbeat connections, published images, timers, the begin and end of the controller.
 Emits: decisions to the controller (fencing, unfencing, registration, leader balance), probes of registered listeners.
 
-A closed heartbeat connection, and every unfenced broker when a controller begins, is probed: the registered listener refuses twice
-within PROBE_MS → the broker is fenced under the epoch that was suspected; all else waits for the session. A process that was
-killed, or never closed its connections because it was this controller's predecessor, is thus fenced in a fraction of a second.
+A broker whose heartbeat connection is closed is probed, and so is every unfenced broker when a controller begins, because a broker
+that died together with the former controller closed its connections to that one. `suspicion.py` decides when such a broker is dead;
+it is then fenced under the epoch that was suspected. A broker whose listener accepts keeps its session.
 
-A broker that registers while a former incarnation's session runs replaces it where the former one is provably gone: its
-listener refuses connections, or is the very address that the new process has bound while no heartbeat connection of the former
-one is left. Otherwise DUPLICATE_BROKER_REGISTRATION, until the session is over.
+A broker that registers while the session of its former incarnation runs replaces it if the former one is dead: its listener
+refuses connections, or the new process has bound the same address and no heartbeat connection of the former one is left. Otherwise
+the registration is answered DUPLICATE_BROKER_REGISTRATION until the session is over.
 
-Time in which this process stood still counts for nobody's silence. Follows KIP-631; the probes are ours.
+Where auto.leader.rebalance.enable is true, a broker that was unfenced gets the leaderships of which it is the preferred replica as
+soon as it is in sync; the others are balanced every leader.imbalance.check.interval.seconds.
+
+Time during which this process stood still does not count as silence of a broker. Follows KIP-631; the probes are ours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
 from barnabas.broker.metadata.heartbeats import heartbeat
-from barnabas.broker.metadata.image import BrokerImage
-from barnabas.broker.metadata.isr import balance_leaders, elect_unclean_leaders
+from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
+from barnabas.broker.metadata.isr import balance_leaders, elect_unclean_leaders, give_leaderships_back
 from barnabas.broker.metadata.records import RegisteredEndpoint
 from barnabas.broker.metadata.registration import fence_broker, register_broker
 from barnabas.broker.metadata.sessions import BrokerSessions
+from barnabas.broker.metadata.suspicion import Suspicion
 from barnabas.broker.peers import ProbeResult, probe
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
@@ -47,12 +51,11 @@ __all__ = ["Liveness"]
 
 log = logging.getLogger(__name__)
 
-PROBE_MS: Final = 200  # within which a listener must refuse twice
-PROBE_PAUSE_MS: Final = 50  # between the two
-# Before each such pair: a dying process closes its heartbeat connection a little before its listener, and this one may stand still.
-PROBE_ROUNDS_MS: Final = (0, 50, 100, 200, 400, 800)
+PROBE_MS: Final = 200  # within which a listener must accept
 STALL_MS: Final = 500  # a timer later than this means that the process stood still
 BALANCE_AGAIN_MS: Final = 100  # where one decision was not enough
+GIVE_BACK_MS: Final = 500  # between looks whether a broker that was unfenced is in sync
+GIVE_BACK_MS_MAX: Final = 60_000  # after that the periodic balance does it
 
 
 class Liveness:
@@ -67,6 +70,8 @@ class Liveness:
         self._check_timer: Timer | None = None
         self._check_at_ms = 0
         self._balance_timer: Timer | None = None
+        self._returned: dict[int, int] = {}  # brokers that get leaderships back: until when, by id
+        self._return_timer: Timer | None = None
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -76,16 +81,27 @@ class Liveness:
         self.sessions.begin(brokers, self._now_ms())
         self._arm_check()
         self._arm_balance(self._balance_interval_ms())
+        self._on_returned(broker.broker_id for broker in brokers if _serves(broker))
         for broker in brokers:
             self.suspect(broker.broker_id, broker.epoch)
 
     def end(self) -> None:
         """This node is the active controller no more."""
         self.sessions.end()
-        for timer in (self._check_timer, self._balance_timer):
+        for timer in (self._check_timer, self._balance_timer, self._return_timer):
             if timer is not None:
                 timer.cancel()
-        self._check_timer = self._balance_timer = None
+        self._check_timer = self._balance_timer = self._return_timer = None
+        self._returned.clear()
+
+    def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """`image` is published; this node is the active controller."""
+        for broker_id in delta.brokers:
+            broker = image.brokers.get(broker_id)
+            if broker is None or not _serves(broker):
+                self._returned.pop(broker_id, None)
+            else:
+                self._on_returned([broker_id])
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -108,7 +124,7 @@ class Liveness:
                 self.sessions.on_shutting_down(broker_id, view.next_offset + len(decision.records) - 1, now_ms)
             return decision
 
-        self.controller.submit(decide, done)
+        self.controller.submit(decide, done, between=True)
         if self._check_timer is None:
             self._arm_check()
 
@@ -153,6 +169,9 @@ class Liveness:
     def _register(self, request: BrokerRegistrationRequest, done: Callable[[Any], None]) -> None:
         def decide(view: ClusterView) -> MetadataDecision[BrokerRegistrationResponse]:
             decision = register_broker(view, request)
+            former = view.image.brokers.get(request.broker_id)
+            if former is not None and _serves(former) and former.incarnation_id != request.incarnation_id:
+                self.sessions.on_died(request.broker_id, self._now_ms())  # it came back before it was fenced
             self.sessions.on_registered(request.broker_id, decision.answer.broker_epoch, self._now_ms())
             return decision
 
@@ -172,56 +191,66 @@ class Liveness:
             self.suspect(broker_id, broker_epoch)
 
     def suspect(self, broker_id: int, broker_epoch: int) -> None:
-        """Probes a broker until it is heard of, and fences it where its listener refuses; later, where another probe just has.
+        """Probes a broker until it is heard of, fenced or registered anew; fences it where it is dead (`suspicion.py`).
 
-        No effect where it is fenced or registered anew; given up after PROBE_ROUNDS_MS: the session decides then.
+        Where a probe fenced the same incarnation just before, it begins later. No effect where the broker is fenced.
         """
-        broker = self.controller.image.brokers.get(broker_id)
-        if broker is None or broker.fenced or broker.epoch != broker_epoch or broker_id == self.node.node_id:
+        broker = self._suspected(broker_id, broker_epoch)
+        if broker is None or broker_id == self.node.node_id or self._probing.get(broker_id) == broker_epoch:
             return
-        if broker_id in self._probing or not self.controller.active:
-            return
-        wait_ms = self.sessions.probe_fence_in_ms(broker_id, self._now_ms())
+        wait_ms = self.sessions.probe_fence_in_ms(broker_id, broker_epoch, self._now_ms())
         if wait_ms:
             self.node.call_later(wait_ms, lambda: self.suspect(broker_id, broker_epoch))
             return
         self._probing[broker_id] = broker_epoch
         self.node.scope.start(self._probe(broker))
 
+    def _suspected(self, broker_id: int, broker_epoch: int) -> BrokerImage | None:
+        """The broker, while it may be fenced under this epoch by this controller."""
+        broker = self.controller.image.brokers.get(broker_id) if self.controller.active else None
+        return None if broker is None or broker.fenced or broker.epoch != broker_epoch else broker
+
     async def _probe(self, broker: BrokerImage) -> None:
-        epoch = self.controller.epoch
+        epoch, peers = self.controller.epoch, self.node.peers
+        ended_ms = peers.ended_ms(broker.broker_id)  # before this node was the controller, perhaps
+        began_ms = self._now_ms() if ended_ms is None else ended_ms
+        suspicion = Suspicion(began_ms)
+
+        def is_over() -> bool:
+            gone = self._suspected(broker.broker_id, broker.epoch) is None
+            return gone or self.controller.epoch != epoch or self.sessions.connected(broker.broker_id)
+
         try:
-            for pause_ms in PROBE_ROUNDS_MS:
-                await asyncio.sleep(pause_ms / 1000)
-                if self.controller.epoch != epoch or self.sessions.connected(broker.broker_id):
+            while not is_over():
+                result = await self._listens(broker)
+                if is_over():
                     return
-                if await self._refuses(broker):
+                if suspicion.is_dead(result, self._now_ms(), refused_too=peers.refused(broker.broker_id)):
                     break
+                await asyncio.sleep(suspicion.next_pause_ms() / 1000)
             else:
                 return
         finally:
-            self._probing.pop(broker.broker_id, None)
-        if self.controller.epoch != epoch:
-            return
-        log.warning("fencing broker %d: its listener refuses connections", broker.broker_id)
-        self.sessions.on_probe_fenced(broker.broker_id, self._now_ms())
+            if self._probing.get(broker.broker_id) == broker.epoch:
+                del self._probing[broker.broker_id]
+        log.warning("fencing broker %d: its listener accepts no connection (%s)", broker.broker_id, result.value)
+        self.sessions.on_probe_fenced(broker.broker_id, broker.epoch, self._now_ms())
         self._fence(broker.broker_id, broker.epoch)
 
-    async def _refuses(self, broker: BrokerImage) -> bool:
-        """Whether nothing listens where the broker is registered."""
+    async def _listens(self, broker: BrokerImage) -> ProbeResult:
+        """What the listener does where the broker is registered."""
         address = self._address(broker)
         if address is None:
-            return False
-        deadline_ms = self._now_ms() + PROBE_MS
-        for pause_ms in (0, PROBE_PAUSE_MS):
-            if pause_ms:
-                await asyncio.sleep(pause_ms / 1000)
-            left_ms = deadline_ms - self._now_ms()
-            if left_ms <= 0:
-                return False
-            if await probe(self.node.network, address.host, address.port, left_ms) is not ProbeResult.REFUSED:
-                return False
-        return True
+            return ProbeResult.ACCEPTED
+        return await probe(self.node.network, address.host, address.port, PROBE_MS)
+
+    async def _refuses(self, broker: BrokerImage) -> bool:
+        """Whether nothing listens where the broker is registered, by two probes."""
+        suspicion = Suspicion(self._now_ms())
+        if suspicion.is_dead(await self._listens(broker), self._now_ms()):
+            return True
+        await asyncio.sleep(suspicion.next_pause_ms() / 1000)
+        return suspicion.is_dead(await self._listens(broker), self._now_ms())
 
     def _address(self, broker: BrokerImage) -> RegisteredEndpoint | None:
         """The listener by which brokers reach each other, else the broker's first."""
@@ -280,9 +309,39 @@ class Liveness:
         balances = self.node.config.get_bool("auto.leader.rebalance.enable")
         self.controller.submit(balance_leaders if balances else _no_balance, done)
 
+    def _on_returned(self, broker_ids: Iterable[int]) -> None:
+        """Brokers were unfenced: leaderships go back to them once they are in sync."""
+        now_ms = self._now_ms()
+        if not self.node.config.get_bool("auto.leader.rebalance.enable"):
+            return
+        for broker_id in broker_ids:
+            if self.sessions.steady(broker_id, now_ms):
+                self._returned[broker_id] = now_ms + GIVE_BACK_MS_MAX
+        if self._returned and self._return_timer is None:
+            self._return_timer = self.node.call_later(GIVE_BACK_MS, self._give_back)
+
+    def _give_back(self) -> None:
+        """Brokers that are in sync get their leaderships; others are looked at again."""
+
+        def done(left: Any) -> None:
+            now_ms = self._now_ms()
+            waiting = {} if isinstance(left, BrokerError) else left
+            self._returned = {
+                each: until for each, until in self._returned.items() if each in waiting and now_ms < until
+            }
+            self._on_returned(())
+
+        self._return_timer = None
+        returned = tuple(self._returned)
+        self.controller.submit(lambda view: give_leaderships_back(view, returned), done)
+
     def _now_ms(self) -> int:
         return self.node.clock.monotonic_ms()
 
 
 def _no_balance(_view: ClusterView) -> MetadataDecision[bool]:
     return MetadataDecision(False)
+
+
+def _serves(broker: BrokerImage) -> bool:
+    return not broker.fenced and not broker.in_controlled_shutdown

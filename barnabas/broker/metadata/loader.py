@@ -7,6 +7,9 @@ quorum's leadership to controller and channel; snapshots when the quorum says th
 What is committed together is published together: one image for each call of `on_committed`. A snapshot replaces everything; its
 delta is the difference to what was published before.
 
+Replay and publication of many records go in slices (`slices.Slices`); the quorum gives out nothing more until they end. The parts
+of the node that take long follow the next image first (`Node.prepare_image`), then that image becomes everybody's in one turn.
+
 Invariants: images are published in the order of the log, and only what is committed; the records of an open metadata transaction
 are in no image, so no snapshot is taken while one is open. A finalized feature that this node does not support, and a record
 that contradicts the image, stop the node.
@@ -15,21 +18,28 @@ Follows KIP-630 (snapshots), KIP-868 (transactions).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.metadata.features import check_features
 from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, difference
 from barnabas.broker.metadata.records import MetadataRecord, decode_record
 from barnabas.broker.metadata.replay import ImageBuilder
 from barnabas.broker.quorum.snapshots import SnapshotId
+from barnabas.broker.slices import Work, advance
 from barnabas.errors import InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
-from barnabas.protocol.records import decode_records, iter_batches
+from barnabas.protocol.compression import decompress
+from barnabas.protocol.records import HEADER_SIZE, iter_batches
+from barnabas.protocol.schema import finished
+from barnabas.storage.steps import record_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
 __all__ = ["MetadataLoader"]
+
+UNITS_OF_A_RECORD: Final = 2  # of work (slices.Work): decoded and replayed
 
 
 class MetadataLoader:
@@ -53,40 +63,59 @@ class MetadataLoader:
 
     # --- what the quorum says -------------------------------------------------------------------------------------
 
-    def on_snapshot(self, snapshot: SnapshotId, values: list[bytes]) -> None:
-        """Everything below the snapshot's end is replaced by these records.
+    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
+        """Everything below the snapshot's end is replaced by these records."""
+        self._begin(self._replay_snapshot(snapshot, values))
+
+    def on_committed(self, batches: Buffer) -> None:
+        """Replays whole committed batches, and publishes the image that they lead to."""
+        self._begin(self._replay_batches(batches if isinstance(batches, bytes) else bytes(batches)))
+
+    def _begin(self, work: Work) -> None:
+        """Does a first slice at once and the rest in later turns; until then the quorum gives nothing more out.
 
         Raises:
             InvariantViolated: the records contradict one another, or are malformed.
             UnsupportedFeatures: a finalized feature is not served here.
         """
+        if advance(work) is not None:
+            return
+        if self.node.quorum.hold():
+            self.node.slices.start(work, lambda _: self.node.quorum.go_on(), self.node.quorum.fail, begun=True)
+        else:
+            finished(work)
+
+    def _replay_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> Work:
         builder = ImageBuilder(EMPTY_IMAGE)
         try:
             for value in values:
                 builder.replay(decode_record(value))
+                yield UNITS_OF_A_RECORD
         except RemoteProtocolError as error:
             raise InvariantViolated(f"metadata snapshot {snapshot} is damaged: {error}") from error
         builder.advance(snapshot.end_offset - 1, snapshot.epoch, self.node.clock.now_ms())
-        self.open_transaction = None
-        image = builder.image()
-        self._publish(image, difference(self.image, image))
+        image = yield from builder.image_in_slices()
+        delta = yield from difference(self.image, image)
+        yield from self._publish(image, delta, None)
 
-    def on_committed(self, batches: Buffer) -> None:
-        """Replays whole committed batches, and publishes what they amount to. Raises as `on_snapshot`."""
+    def _replay_batches(self, batches: bytes) -> Work:
         builder = ImageBuilder(self.image, self.open_transaction)
         try:
             for position, header in iter_batches(batches):
                 if not header.is_control:
-                    for record in decode_records(batches, position, header):
-                        if record.value is not None:
-                            builder.replay(decode_record(record.value))
+                    packed = memoryview(batches)[position + HEADER_SIZE : position + header.size_bytes]
+                    for _, records in record_slices(decompress(header.compression, packed), header):
+                        for record in records:
+                            if record.value is not None:
+                                builder.replay(decode_record(record.value))
+                            yield UNITS_OF_A_RECORD
                 builder.advance(header.last_offset, header.leader_epoch, header.max_timestamp)
         except RemoteProtocolError as error:
             raise InvariantViolated(
                 f"the metadata log is damaged behind offset {self.image.offset}: {error}"
             ) from error
-        self.open_transaction = builder.transaction
-        self._publish(builder.image(), builder.delta)
+        image = yield from builder.image_in_slices()
+        yield from self._publish(image, builder.delta, builder.transaction)
 
     def on_leading(self, epoch: int) -> None:
         """This node leads the quorum, and everything committed before is published."""
@@ -102,27 +131,47 @@ class MetadataLoader:
     def on_leader(self, leader_id: int, epoch: int) -> None:
         """The quorum has another leader, or (−1) none that is known."""
         self.node.controller.on_leader(leader_id, epoch)
+        if leader_id >= 0:
+            self.node.lifecycle.hurry()  # a new controller has heard of no broker yet
 
     # --- publishing -----------------------------------------------------------------------------------------------
 
-    def _publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
+    def _publish(
+        self, image: MetadataImage, delta: MetadataDelta, open_transaction: list[MetadataRecord] | None
+    ) -> Work:
+        """The parts of the node that take long follow the image in slices; then everybody has it, in one turn."""
+        node = self.node
         if delta.features:
             check_features(image)
-        self.image = image
-        node = self.node
+        yield from node.prepare_image(image, delta)
+        self.image, self.open_transaction = image, open_transaction
         node.on_image(image, delta)
         if node.quorum_controller is not None:
             node.quorum_controller.on_image(image, delta)
-        self.node.controller.on_image(image)
+        node.controller.on_image(image)
         if not self._snapshot_asked and node.quorum.snapshot_due():
             self._snapshot_asked = True
             node.soon(self._take_snapshot)
 
     def _take_snapshot(self) -> None:
-        self._snapshot_asked = False
-        if self.in_transaction:
-            return  # the next image asks again
+        if self.in_transaction or self.node.scope.stopping:
+            self._snapshot_asked = False  # the next image asks again
+            return
+        image = self.image
+        work = self.node.quorum.encode_snapshot(image)
+        self.node.slices.start(work, lambda data: self._store_snapshot(image, data), self._on_failed, begun=True)
+
+    def _store_snapshot(self, image: MetadataImage, data: bytearray) -> None:
+        if not self.node.scope.stopping:
+            self.node.scope.start(self._write_snapshot(image, data), name="metadata snapshot")
+
+    async def _write_snapshot(self, image: MetadataImage, data: bytearray) -> None:
         try:
-            self.node.quorum.take_snapshot(self.image)
+            await self.node.quorum.store_snapshot(image, data)
         except OSError as error:
             self.node.fatal(error)
+        finally:
+            self._snapshot_asked = False
+
+    def _on_failed(self, error: BaseException) -> None:
+        self.node.fatal(error)

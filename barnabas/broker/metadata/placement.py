@@ -6,6 +6,7 @@ Pure functions. Follows Kafka's rules for what is refused; the order differs (Ka
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from barnabas.broker.metadata.image import MetadataImage, PartitionImage
@@ -29,7 +30,7 @@ def place_partitions(image: MetadataImage, count: int, replication_factor: int, 
         BrokerError: INVALID_REPLICATION_FACTOR where there are not that many brokers, or none that may lead.
     """
     alive = sorted(broker.broker_id for broker in image.alive_brokers())
-    fenced = sorted(broker_id for broker_id in image.brokers if broker_id not in alive)
+    fenced = sorted(image.brokers.keys() - set(alive))
     if replication_factor > len(image.brokers):
         raise BrokerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -86,8 +87,8 @@ def check_assignment(image: MetadataImage, replicas: Sequence[int]) -> None:
     """Raises BrokerError(INVALID_REPLICA_ASSIGNMENT) for no broker, one twice, or one that is not registered."""
     if not replicas:
         raise _invalid("The manual partition assignment includes an empty replica list.")
-    for broker_id in replicas:
-        if replicas.count(broker_id) > 1:
+    for broker_id, times in Counter(replicas).items():
+        if times > 1:
             raise _invalid(f"The manual partition assignment includes the broker {broker_id} more than once.")
     for broker_id in replicas:
         if broker_id not in image.brokers:

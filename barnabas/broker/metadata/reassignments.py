@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from barnabas.broker.metadata.assignment import Assignment
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.metadata.elections import ElectionKind, Elections, unclean_elections_enabled
 from barnabas.broker.metadata.image import PartitionImage, TopicImage
 from barnabas.broker.metadata.placement import check_assignment
 from barnabas.broker.metadata.records import MetadataRecord, PartitionChangeRecord
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -31,9 +32,8 @@ from barnabas.protocol.messages.reassignments import (
 __all__ = ["alter_reassignments", "list_reassignments"]
 
 
-def alter_reassignments(
-    view: ClusterView, request: AlterPartitionReassignmentsRequest
-) -> MetadataDecision[AlterPartitionReassignmentsResponse]:
+@LongDecision[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
+def alter_reassignments(view: ClusterView, request: AlterPartitionReassignmentsRequest) -> Work:
     """Decides an AlterPartitionReassignments request. One that names a partition twice moves it by the last."""
     elections = Elections(view.image, view.config)
     records: dict[tuple[str, int], MetadataRecord] = {}
@@ -41,6 +41,7 @@ def alter_reassignments(
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
+            yield 1
             result = ReassignablePartitionResponse(partition_index=wanted.partition_index, error_message=None)
             results.append(result)
             try:
@@ -51,6 +52,7 @@ def alter_reassignments(
             records.pop((topic.name, wanted.partition_index), None)
             if change is not None:
                 records[topic.name, wanted.partition_index] = change
+                check_record_count(len(records))
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
     answer = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=responses
@@ -102,9 +104,8 @@ def _cancel(view: ClusterView, elections: Elections, topic: TopicImage, number: 
     return elections.change(topic, number, isr=isr, kind=kind, assignment=held.cancelled())
 
 
-def list_reassignments(
-    view: ClusterView, request: ListPartitionReassignmentsRequest
-) -> MetadataDecision[ListPartitionReassignmentsResponse]:
+@LongDecision[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]
+def list_reassignments(view: ClusterView, request: ListPartitionReassignmentsRequest) -> Work:
     """Which of the partitions that are asked about, or of all, are on the move."""
     image = view.image
     wanted: list[tuple[TopicImage, Sequence[int]]]
@@ -115,16 +116,18 @@ def list_reassignments(
         wanted = [(topic, numbers) for topic, numbers in found if topic is not None]
     topics = []
     for topic, numbers in wanted:
-        partitions = [
-            OngoingPartitionReassignment(
-                partition_index=number,
-                replicas=list(held.replicas),
-                adding_replicas=list(held.adding),
-                removing_replicas=list(held.removing),
-            )
-            for number in numbers
-            if 0 <= number < len(topic.partitions) and (held := Assignment.of(topic.partitions[number])).moving
-        ]
+        partitions = []
+        for number in numbers:
+            yield 1
+            if 0 <= number < len(topic.partitions) and (held := Assignment.of(topic.partitions[number])).moving:
+                partitions.append(
+                    OngoingPartitionReassignment(
+                        partition_index=number,
+                        replicas=list(held.replicas),
+                        adding_replicas=list(held.adding),
+                        removing_replicas=list(held.removing),
+                    )
+                )
         if partitions:
             topics.append(OngoingTopicReassignment(name=topic.name, partitions=partitions))
     return MetadataDecision(ListPartitionReassignmentsResponse(error_message=None, topics=topics))

@@ -33,6 +33,7 @@ from barnabas.broker.metadata.records import (
     UnregisterBrokerRecord,
 )
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import REGISTERED_ITEMS_MAX
 from barnabas.protocol.messages.cluster import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
@@ -66,7 +67,9 @@ def bootstrap_records(config: BrokerConfig, formatted: Sequence[MetadataRecord] 
         formatted: what Kafka's storage tool laid down in bootstrap.checkpoint; taken instead of our own feature levels.
     """
     features: Sequence[MetadataRecord] = formatted or [
-        FeatureLevelRecord(name=name, feature_level=levels.initial) for name, levels in FEATURES.items()
+        FeatureLevelRecord(name=name, feature_level=levels.initial)
+        for name, levels in FEATURES.items()
+        if levels.initial > 0
     ]
     records = [BeginTransactionRecord(name="Bootstrap records"), *features]
     if any(isinstance(record, FeatureLevelRecord) and record.name == ELIGIBLE_LEADERS for record in features):
@@ -80,7 +83,12 @@ def bootstrap_records(config: BrokerConfig, formatted: Sequence[MetadataRecord] 
 def register_controller(
     request: ControllerRegistrationRequest,
 ) -> MetadataDecision[ControllerRegistrationResponse]:
-    """A controller process has started."""
+    """A controller process has started.
+
+    Raises:
+        BrokerError: INVALID_REQUEST for more listeners or features than a node has.
+    """
+    _check_sizes(request)
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
@@ -88,6 +96,14 @@ def register_controller(
         features=_features(request.features),
     )
     return MetadataDecision(ControllerRegistrationResponse(error_message=None), [record])
+
+
+def _check_sizes(request: ControllerRegistrationRequest | BrokerRegistrationRequest) -> None:
+    """A registration stays in the metadata of every node. Raises BrokerError(INVALID_REQUEST) for a huge one."""
+    for what, items in (("listeners", request.listeners), ("features", request.features)):
+        if len(items) > REGISTERED_ITEMS_MAX:
+            text = f"{len(items)} {what} in a registration, at most {REGISTERED_ITEMS_MAX} are allowed"
+            raise BrokerError(ErrorCode.INVALID_REQUEST, text)
 
 
 def register_broker(
@@ -102,6 +118,7 @@ def register_broker(
         BrokerError: INVALID_REGISTRATION for directories that cannot be its own, UNSUPPORTED_VERSION for a finalized feature
             that it does not support.
     """
+    _check_sizes(request)
     registered = view.image.brokers.get(request.broker_id)
     _check_directories(view.image, request)
     features = _checked_features(view.image, request)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from barnabas.broker.metadata.image import (
+    PARTITIONS_PER_UNIT,
     TOPIC_RESOURCE,
     BrokerImage,
     ControllerImage,
@@ -46,7 +47,9 @@ from barnabas.broker.metadata.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from barnabas.broker.slices import Work
 from barnabas.errors import InvariantViolated
+from barnabas.protocol.schema import finished
 
 __all__ = ["ImageBuilder", "changed_partition"]
 
@@ -83,7 +86,7 @@ class ImageBuilder:
         self._base = base
         self._features: dict[str, int] | None = None
         self._topics: dict[str, TopicImage] | None = None  # with the partitions as of the last `image()`
-        self._names: dict[bytes, str] | None = None
+        self._topics_by_id: dict[bytes, TopicImage] | None = None  # the same topics
         self._partitions: dict[bytes, list[PartitionImage]] = {}  # of topics touched since
         self._brokers: dict[int, BrokerImage] | None = None
         self._controllers: dict[int, ControllerImage] | None = None
@@ -127,22 +130,23 @@ class ImageBuilder:
 
     def image(self) -> MetadataImage:
         """The image as of now."""
+        image: MetadataImage = finished(self.image_in_slices())
+        return image
+
+    def image_in_slices(self) -> Work:
+        """Returns the image as of now, with a yield after each topic. Nothing may be replayed until it has returned."""
+        for topic_id, partitions in self._partitions.items():
+            self._put(self._topics_by_id_now()[topic_id]._replace(partitions=tuple(partitions)))
+            yield 1 + len(partitions) // PARTITIONS_PER_UNIT
+        self._partitions.clear()
         base = self._base
-        topics_by_name, topics_by_id = base.topics_by_name, base.topics_by_id
-        if self._topics is not None:
-            for topic_id, partitions in self._partitions.items():
-                name = self._names_now()[topic_id]
-                self._topics[name] = self._topics[name]._replace(partitions=tuple(partitions))
-            self._partitions.clear()
-            topics_by_name = dict(self._topics)
-            topics_by_id = {topic.topic_id: topic for topic in topics_by_name.values()}
         return MetadataImage(
             offset=self._offset,
             epoch=self._epoch,
             timestamp_ms=self._timestamp_ms,
             features=base.features if self._features is None else dict(self._features),
-            topics_by_name=topics_by_name,
-            topics_by_id=topics_by_id,
+            topics_by_name=base.topics_by_name if self._topics is None else dict(self._topics),
+            topics_by_id=base.topics_by_id if self._topics_by_id is None else dict(self._topics_by_id),
             brokers=base.brokers if self._brokers is None else dict(self._brokers),
             controllers=base.controllers if self._controllers is None else dict(self._controllers),
             configs=base.configs if self._configs is None else dict(self._configs),
@@ -157,18 +161,22 @@ class ImageBuilder:
             self._topics = dict(self._base.topics_by_name)
         return self._topics
 
-    def _names_now(self) -> dict[bytes, str]:
-        if self._names is None:
-            self._names = {topic.topic_id: topic.name for topic in self._topics_now().values()}
-        return self._names
+    def _topics_by_id_now(self) -> dict[bytes, TopicImage]:
+        if self._topics_by_id is None:
+            self._topics_by_id = dict(self._base.topics_by_id)
+        return self._topics_by_id
+
+    def _put(self, topic: TopicImage) -> None:
+        self._topics_now()[topic.name] = topic
+        self._topics_by_id_now()[topic.topic_id] = topic
 
     def _partitions_of(self, topic_id: bytes) -> list[PartitionImage]:
         partitions = self._partitions.get(topic_id)
         if partitions is None:
-            name = self._names_now().get(topic_id)
-            if name is None:
+            topic = self._topics_by_id_now().get(topic_id)
+            if topic is None:
                 raise InvariantViolated(f"metadata record for topic id {topic_id.hex()}, which does not exist")
-            partitions = self._partitions[topic_id] = list(self._topics_now()[name].partitions)
+            partitions = self._partitions[topic_id] = list(topic.partitions)
         return partitions
 
     def _brokers_now(self) -> dict[int, BrokerImage]:
@@ -187,11 +195,9 @@ class ImageBuilder:
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def _topic(self, record: TopicRecord) -> None:
-        topics = self._topics_now()
-        if record.name in topics:
+        if record.name in self._topics_now():
             raise InvariantViolated(f"TopicRecord for topic {record.name!r}, which exists")
-        self._names_now()[record.topic_id] = record.name
-        topics[record.name] = TopicImage(record.name, record.topic_id, ())
+        self._put(TopicImage(record.name, record.topic_id, ()))
         self._partitions[record.topic_id] = []
         self.delta.created[record.topic_id] = None
 
@@ -227,8 +233,9 @@ class ImageBuilder:
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         partitions = tuple(self._partitions_of(record.topic_id))
-        name = self._names_now().pop(record.topic_id)
-        topic = self._topics_now().pop(name)._replace(partitions=partitions)
+        topic = self._topics_by_id_now().pop(record.topic_id)._replace(partitions=partitions)
+        name = topic.name
+        del self._topics_now()[name]
         del self._partitions[record.topic_id]
         if (TOPIC_RESOURCE, name) in self._configs_now():
             del self._configs_now()[TOPIC_RESOURCE, name]

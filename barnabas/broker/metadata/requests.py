@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas.broker.metadata.configs import alter_configs, replace_configs
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.metadata.directories import assign_replicas
 from barnabas.broker.metadata.features import update_features
 from barnabas.broker.metadata.isr import alter_partition, elect_leaders
@@ -17,6 +17,7 @@ from barnabas.broker.metadata.producer_ids import allocate_producer_ids
 from barnabas.broker.metadata.reassignments import alter_reassignments, list_reassignments
 from barnabas.broker.metadata.registration import register_controller, unregister_broker
 from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
+from barnabas.broker.slices import Work
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
@@ -46,9 +47,12 @@ __all__ = ["ADMINISTRATION", "DECISIONS", "refused_as_a_whole"]
 Decision = Callable[[ClusterView, Any], MetadataDecision[Any]]
 
 
-def _delete(view: ClusterView, request: DeleteTopicsRequest) -> MetadataDecision[DeleteTopicsResponse]:
+@LongDecision[DeleteTopicsRequest, DeleteTopicsResponse]
+def _delete(view: ClusterView, request: DeleteTopicsRequest) -> Work:
     """Versions below 6 name topics only."""
-    return delete_topics(view, request.topics or [DeleteTopicState(name=name) for name in request.topic_names])
+    states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    decision = yield from delete_topics.in_slices(view, states)
+    return decision
 
 
 # What administrators and automatic creation ask for. It is answered once the node that was asked has it in its own image.

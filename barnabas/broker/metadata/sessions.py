@@ -1,15 +1,18 @@
-"""BrokerSessions: which brokers the active controller has heard from, and what it may believe of the others.
+"""BrokerSessions: which brokers the active controller has heard from, and what it may conclude about the others.
 
-Pure: fed with heartbeats, closed connections and the monotonic clock. Emits: whose session is over, whom to probe, and when to
-look again. `liveness.py` is its shell, `heartbeats.py` decides by it.
+Pure: fed with heartbeats, closed connections, deaths and the monotonic clock. Emits: which sessions are over, when a broker may be
+probed or unfenced, and when to look again. `liveness.py` is its shell, `heartbeats.py` decides by it.
 
 A broker's session lasts broker.session.timeout.ms from its last heartbeat. A killed process closes its connections at once, so
-a closed heartbeat connection is a suspicion: the broker is probed, and fenced where its port refuses connections. A suspicion is
-never proof: what is accepted, unreachable or silent waits for the session. A broker is fenced by a probe at most once in
-PROBE_FENCE_INTERVAL_MS, so that one which comes and goes cannot keep the cluster electing.
+a closed heartbeat connection is a suspicion: `liveness.py` probes the broker's listener. A probe fences one incarnation of a broker
+at most once in PROBE_FENCE_INTERVAL_MS. A broker that has registered anew is a new incarnation and may be fenced at once.
+
+A broker that crashes again and again is unfenced later each time: after CRASHES_FREE deaths within CRASH_WINDOW_MS it waits
+UNFENCE_DELAY_MS from its registration, doubled by each further death up to UNFENCE_DELAY_MS_MAX. This bounds the elections that such
+a broker causes. Only the periodic leader balance gives it leaderships back (`steady`).
 
 Invariants: sessions exist while this controller is active only; a fenced broker has a contact but no session that could end.
-Follows KIP-631; the probes are ours.
+Follows KIP-631; the probes and the delays are ours.
 """
 
 from __future__ import annotations
@@ -21,17 +24,32 @@ from barnabas.broker.metadata.image import BrokerImage
 
 __all__ = ["PROBE_FENCE_INTERVAL_MS", "BrokerSessions"]
 
-PROBE_FENCE_INTERVAL_MS: Final = 10_000
+PROBE_FENCE_INTERVAL_MS: Final = 10_000  # between two fencings of one incarnation by probes
+CRASH_WINDOW_MS: Final = 60_000  # deaths longer ago do not count
+CRASHES_FREE: Final = 3  # deaths within the window that delay nothing
+CRASHES_MAX: Final = 16  # remembered for each broker
+UNFENCE_DELAY_MS: Final = 500
+UNFENCE_DELAY_MS_MAX: Final = 8_000
 SHUTDOWN_PATIENCE_MS: Final = 500  # heartbeats are seconds apart, images spread in milliseconds
 
 
 class _Contact:
-    """What is known of one broker in one life."""
+    """What is known of one incarnation of a broker."""
 
-    __slots__ = ("broker_epoch", "heard", "last_ms", "metadata_offset", "shutdown_ms", "shutdown_offset", "source")
+    __slots__ = (
+        "began_ms",
+        "broker_epoch",
+        "heard",
+        "last_ms",
+        "metadata_offset",
+        "shutdown_ms",
+        "shutdown_offset",
+        "source",
+    )
 
     def __init__(self, broker_epoch: int, now_ms: int) -> None:
         self.broker_epoch = broker_epoch
+        self.began_ms = now_ms
         self.last_ms = now_ms
         self.heard = False  # a heartbeat of this life has come to this controller
         self.source: object | None = None  # the connection of the last heartbeat; None: from this process
@@ -46,7 +64,8 @@ class BrokerSessions:
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
         self._contacts: dict[int, _Contact] = {}
-        self._probe_fenced_ms: dict[int, int] = {}
+        self._probe_fenced: dict[int, tuple[int, int]] = {}  # by broker: epoch that a probe fenced last, and when
+        self._died_ms: dict[int, list[int]] = {}  # by broker: its latest deaths, ascending
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -104,9 +123,14 @@ class BrokerSessions:
         for contact in self._contacts.values():
             contact.last_ms += stall_ms
 
-    def on_probe_fenced(self, broker_id: int, now_ms: int) -> None:
-        """A broker is being fenced because its port refused."""
-        self._probe_fenced_ms[broker_id] = now_ms
+    def on_probe_fenced(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """An incarnation is being fenced because nothing accepts connections at its listener."""
+        self._probe_fenced[broker_id] = broker_epoch, now_ms
+        self.on_died(broker_id, now_ms)
+
+    def on_died(self, broker_id: int, now_ms: int) -> None:
+        """An incarnation ended without a controlled shutdown."""
+        self._died_ms[broker_id] = [*self._deaths(broker_id, now_ms), now_ms][-CRASHES_MAX:]
 
     # --- questions ------------------------------------------------------------------------------------------------
 
@@ -120,10 +144,26 @@ class BrokerSessions:
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard
 
-    def probe_fence_in_ms(self, broker_id: int, now_ms: int) -> int:
-        """How long until the last fencing by a probe is long enough ago; 0 where it is."""
-        last_ms = self._probe_fenced_ms.get(broker_id)
-        return 0 if last_ms is None else max(0, last_ms + PROBE_FENCE_INTERVAL_MS - now_ms)
+    def probe_fence_in_ms(self, broker_id: int, broker_epoch: int, now_ms: int) -> int:
+        """How long until a probe may fence this incarnation again; 0 where it may now."""
+        fenced_epoch, last_ms = self._probe_fenced.get(broker_id, (-1, 0))
+        return max(0, last_ms + PROBE_FENCE_INTERVAL_MS - now_ms) if fenced_epoch == broker_epoch else 0
+
+    def unfence_in_ms(self, broker_id: int, now_ms: int) -> int:
+        """How long until the broker may be unfenced; more than 0 only where it died more than CRASHES_FREE times lately."""
+        contact = self._contacts.get(broker_id)
+        too_many = len(self._deaths(broker_id, now_ms)) - CRASHES_FREE
+        if contact is None or too_many <= 0:
+            return 0
+        delay_ms = min(UNFENCE_DELAY_MS << (too_many - 1), UNFENCE_DELAY_MS_MAX)
+        return max(0, contact.began_ms + delay_ms - now_ms)
+
+    def steady(self, broker_id: int, now_ms: int) -> bool:
+        """Whether the broker died at most once lately, so that leaderships may be given back to it at once."""
+        return len(self._deaths(broker_id, now_ms)) <= 1
+
+    def _deaths(self, broker_id: int, now_ms: int) -> list[int]:
+        return [at_ms for at_ms in self._died_ms.get(broker_id, ()) if now_ms - at_ms < CRASH_WINDOW_MS]
 
     def expired(self, unfenced: Iterable[BrokerImage], now_ms: int) -> list[int]:
         """Unfenced brokers that were silent for longer than a session, longest first."""

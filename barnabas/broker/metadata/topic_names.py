@@ -17,7 +17,7 @@ __all__ = [
     "INTERNAL_TOPICS",
     "METADATA_TOPIC",
     "TRANSACTION_STATE_TOPIC",
-    "colliding_topic",
+    "Collisions",
     "validate_topic_name",
 ]
 
@@ -44,9 +44,21 @@ def validate_topic_name(name: str) -> None:
         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {wrong}")
 
 
-def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
-    """A topic that differs from `name` in '.' for '_' only, else None."""
-    if "." not in name and "_" not in name:
-        return None
-    folded = name.replace(".", "_")
-    return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)
+class Collisions:
+    """Finds topics whose names differ from another one in '.' for '_' only. Existing names are looked at when first needed."""
+
+    def __init__(self, existing: Iterable[str]) -> None:
+        self._existing = existing
+        self._folded: dict[str, str] | None = None
+
+    def topic(self, name: str) -> str | None:
+        """The first topic whose name collides with `name`, else None."""
+        if "." not in name and "_" not in name:
+            return None
+        if self._folded is None:
+            self._folded = {}
+            for other in self._existing:
+                if "." in other or "_" in other:
+                    self._folded.setdefault(other.replace(".", "_"), other)
+        found = self._folded.get(name.replace(".", "_"))
+        return None if found == name else found

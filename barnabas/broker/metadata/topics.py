@@ -2,16 +2,17 @@
 
 Every topic of a request is decided by itself: one that is refused leaves the others alone. The words of refusals are Kafka's.
 Follows KIP-4 (create, delete), KIP-195 (partitions), KIP-464 (defaults by −1), KIP-516 (topic ids), KIP-525 (configs in the
-answer). At most 10,000 partitions in a request, as in Kafka.
+answer). A request may have 10,000 partitions, as in Kafka. A decision takes time in proportion to the names in its request.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from barnabas.broker.config_entries import topic_entries
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.metadata.image import TOPIC_RESOURCE, PartitionImage, TopicImage
 from barnabas.broker.metadata.placement import assigned_partition, place_partitions
 from barnabas.broker.metadata.records import (
@@ -21,7 +22,8 @@ from barnabas.broker.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from barnabas.broker.metadata.topic_names import METADATA_TOPIC, colliding_topic, validate_topic_name
+from barnabas.broker.metadata.topic_names import METADATA_TOPIC, Collisions, validate_topic_name
+from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import validate_topic_config
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -43,10 +45,14 @@ __all__ = ["create_partitions", "create_topics", "delete_topics"]
 
 PARTITIONS_MAX: Final = 10_000  # new ones in one request
 NO_ID: Final = bytes(16)
+UNITS_OF_A_NAME: Final = 1  # of work (slices.Work): a name that is refused
+UNITS_OF_A_TOPIC: Final = 3  # one that is created, besides its records
 
 
-def create_topics(view: ClusterView, request: CreateTopicsRequest) -> MetadataDecision[CreateTopicsResponse]:
+@LongDecision[CreateTopicsRequest, CreateTopicsResponse]
+def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
     """Decides a CreateTopics request. With `validate_only` the answer is the same, and no records."""
+    creation = _Creation(view)
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     partitions_left = PARTITIONS_MAX
@@ -55,13 +61,16 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest) -> MetadataDe
         try:
             if not isinstance(topic, CreatableTopic):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic_records, result = _create_topic(view, topic, partitions_left)
+            topic_records, result = creation.create(topic, partitions_left)
         except BrokerError as error:
             results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
+            yield UNITS_OF_A_NAME
             continue
         partitions_left -= result.num_partitions
         records += topic_records
         results.append(result)
+        yield UNITS_OF_A_TOPIC + len(topic_records)
+        check_record_count(len(records))
     return MetadataDecision(CreateTopicsResponse(topics=results), [] if request.validate_only else records)
 
 
@@ -73,46 +82,61 @@ def _once(names: Sequence[str], items: Sequence[CreatableTopic]) -> list[Creatab
     return list(found.values())
 
 
-def _create_topic(
-    view: ClusterView, topic: CreatableTopic, partitions_left: int
-) -> tuple[list[MetadataRecord], CreatableTopicResult]:
-    image = view.image
-    validate_topic_name(topic.name)
-    if topic.name == METADATA_TOPIC:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
-    if image.topic(topic.name) is not None:
-        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-    collision = colliding_topic(topic.name, image.topics_by_name)
-    if collision is not None:
-        raise BrokerError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {collision}"
-        )
-    overrides = {config.name: config.value for config in topic.configs}
-    validate_topic_config(overrides)
-    settings = {name: value for name, value in overrides.items() if value is not None}
-    topic_id = view.new_id()
-    partitions = _new_partitions(view, topic, topic_id, partitions_left)
-    records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
-    records += _config_records(topic.name, settings)
-    records += _partition_records(topic_id, 0, partitions)
-    result = CreatableTopicResult(
-        name=topic.name,
-        topic_id=topic_id,
-        error_message=None,
-        num_partitions=len(partitions),
-        replication_factor=len(partitions[0].replicas),
-        configs=[
-            CreatableTopicConfigs(
-                name=entry.name,
-                value=settings.get(entry.name, entry.value),
-                read_only=entry.read_only,
-                config_source=entry.effective_source,
-                is_sensitive=entry.sensitive,
+class _Creation:
+    """What the topics of one CreateTopics request have in common."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._collisions = Collisions(view.image.topics_by_name)
+        self._told: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}  # by settings
+
+    def create(self, topic: CreatableTopic, partitions_left: int) -> tuple[list[MetadataRecord], CreatableTopicResult]:
+        """One topic. Raises BrokerError where it cannot be created."""
+        view = self._view
+        validate_topic_name(topic.name)
+        if topic.name == METADATA_TOPIC:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+        if view.image.topic(topic.name) is not None:
+            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        collision = self._collisions.topic(topic.name)
+        if collision is not None:
+            raise BrokerError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {collision}"
             )
-            for entry in topic_entries(view.config, settings)
-        ],
-    )
-    return records, result
+        overrides = {config.name: config.value for config in topic.configs}
+        validate_topic_config(overrides)
+        settings = {name: value for name, value in overrides.items() if value is not None}
+        topic_id = view.new_id()
+        partitions = _new_partitions(view, topic, topic_id, partitions_left)
+        records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+        records += _config_records(topic.name, settings)
+        records += _partition_records(topic_id, 0, partitions)
+        result = CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_message=None,
+            num_partitions=len(partitions),
+            replication_factor=len(partitions[0].replicas),
+            configs=self._configs(settings),
+        )
+        return records, result
+
+    def _configs(self, settings: dict[str, str]) -> list[CreatableTopicConfigs]:
+        """All settings of a topic; one list for all topics with the same settings."""
+        key = tuple(settings.items())
+        told = self._told.get(key)
+        if told is None:
+            told = self._told[key] = [
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=settings.get(entry.name, entry.value),
+                    read_only=entry.read_only,
+                    config_source=entry.effective_source,
+                    is_sensitive=entry.sensitive,
+                )
+                for entry in topic_entries(self._view.config, settings)
+            ]
+        return told
 
 
 def _new_partitions(
@@ -185,7 +209,8 @@ def _partition_records(topic_id: bytes, first: int, partitions: Sequence[Partiti
     ]
 
 
-def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> MetadataDecision[DeleteTopicsResponse]:
+@LongDecision[Sequence[DeleteTopicState], DeleteTopicsResponse]
+def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work:
     """Decides DeleteTopics; versions below 6 give names without ids.
 
     Raises:
@@ -195,27 +220,30 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Meta
         raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
     records: list[MetadataRecord] = []
     results: list[DeletableTopicResult] = []
-    names = [state.name for state in states]
-    resolved = [_resolve(view, state) for state in states]
-    ids = [topic.topic_id for topic in resolved if isinstance(topic, TopicImage)]
+    names = Counter(state.name for state in states)
+    resolved = []
+    for state in states:
+        resolved.append(_resolve(view, state))
+        yield 1
+    ids = Counter(topic.topic_id for topic in resolved if isinstance(topic, TopicImage))
     told: set[str | bytes] = set()  # names and ids that are answered already
     for state, topic in zip(states, resolved, strict=True):
+        yield 1
         if isinstance(topic, TopicImage):
             if topic.topic_id in told:
                 continue
             told.add(topic.topic_id)
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         refusal = topic if isinstance(topic, BrokerError) else None
-        if state.name is not None and names.count(state.name) > 1:
+        if state.name is not None and names[state.name] > 1:
             if state.name in told:
                 continue
             told.add(state.name)
             refusal = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        elif isinstance(topic, TopicImage) and ids.count(topic.topic_id) > 1:
-            by_name = any(each.name == topic.name for each in states)
-            what = (
-                "The provided topic name maps to an ID that was already supplied." if by_name else "Duplicate topic id."
-            )
+        elif isinstance(topic, TopicImage) and ids[topic.topic_id] > 1:
+            what = "Duplicate topic id."
+            if topic.name in names:
+                what = "The provided topic name maps to an ID that was already supplied."
             refusal = BrokerError(ErrorCode.INVALID_REQUEST, what)
             result.topic_id = topic.topic_id
         if refusal is not None:
@@ -223,6 +251,7 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Meta
         elif isinstance(topic, TopicImage):
             result.name, result.topic_id = topic.name, topic.topic_id
             records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+            check_record_count(len(records))
         results.append(result)
     return MetadataDecision(DeleteTopicsResponse(responses=results), records)
 
@@ -239,26 +268,28 @@ def _resolve(view: ClusterView, state: DeleteTopicState) -> TopicImage | BrokerE
     return found or BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 
 
-def create_partitions(
-    view: ClusterView, request: CreatePartitionsRequest
-) -> MetadataDecision[CreatePartitionsResponse]:
+@LongDecision[CreatePartitionsRequest, CreatePartitionsResponse]
+def create_partitions(view: ClusterView, request: CreatePartitionsRequest) -> Work:
     """Decides a CreatePartitions request. With `validate_only` the answer is the same, and no records."""
     records: list[MetadataRecord] = []
     results: list[CreatePartitionsTopicResult] = []
-    names = [topic.name for topic in request.topics]
+    times = Counter(topic.name for topic in request.topics)
+    wanted = {topic.name: topic for topic in request.topics}
     partitions_left = PARTITIONS_MAX
-    for name in dict.fromkeys(names):
+    for name, topic in wanted.items():
+        yield UNITS_OF_A_NAME
         result = CreatePartitionsTopicResult(name=name)
         results.append(result)
         try:
-            if names.count(name) > 1:
+            if times[name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            added = _widen(view, request.topics[names.index(name)], partitions_left)
+            added = _widen(view, topic, partitions_left)
         except BrokerError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
         partitions_left -= len(added)
         records += added
+        yield len(added)
     return MetadataDecision(CreatePartitionsResponse(results=results), [] if request.validate_only else records)
 
 

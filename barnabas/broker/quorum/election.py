@@ -2,15 +2,20 @@
 
 Driven by: `RaftMachine`. Emits: whom to ask next and when; won, lost, or open.
 
-A majority decides: granted by so many, or refused by so many that it can no longer be won. A voter that cannot be reached is
-asked again after a pause; once somebody refused, it is not waited for: two candidates and a dead voter are a tie.
+An election is won when a majority grants, and lost when the voters that may still grant are too few for a majority. A voter that
+cannot be reached is asked again after a pause. Two candidates and a dead voter are a tie. So once a voter has refused, the candidate
+does not wait for voters that cannot be reached or have not answered for PATIENCE_MS: the address of a dead voter may have vanished
+with it, and connecting to it takes seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-__all__ = ["Election"]
+__all__ = ["PATIENCE_MS", "Election"]
+
+PATIENCE_MS: Final = 200  # a vote that comes later still counts
 
 
 class Election:
@@ -21,7 +26,16 @@ class Election:
         retry_at_ms: it is lost, and the next one begins then; None while it is open.
     """
 
-    __slots__ = ("_ask_at", "_granted", "_missed", "_refused", "_voters", "deadline_ms", "retry_at_ms")
+    __slots__ = (
+        "_ask_at",
+        "_granted",
+        "_missed",
+        "_patience_until_ms",
+        "_refused",
+        "_voters",
+        "deadline_ms",
+        "retry_at_ms",
+    )
 
     def __init__(self, node_id: int, voters: Sequence[int], now_ms: int, deadline_ms: int) -> None:
         self._voters = tuple(voters)
@@ -30,6 +44,7 @@ class Election:
         self._missed: dict[int, None] = {}  # could not be reached so far
         self._ask_at: dict[int, int] = {voter: now_ms for voter in voters if voter != node_id}
         self.deadline_ms = deadline_ms
+        self._patience_until_ms = min(now_ms + PATIENCE_MS, deadline_ms)
         self.retry_at_ms: int | None = None
 
     @property
@@ -41,10 +56,12 @@ class Election:
         """A majority has granted its vote."""
         return len(self._granted) >= self._majority
 
-    @property
-    def lost(self) -> bool:
-        """A majority can no longer be had, or not by those who can be reached."""
-        without = len(self._refused) + (len(self._missed) if self._refused else 0)
+    def lost(self, now_ms: int) -> bool:
+        """Whether no majority is left among the voters that can be reached."""
+        without = len(self._refused)
+        if self._refused:
+            unheard = now_ms >= self._patience_until_ms
+            without = len(self._voters) - len(self._granted) if unheard else without + len(self._missed)
         return len(self._voters) - without < self._majority
 
     @property
@@ -75,4 +92,5 @@ class Election:
         """When something is due next."""
         if self.retry_at_ms is not None:
             return self.retry_at_ms
-        return min([self.deadline_ms, *self._ask_at.values()])
+        until_ms = self._patience_until_ms if self._refused else self.deadline_ms
+        return min([until_ms, *self._ask_at.values()])

@@ -115,7 +115,7 @@ class Leadership:
         progress.directory_id = request.directory_id
 
     def reply(self, request: Fetch, high_watermark: int, max_bytes: int, *, waited: bool) -> FetchReply | None:
-        """What a fetch gets now; None where there is nothing to tell it and it may wait. Raises OSError."""
+        """What a fetch gets now; None where there is nothing to tell it and it may wait. Raises as `RaftLog.read_until`."""
         point, raft_log = request.log, self._log
         standing = FetchReply(ErrorCode.NONE, self.node_id, self.epoch, high_watermark, raft_log.start_offset)
         if not self._goes_on_from(point):

@@ -306,7 +306,7 @@ class RaftMachine:
         elif election.retry_at_ms is not None:
             if now_ms >= election.retry_at_ms:
                 self._prospect(now_ms)
-        elif election.lost or now_ms >= election.deadline_ms:
+        elif election.lost(now_ms) or now_ms >= election.deadline_ms:
             self._lose(election, now_ms)
         else:
             pre_vote = self.role is Role.PROSPECTIVE

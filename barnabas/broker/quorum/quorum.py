@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -45,9 +45,10 @@ from barnabas.broker.quorum.messages import (
 from barnabas.broker.quorum.quorum_state import NO_NODE, read_quorum_state, write_quorum_state
 from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY, RaftLog
 from barnabas.broker.quorum.roles import Timing
-from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
+from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot_in_slices
 from barnabas.broker.quorum.voters import VotersDisagree
 from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
+from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer, Clock, Disk, Rng
@@ -68,12 +69,14 @@ FAILURES: Final = {PeerErrorKind.REFUSED: Failure.REFUSED, PeerErrorKind.LOST: F
 class QuorumListener(Protocol):
     """Who replays the metadata log of this node."""
 
-    def on_snapshot(self, snapshot: SnapshotId, values: list[bytes]) -> None:
+    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
         """Everything below the snapshot's end offset is replaced by these encoded records. Also at `open`."""
         ...
 
     def on_committed(self, batches: Buffer) -> None:
-        """Whole committed batches, control batches among them, each once and in order. A view, valid during the call."""
+        """Whole committed batches, control batches among them, each once and in order. A view, valid during the call.
+
+        A listener that goes on in later turns calls `Quorum.hold` before it returns, and `Quorum.go_on` at its end."""
         ...
 
     def on_leading(self, epoch: int) -> None:
@@ -151,15 +154,15 @@ class Quorum:
         self._timing = Timing.from_config(node.config)
         self._log: RaftLog
         self._machine: RaftMachine
-        self._running = False
+        self._running = self._started = False
         self._given_out = 0  # everything below went to the listener
+        self._held = False  # the listener is not done with it
         self._leading_epoch = NO_NODE  # `on_leading` was called with
         self._told_leader = (NO_NODE, 0)
         self._commits = WaitingCommits()
         self._fetches = WaitingFetches()
         self._snapshot_at_ms = 0
-        self._advancing = self._advance_again = self._advance_due = False
-        self._syncing = False
+        self._advancing = self._advance_again = self._advance_due = self._syncing = False
         self._timer: Timer | None = None
         self._quiet: asyncio.Future[None] | None = None  # what `stop` waits for
 
@@ -208,6 +211,7 @@ class Quorum:
             OSError: the disk failed.
         """
         now_ms = self.node.clock.monotonic_ms()
+        self._started = True
         self._machine.start(now_ms)
         if self.voters == (self.node.node_id,):
             self._log.sync_now()
@@ -302,7 +306,11 @@ class Quorum:
     # --- the active controller ------------------------------------------------------------------------------------
 
     def append(self, records: Sequence[MetadataRecord]) -> int:
-        """Writes one batch; `when_committed` tells when it holds. Returns the last offset.
+        """Encodes records and writes them as `append_values` does."""
+        return self.append_values([encode_record(record) for record in records])
+
+    def append_values(self, values: list[bytes]) -> int:
+        """Writes encoded records as one batch; `when_committed` tells when it holds. Returns the last offset.
 
         Raises:
             BrokerError: NOT_CONTROLLER: this node does not lead, or its disk failed.
@@ -310,9 +318,9 @@ class Quorum:
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {self.node.node_id} does not lead the metadata quorum")
         try:
-            last_offset = self._machine.append([encode_record(record) for record in records])
+            last_offset = self._machine.append(values)
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"the metadata log cannot be written: {error}") from error
         self._advance_soon()
         return last_offset
@@ -340,26 +348,31 @@ class Quorum:
         interval_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
         return 0 < interval_ms <= self.node.clock.now_ms() - self._snapshot_at_ms and self._log.appended_bytes > 0
 
-    def take_snapshot(self, image: MetadataImage) -> SnapshotId:
-        """Writes a snapshot of a committed image, durably, then drops what metadata.max.retention.* no longer allow.
+    def encode_snapshot(self, image: MetadataImage) -> Work:
+        """Returns the bytes of a snapshot of a committed image."""
+        return encode_snapshot_in_slices(
+            (encode_record(record) for record in snapshot_records(image)),
+            epoch=image.epoch,
+            last_timestamp_ms=image.timestamp_ms,
+            now_ms=self.node.clock.now_ms(),
+            control=self._log.voter_set.control_records(),
+        )
+
+    async def store_snapshot(self, image: MetadataImage, data: bytes | bytearray) -> None:
+        """Writes a snapshot, durably, then drops what metadata.max.retention.* no longer allow. The syncs are off the loop.
+
+        Args:
+            data: what `encode_snapshot` returned for that image.
 
         Raises:
             OSError: the disk failed.
         """
-        snapshot = SnapshotId(image.offset + 1, image.epoch)
-        now_ms = self.node.clock.now_ms()
-        data = encode_snapshot(
-            (encode_record(record) for record in snapshot_records(image)),
-            epoch=image.epoch,
-            last_timestamp_ms=image.timestamp_ms,
-            now_ms=now_ms,
-            control=self._log.voter_set.control_records(),
-        )
-        self._log.store_snapshot(snapshot, data)
-        self._snapshot_at_ms = now_ms
+        await self._log.write_snapshot(SnapshotId(image.offset + 1, image.epoch), data)
+        if not self._running:
+            return
+        self._snapshot_at_ms = self.node.clock.now_ms()
         limits = [self.node.config.get_int(f"metadata.max.retention.{unit}") for unit in ("bytes", "ms")]
         self._log.apply_retention(limits[0], self.high_watermark, limits[1])
-        return snapshot
 
     # --- requests of others ---------------------------------------------------------------------------------------
 
@@ -384,7 +397,7 @@ class Quorum:
                     wait_ms = min(request.max_wait_ms, self._timing.fetch_timeout_ms)
                     self._fetches.add(request, max_bytes, now_ms + wait_ms, done)
         except (OSError, InvariantViolated) as error:
-            self._fail(error)
+            self.fail(error)
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, str(error)) from error
         if reply is not None:
             done(reply)
@@ -442,7 +455,7 @@ class Quorum:
             log.error("node %d answers what the quorum does not understand: %s", to, error)
             self._machine.on_failure(to, request, Failure.SILENT, now_ms)
         except (OSError, InvariantViolated, VotersDisagree) as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._advance_soon()
 
@@ -468,7 +481,7 @@ class Quorum:
                 self._advance_again = False
                 self._round()
         except Exception as error:
-            self._fail(error)  # a listener that failed has missed what it was given: the node cannot go on
+            self.fail(error)  # a listener that failed has missed what it was given: the node cannot go on
         finally:
             self._advancing = False
         if self._running:
@@ -486,10 +499,11 @@ class Quorum:
             self._told_leader = (machine.leader_id, machine.epoch)
             self.listener.on_leader(*self._told_leader)
         self._give_out()
-        if machine.epoch_committed and self._leading_epoch != machine.epoch:
-            self._leading_epoch = machine.epoch
-            self.listener.on_leading(machine.epoch)
-        self._commits.release(self._given_out, machine)
+        if not self._held:
+            if machine.epoch_committed and self._leading_epoch != machine.epoch:
+                self._leading_epoch = machine.epoch
+                self.listener.on_leading(machine.epoch)
+            self._commits.release(self._given_out, machine)
         self._fetches.release(machine, self.node.clock.monotonic_ms())
         if self._quiet is not None and machine.ended_quietly:
             self._be_quiet()
@@ -500,10 +514,20 @@ class Quorum:
             self._given_out = snapshot.end_offset
             self.listener.on_snapshot(snapshot, self._log.snapshot_values())
 
+    def hold(self) -> bool:
+        """The listener gets nothing more until `go_on`. False: the log is being opened, the listener must end before it returns."""
+        self._held = self._started
+        return self._held
+
+    def go_on(self) -> None:
+        """The listener is done."""
+        self._held = False
+        self._advance_soon()
+
     def _give_out(self) -> None:
-        if self._given_out < self._log.start_offset:
+        if not self._held and self._given_out < self._log.start_offset:
             self._give_snapshot()
-        while self._running and self._given_out < self._machine.high_watermark:
+        while self._running and not self._held and self._given_out < self._machine.high_watermark:
             end_offset = self._machine.high_watermark
             batches, next_offset = self._log.read_until(self._given_out, GIVEN_OUT_BYTES, end_offset)
             self._given_out = next_offset
@@ -527,7 +551,7 @@ class Quorum:
         try:
             self._machine.on_timer(self.node.clock.monotonic_ms())
         except (OSError, InvariantViolated) as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._advance()
 
@@ -546,7 +570,7 @@ class Quorum:
                 await self.node.disk.sync(raft_log.unsynced_files())
                 self._on_synced(generation, end_offset)
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
         finally:
             self._syncing = False
 
@@ -558,8 +582,8 @@ class Quorum:
             self._machine.on_synced(self.node.clock.monotonic_ms())
         self._advance()
 
-    def _fail(self, error: Exception) -> None:
-        """The node ends. A leader tells the others first, so that they need not find out."""
+    def fail(self, error: BaseException) -> None:
+        """The disk or the listener failed: the node ends. A leader tells the others first, so that they need not find out."""
         if not self._running:
             return
         log.error("node %d leaves the metadata quorum: %s", self.node.node_id, error)

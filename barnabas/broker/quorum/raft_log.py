@@ -12,8 +12,9 @@ Follows KIP-595 (log, divergence), KIP-630 (snapshots).
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
@@ -26,7 +27,7 @@ from barnabas.broker.quorum.snapshots import (
     snapshot_timestamp_ms,
 )
 from barnabas.broker.quorum.voters import VoterSet
-from barnabas.errors import InvariantViolated, RemoteProtocolError
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer, Clock, Disk, File
 from barnabas.protocol.messages.internal import LeaderChangeMessage, Voter
 from barnabas.protocol.records import (
@@ -41,9 +42,9 @@ from barnabas.protocol.records import (
 )
 from barnabas.protocol.schema import encode
 from barnabas.storage.log_config import INT64_MAX, LogConfig, Origin
-from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.partition_log import LogSlice, PartitionLog
 
-__all__ = ["METADATA_DIRECTORY", "METADATA_TOPIC", "METADATA_TOPIC_ID", "RaftLog"]
+__all__ = ["METADATA_DIRECTORY", "METADATA_TOPIC", "METADATA_TOPIC_ID", "RaftLog", "log_config_of"]
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +52,14 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024  # far above what one decision may write
+ASIDE: Final = ".part"  # behind the name of a snapshot while it is written, as in Kafka
+WRITTEN_BYTES: Final = 1024 * 1024  # of a snapshot in one turn of the loop
 LOST_RECORDS: Final = "lost-records"  # a file beside the log
 READ_BYTES: Final = 1024 * 1024  # read at once when the whole log is walked through
 
 
-def _log_config(config: BrokerConfig) -> LogConfig:
+def log_config_of(config: BrokerConfig) -> LogConfig:
+    """What the metadata log is told, `metadata.log.segment.*`."""
     return LogConfig(
         segment_bytes=config.get_int("metadata.log.segment.bytes"),
         segment_ms=config.get_int("metadata.log.segment.ms"),
@@ -64,6 +68,7 @@ def _log_config(config: BrokerConfig) -> LogConfig:
         max_message_bytes=BATCH_BYTES_MAX,
         flush_messages=INT64_MAX,
         file_delete_delay_ms=0,
+        saves_state=False,
     )
 
 
@@ -85,7 +90,7 @@ class RaftLog:
 
         Args:
             clean: whether the last stop was clean, so that only checksums above the snapshot need a check.
-            alone: whether nobody else has the log: then damage behind a clean stop is left as it is, for there is no mending it.
+            alone: whether this voter has the only log: then damage after a clean stop is left as it is, because nothing can repair it.
 
         Raises:
             InvariantViolated: the log begins above offset 0 and no whole snapshot reaches to where it begins, or it is damaged
@@ -95,17 +100,20 @@ class RaftLog:
         self.disk = disk
         self.generation = 0
         self._clock = clock
+        self._alone = alone
         self._open(config, clean)
         try:
             self._read_voters()
-        except RemoteProtocolError as error:
+        except (RemoteProtocolError, BrokerError) as error:
             if alone or not clean:
                 raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged, restore it from a copy: {error}") from error
             log.warning("%s is damaged in spite of a clean stop: %s", METADATA_DIRECTORY, error)
             self._log.abandon()
-            disk.replace(f"{METADATA_DIRECTORY}/{LOST_RECORDS}", b"")
+            self._note_loss()
             self._open(config, False)
             self._read_voters()
+        if clean and self._log.truncated_bytes and not alone:
+            self._note_loss()  # everything was durable at a clean stop
         self.lost_records = disk.exists(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
         if self._log.truncated_bytes:
             log.warning(
@@ -119,7 +127,7 @@ class RaftLog:
         self._log = PartitionLog.open(
             self.disk,
             METADATA_DIRECTORY,
-            _log_config(config),
+            log_config_of(config),
             now_ms=self._clock.now_ms(),
             topic_id=METADATA_TOPIC_ID,
             clean=clean,
@@ -130,6 +138,9 @@ class RaftLog:
         self._open_snapshots()
 
     def _open_snapshots(self) -> None:
+        for name in self.disk.listdir(METADATA_DIRECTORY):
+            if name.endswith(ASIDE):  # its writing was cut short
+                self.disk.remove(f"{METADATA_DIRECTORY}/{name}")
         partition_log = self._log
         for snapshot in reversed(list_snapshots(self.disk, METADATA_DIRECTORY)):
             voter_set = VoterSet()
@@ -157,10 +168,10 @@ class RaftLog:
             self._start_at(found.end_offset)
 
     def _read_voters(self) -> None:
-        """Raises RemoteProtocolError where a batch above the snapshot is damaged."""
+        """Raises RemoteProtocolError or BrokerError where a batch above the snapshot is damaged."""
         offset = self.latest_snapshot.end_offset if self.latest_snapshot else 0
         while offset < self.end_offset:
-            batches = self.read(offset, READ_BYTES)
+            batches = self._log.read(offset, READ_BYTES, end_offset=self.end_offset).records
             self.appended_bytes += len(batches)
             next_offset = offset
             for position, header in iter_batches(batches):
@@ -270,15 +281,34 @@ class RaftLog:
         self.appended_bytes = 0
 
     def read(self, offset: int, max_bytes: int) -> Buffer:
-        """Whole batches from `offset`; at least one, where there is one."""
-        return self._log.read(offset, max_bytes, end_offset=self._log.log_end_offset).records
+        """Whole batches from `offset`; at least one, where there is one. Raises as `read_until`."""
+        return self._read(offset, max_bytes, self._log.log_end_offset).records
 
     def read_until(self, offset: int, max_bytes: int, end_offset: int) -> tuple[Buffer, int]:
-        """Whole batches from `offset` that begin below `end_offset`, and the offset after them."""
-        found = self._log.read(offset, max_bytes, end_offset=end_offset)
+        """Whole batches from `offset` that begin below `end_offset`, and the offset after them.
+
+        Raises:
+            InvariantViolated: the log is damaged there, and the next start fetches it again from the other voters.
+            BrokerError: CORRUPT_MESSAGE: it is damaged there, and no other voter has it.
+            OSError: the disk failed.
+        """
+        found = self._read(offset, max_bytes, end_offset)
         if found.next_offset <= offset:
             raise InvariantViolated(f"{METADATA_DIRECTORY} cannot be read at offset {offset}")
         return found.records, found.next_offset
+
+    def _read(self, offset: int, max_bytes: int, end_offset: int) -> LogSlice:
+        try:
+            return self._log.read(offset, max_bytes, end_offset=end_offset)
+        except BrokerError as error:
+            if self._alone or error.code is not ErrorCode.CORRUPT_MESSAGE:
+                raise
+            self._note_loss()
+            raise InvariantViolated(f"{METADATA_DIRECTORY} cannot be read at offset {offset}: {error}") from error
+
+    def _note_loss(self) -> None:
+        """Until `recovered`, the next starts know that the log may lack what this node has acknowledged."""
+        self.disk.replace(f"{METADATA_DIRECTORY}/{LOST_RECORDS}", b"")
 
     # --- durability -----------------------------------------------------------------------------------------------
 
@@ -313,11 +343,14 @@ class RaftLog:
     def _path(snapshot: SnapshotId) -> str:
         return f"{METADATA_DIRECTORY}/{snapshot_name(snapshot)}"
 
-    def snapshot_values(self) -> list[bytes]:
-        """The encoded records of the newest snapshot; empty where there is none. Raises OSError."""
-        if self.latest_snapshot is None:
-            return []
-        return list(decode_snapshot(self._read_snapshot(self.latest_snapshot)))
+    def snapshot_values(self) -> Iterable[bytes]:
+        """The encoded records of the newest snapshot; empty where there is none.
+
+        Raises:
+            OSError: the disk failed.
+            RemoteProtocolError: while they are read: the snapshot is damaged.
+        """
+        return () if self.latest_snapshot is None else decode_snapshot(self._read_snapshot(self.latest_snapshot))
 
     def has_snapshot(self, snapshot: SnapshotId) -> bool:
         """Whether that very snapshot is there."""
@@ -334,8 +367,33 @@ class RaftLog:
         finally:
             file.close()
 
+    async def write_snapshot(self, snapshot: SnapshotId, data: bytes | bytearray) -> None:
+        """As `store_snapshot`, with its syncs off the loop. Nothing changes if a newer one has been stored by then. Raises OSError."""
+        aside = self._path(snapshot) + ASIDE
+        self.disk.remove(aside)
+        file = self.disk.open(aside, create=True)
+        try:
+            for position in range(0, len(data), WRITTEN_BYTES):
+                file.pwrite(data[position : position + WRITTEN_BYTES], position)
+                await asyncio.sleep(0)
+            await self.disk.sync([file])
+            if self.latest_snapshot is not None and snapshot <= self.latest_snapshot:
+                self.disk.remove(aside)
+                return
+            self.disk.rename(aside, self._path(snapshot))
+        finally:
+            file.close()
+        renamed = self.disk.open(self._path(snapshot))
+        try:
+            await self.disk.sync([renamed])  # and of the folder, for the new name
+        finally:
+            renamed.close()
+        if self.latest_snapshot is None or snapshot > self.latest_snapshot:
+            self.latest_snapshot = snapshot
+            self.appended_bytes = 0
+
     def store_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
-        """Writes a snapshot of this node's own log, durably. Raises OSError."""
+        """Writes a snapshot, durably, blocking. Raises OSError."""
         self.disk.replace(self._path(snapshot), data)
         if self.latest_snapshot is None or snapshot > self.latest_snapshot:
             self.latest_snapshot = snapshot

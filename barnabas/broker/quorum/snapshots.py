@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
+from barnabas.broker.slices import Work
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Disk
 from barnabas.protocol.messages.internal import SnapshotFooterRecord, SnapshotHeaderRecord
@@ -28,12 +28,13 @@ from barnabas.protocol.records import (
     iter_batches,
     read_control,
 )
-from barnabas.protocol.schema import decode, encode
+from barnabas.protocol.schema import decode, encode, finished
 
 __all__ = [
     "SnapshotId",
     "decode_snapshot",
     "encode_snapshot",
+    "encode_snapshot_in_slices",
     "list_snapshots",
     "read_bootstrap",
     "snapshot_name",
@@ -77,19 +78,44 @@ def encode_snapshot(
         values: encoded metadata records, in order.
         control: (type, value) of the control records that stand behind the header: kraft.version and voters.
     """
+    data: bytearray = finished(
+        encode_snapshot_in_slices(
+            values, epoch=epoch, last_timestamp_ms=last_timestamp_ms, now_ms=now_ms, control=control
+        )
+    )
+    return bytes(data)
+
+
+def encode_snapshot_in_slices(
+    values: Iterable[bytes],
+    *,
+    epoch: int,
+    last_timestamp_ms: int,
+    now_ms: int,
+    control: Sequence[tuple[int, bytes]] = (),
+) -> Work:
+    """Returns what `encode_snapshot` returns, with a yield after each batch."""
     header = encode(SnapshotHeaderRecord(last_contained_log_timestamp=last_timestamp_ms), 0)
     head = [(CONTROL_SNAPSHOT_HEADER, header), *control]
     out = bytearray(build_control_batch(head, timestamp=now_ms, leader_epoch=epoch))
     offset = len(head)
-    rest = iter(values)
-    while chunk := [NewRecord(None, value, now_ms) for value in islice(rest, BATCH_RECORDS)]:
+    chunk: list[NewRecord] = []
+    for value in values:
+        chunk.append(NewRecord(None, value, now_ms))
+        yield 1
+        if len(chunk) == BATCH_RECORDS:
+            out += build_batch(chunk, base_offset=offset, leader_epoch=epoch)
+            offset += BATCH_RECORDS
+            chunk = []
+            yield BATCH_RECORDS // 4
+    if chunk:
         out += build_batch(chunk, base_offset=offset, leader_epoch=epoch)
         offset += len(chunk)
     footer = encode(SnapshotFooterRecord(), 0)
     out += build_control_batch(
         [(CONTROL_SNAPSHOT_FOOTER, footer)], timestamp=now_ms, base_offset=offset, leader_epoch=epoch
     )
-    return bytes(out)
+    return out
 
 
 def decode_snapshot(data: bytes, on_control: Callable[[int, bytes], None] | None = None) -> Iterator[bytes]:

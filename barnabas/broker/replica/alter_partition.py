@@ -8,6 +8,7 @@ Invariants: of a replica only its newest proposal is asked for; every proposal i
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.replica.isr import IsrAnswer, IsrProposal
@@ -27,6 +28,7 @@ __all__ = ["IsrChanges"]
 
 log = logging.getLogger(__name__)
 
+PARTITIONS_PER_REQUEST: Final = 2_000  # the others follow with the next one: 25,000 exceed what a decoder takes
 RETRY_MS: Final = 50
 TIMEOUT_MS: Final = 30_000
 
@@ -56,8 +58,9 @@ class IsrChanges:
 
     def _send(self) -> None:
         self._due = False
-        asked, self._proposed = self._proposed, {}
-        asked = {one: proposal for one, proposal in asked.items() if one.in_sync.proposal is proposal}
+        wanted = {one: proposal for one, proposal in self._proposed.items() if one.in_sync.proposal is proposal}
+        asked = dict(islice(wanted.items(), PARTITIONS_PER_REQUEST))
+        self._proposed = dict(islice(wanted.items(), PARTITIONS_PER_REQUEST, None))
         own = self._node.image.brokers.get(self._node.config.node_id)
         if not asked or own is None:
             return

@@ -9,7 +9,7 @@ Syncs run off the loop. A log that was cut, deleted or configured otherwise mean
 
 Invariants: nothing is cleaned that is not synced (a sync is asked for, the next look finds it); a log that cannot be read is left as
 it is until the next start.
-Deviations from Kafka: log.cleaner.threads has no effect; one batch is never cut into steps, so a large one takes its time.
+Deviation from Kafka: log.cleaner.threads has no effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
-from barnabas.errors import RemoteProtocolError
+from barnabas.errors import BrokerError, RemoteProtocolError
 from barnabas.storage.cleanable import Cleanable, assess
 from barnabas.storage.cleaning import Cleaning, CleaningAborted, CorruptSegment
 
@@ -122,12 +122,16 @@ class Cleaner:
         except CleaningAborted as error:
             log.info("%r: %s; it is cleaned again later", replica, error)
             return
-        except (CorruptSegment, RemoteProtocolError) as error:
+        except (CorruptSegment, RemoteProtocolError, BrokerError) as error:
             self._unreadable[replica] = None
             log.error("%r cannot be cleaned until the next start: %s", replica, error)
             return
         except OSError as error:
             self._node.replicas.on_io_error(replica, error)
+            return
+        except Exception:  # whatever is in one log, the others are cleaned and the node goes on
+            self._unreadable[replica] = None
+            log.exception("%r cannot be cleaned until the next start", replica)
             return
         self._node.upkeep.checkpoint_soon()
         log.info(
@@ -146,6 +150,8 @@ class Cleaner:
             for step in steps:
                 if step.files:
                     await directory.disk.sync(step.files)
+                if step.work is not None:
+                    await self._node.offload(step.work)
                 rate = self._node.config.get_float("log.cleaner.io.max.bytes.per.second")
                 await asyncio.sleep(max(PAUSE_S, step.size_bytes / max(rate, 1.0)))
                 if replica.failed:

@@ -11,8 +11,10 @@ folder could not be opened. Follows KIP-112 (several directories) and KIP-858 (t
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
-from collections.abc import Callable, Container, Coroutine
+from collections.abc import Callable, Container, Coroutine, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
@@ -22,6 +24,7 @@ from barnabas.ports import Disk, DiskLock, Rng
 from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    PRODUCER_STATE_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     MalformedCheckpoint,
@@ -29,6 +32,7 @@ from barnabas.storage.checkpoints import (
     read_offsets,
     write_clean_shutdown,
 )
+from barnabas.storage.partition_log import PartitionLog
 
 __all__ = ["NO_OFFSETS", "LogDirectory", "Offsets", "TopicPartition"]
 
@@ -36,6 +40,8 @@ log = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
 
+SYNC_RETRY_MS: Final = 100
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)  # no file was given up: none could be opened to be synced
 LOCK_FILE: Final = ".lock"
 METADATA_FOLDER: Final = "__cluster_metadata-0"
 
@@ -47,9 +53,10 @@ class Offsets(NamedTuple):
     log_start_offset: int
     high_watermark: int
     cleaned_to: int
+    producers_complete_to: int  # -1: nothing is known to be complete
 
 
-NO_OFFSETS: Final = Offsets(0, 0, 0, 0)
+NO_OFFSETS: Final = Offsets(0, 0, 0, 0, -1)
 
 
 class LogDirectory:
@@ -65,7 +72,7 @@ class LogDirectory:
         identity: what it said of itself at the start.
         failure: the first I/O error, naming the directory; None while it works.
         replicas: of this node, that lie here.
-        unopened: partitions whose folder could not be opened, with their offsets as they were.
+        unopened: partitions whose logs are not open yet, with their offsets as they were.
         lowered: how often the checkpoint of recovery points had to go down at once: one made before is not to be written any more.
     """
 
@@ -92,6 +99,7 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaned: dict[TopicPartition, int] = {}
+        self._producers_complete: dict[TopicPartition, int] = {}
         self._written_high_watermarks: dict[TopicPartition, int] = {}
         self._written_recovery_points: dict[TopicPartition, int] = {}  # the highest that the file may say
         self._unsynced: dict[Replica, None] = {}
@@ -152,6 +160,7 @@ class LogDirectory:
             (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
             (REPLICATION_OFFSET_CHECKPOINT, self._high_watermarks),
             (CLEANER_OFFSET_CHECKPOINT, self._cleaned),
+            (PRODUCER_STATE_CHECKPOINT, self._producers_complete),
         ):
             try:
                 into.update(read_offsets(self.disk, name))
@@ -168,45 +177,52 @@ class LogDirectory:
 
     def forget_offsets_but(self, known: Container[TopicPartition]) -> None:
         """Checkpoints may name partitions of topics that are gone: the next topic of that name has nothing to do with them."""
-        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks, self._cleaned):
+        for offsets in (
+            self._recovery_points,
+            self._log_starts,
+            self._high_watermarks,
+            self._cleaned,
+            self._producers_complete,
+        ):
             for key in [key for key in offsets if key not in known]:
                 del offsets[key]
 
     def take_offsets(self, key: TopicPartition) -> Offsets:
-        """What the checkpoints said of a partition, once; zeros where nothing."""
+        """What the checkpoints said of a partition, once; `NO_OFFSETS` where nothing."""
         return self.unopened.pop(key, None) or Offsets(
             self._recovery_points.pop(key, 0),
             self._log_starts.pop(key, 0),
             self._high_watermarks.pop(key, 0),
             self._cleaned.pop(key, 0),
+            self._producers_complete.pop(key, -1),
         )
 
-    def sync_recovered(self) -> None:
-        """What a crash left unsynced, and may not be acknowledged unsynced, is synced before this node leads anything.
+    def must_sync(self, name: TopicPartition, opened: PartitionLog) -> bool:
+        """Whether a log that was opened must be synced before it is led or followed."""
+        return (
+            opened.log_end_offset - opened.recovery_point >= opened.config.flush_messages
+            or opened.truncated_bytes > 0  # what was cut off must not come back among what is appended next
+            or opened.recovery_point < self._written_recovery_points.get(name, 0)
+        )
 
-        Coordinators load up to the high watermark: it must be where the log ends when they are elected.
-        """
-        waiting = [
-            one
-            for one in self.replicas
-            if one.log.log_end_offset - one.log.recovery_point >= one.log.config.flush_messages
-            or one.log.truncated_bytes  # what was cut off must not come back among what is appended next
-        ]
-        if waiting:
-            self.disk.sync_now([file for one in waiting for file in one.log.unsynced_files()])
-            for one in waiting:
-                one.log.mark_synced(one.log.log_end_offset)
-                one.on_synced(one.log.log_end_offset)
-        self._lower_recovery_points(list(self.replicas))
+    async def sync_recovered(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
+        """Makes logs durable that no replica has yet. Raises OSError."""
+        ends = {name: each.log_end_offset for name, each in logs.items()}
+        await self.disk.sync([file for each in logs.values() for file in each.unsynced_files()])
+        for name, each in logs.items():
+            each.mark_synced(ends[name])
+            if name in self.unopened:
+                self.unopened[name] = self.unopened[name]._replace(recovery_point=each.recovery_point)
+        self._lower_recovery_points({name: each.recovery_point for name, each in logs.items()})
 
-    def _lower_recovery_points(self, replicas: list[Replica]) -> None:
+    def _lower_recovery_points(self, points: Mapping[TopicPartition, int]) -> None:
         """Logs that were cut: the checkpoint must not go on calling durable what is written where the cut was."""
         written = self._written_recovery_points
-        if any(one.log.recovery_point < written.get((one.topic, one.partition), 0) for one in replicas):
+        if any(point < written.get(name, 0) for name, point in points.items()):
             data = self.checkpoints()[RECOVERY_POINT_CHECKPOINT]
             self.disk.replace(RECOVERY_POINT_CHECKPOINT, data)
             self.lowered += 1
-            written.update({(one.topic, one.partition): one.log.recovery_point for one in replicas})
+            written.update(points)
 
     # -- the end
 
@@ -222,6 +238,7 @@ class LogDirectory:
             return
         healthy = [replica for replica in self.replicas if not replica.failed]
         self.disk.sync_now([file for replica in healthy for file in replica.log.prepare_close()])
+        self.disk.remove(*[path for replica in healthy for path in replica.log.take_superseded()])
         for replica in healthy:
             replica.log.mark_synced(replica.log.log_end_offset)
             replica.log.close()
@@ -237,7 +254,9 @@ class LogDirectory:
             recovery_points = {key: offsets.recovery_point for key, offsets in self.unopened.items()}
             log_starts = {key: offsets.log_start_offset for key, offsets in self.unopened.items()}
             cleaned = {key: offsets.cleaned_to for key, offsets in self.unopened.items()}
+            complete = {key: offsets.producers_complete_to for key, offsets in self.unopened.items()}
             for one in self.replicas:
+                complete[one.topic, one.partition] = one.log.snapshots.complete_to
                 cleaned[one.topic, one.partition] = one.log.cleaned_to
                 recovery_points[one.topic, one.partition] = one.log.recovery_point
                 log_starts[one.topic, one.partition] = one.log.log_start_offset
@@ -249,6 +268,9 @@ class LogDirectory:
             )
             files[CLEANER_OFFSET_CHECKPOINT] = format_offsets(
                 {key: offset for key, offset in cleaned.items() if offset > 0}
+            )
+            files[PRODUCER_STATE_CHECKPOINT] = format_offsets(
+                {key: offset for key, offset in complete.items() if offset >= 0}
             )
         now = {key: offsets.high_watermark for key, offsets in self.unopened.items()}
         now.update({(one.topic, one.partition): one.high_watermark for one in self.replicas})
@@ -282,13 +304,20 @@ class LogDirectory:
             while self._unsynced and self.online:
                 asked, self._unsynced = list(self._unsynced), {}
                 ends = [(replica.log.log_end_offset, replica.log.cuts) for replica in asked]
-                files = [file for replica in asked for file in replica.log.unsynced_files()]
                 try:
-                    self._lower_recovery_points([replica for replica in asked if replica.log.cuts])
+                    files = [file for replica in asked for file in replica.log.unsynced_files()]
+                    self._lower_recovery_points(
+                        {(one.topic, one.partition): one.log.recovery_point for one in asked if one.log.cuts}
+                    )
                     await self.disk.sync(files)
                 except OSError as error:
-                    self.fail(error)
-                    return
+                    if error.errno not in _NO_DESCRIPTOR:
+                        self.fail(error)
+                        return
+                    log.warning("%r cannot be synced now and is tried again: %s", self, error)
+                    self._unsynced.update(dict.fromkeys(asked))
+                    await asyncio.sleep(SYNC_RETRY_MS / 1000)
+                    continue
                 for replica, (end, cuts) in zip(asked, ends, strict=True):
                     if replica.failed:
                         continue

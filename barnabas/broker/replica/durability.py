@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from barnabas.broker.replica.commit_waiters import Outcome
 from barnabas.errors import BrokerError
 from barnabas.storage.partition_log import PartitionLog
 
 __all__ = ["Durability"]
-
-Outcome = Callable[[BrokerError | None], None]
 
 
 class Durability:
@@ -79,12 +78,14 @@ class Durability:
             self.ask()
 
     def release(self, error: BrokerError | None = None) -> None:
-        """Calls who need not wait any more; everybody where an error says that waiting is in vain."""
+        """Calls everyone who need not wait any more; with an error, everyone who waits."""
         if not self._waiting:
             return
-        waiting, self._waiting = self._waiting, []
-        for next_offset, done in waiting:
-            if error is not None or self.covers(next_offset):
-                done(error)
-            else:
-                self._waiting.append((next_offset, done))
+        # Both lists are final before the first call: a callback may fail the replica, and that calls this method again.
+        called: list[tuple[int, Outcome]] = []
+        left: list[tuple[int, Outcome]] = []
+        for entry in self._waiting:
+            (called if error is not None or self.covers(entry[0]) else left).append(entry)
+        self._waiting = left
+        for _, done in called:
+            done(error)

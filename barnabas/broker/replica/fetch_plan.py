@@ -17,6 +17,7 @@ import logging
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.throttle import ReplicationQuota, is_throttled
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -35,7 +36,9 @@ log = logging.getLogger(__name__)
 INITIAL_EPOCH: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
 IN_FLIGHT_MAX: Final = 2
+PARTITIONS_PER_REQUEST: Final = 10_000  # named in one: a request of 100,000 elements is refused
 FOR_AN_ANSWER: Final = 2**62  # pause of a partition whose leader is asked for its bounds
+THROTTLE_PAUSE_MS: Final = 100  # of a throttled partition, before the quota is looked at again
 PAUSE_MS_MIN: Final = 10  # after a partition's first refusal; doubled by each further one
 
 _Key = tuple[bytes, int]
@@ -65,7 +68,16 @@ class FetchLimits(NamedTuple):
 class _Following:
     """One partition of the plan."""
 
-    __slots__ = ("epoch", "log_start_offset", "named_by", "offset", "pause_ms", "paused_until_ms", "replica")
+    __slots__ = (
+        "_last_line",
+        "epoch",
+        "log_start_offset",
+        "named_by",
+        "offset",
+        "pause_ms",
+        "paused_until_ms",
+        "replica",
+    )
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -75,14 +87,28 @@ class _Following:
         self.log_start_offset = -1
         self.pause_ms = 0
         self.paused_until_ms: int | None = None
+        self._last_line = ""  # what was logged since the partition was last fetched without trouble
+
+    def complain(self, level: int, text: str) -> None:
+        """Logs it, unless the attempt before ended in the same way."""
+        if text != self._last_line:
+            self._last_line = text
+            log.log(level, "%s", text)
+
+    def on_taken(self) -> None:
+        """The leader's answer was taken over."""
+        self.pause_ms = 0
+        self._last_line = ""
 
 
 class FetchPlan:
     """The fetches of one node from one other."""
 
-    def __init__(self, node_id: int, limits: FetchLimits) -> None:
+    def __init__(self, node_id: int, limits: FetchLimits, quota: ReplicationQuota | None = None) -> None:
+        """`quota` bounds what all fetchers of the node fetch of throttled replicas; without it nothing is throttled."""
         self._node_id = node_id
         self._limits = limits
+        self._quota = quota
         self._following: dict[_Key, _Following] = {}
         self._changed: dict[_Key, None] = {}
         self._forgotten: dict[_Key, None] = {}
@@ -135,14 +161,24 @@ class FetchPlan:
     # -- requests
 
     def resume(self, now_ms: int) -> int | None:
-        """Puts back the partitions whose pause is over. Returns when the next one's is; None where none is paused."""
-        if not self._paused:
-            return None
+        """Puts back the partitions whose pause is over, and pauses throttled ones. Returns when the next pause ends, if any."""
         for key in [key for key, until_ms in self._paused.items() if until_ms <= now_ms]:
             del self._paused[key]
             self._following[key].paused_until_ms = None
             self._changed[key] = None
-        return min(self._paused.values(), default=None)
+        if self._quota is not None and self._quota.exceeded(now_ms):
+            self._hold_throttled(now_ms)
+        return min(self._paused.values(), default=None) if self._paused else None
+
+    def _hold_throttled(self, now_ms: int) -> None:
+        for key in list(self._changed):
+            one = self._following[key]
+            if self._node_id not in one.replica.isr and self._is_throttled(one.replica):
+                self._pause(key, one, now_ms, THROTTLE_PAUSE_MS)
+
+    def _is_throttled(self, replica: Replica) -> bool:
+        named = replica.log.config.follower_replication_throttled_replicas
+        return is_throttled(named, replica.partition, self._node_id)
 
     def next_request(self, broker_epoch: int) -> FetchRequest | None:
         """What to send now; None where there is nothing to fetch, or enough is out.
@@ -167,6 +203,12 @@ class FetchPlan:
             for key in named:
                 # The leader takes out what is forgotten after it has taken in what is named: it would never send it again.
                 self._forgotten.pop(key, None)
+        later = named[PARTITIONS_PER_REQUEST:]  # named by the next requests
+        if later:
+            del named[PARTITIONS_PER_REQUEST:]
+            if full:  # a leader that gives no session is asked for the others first next time
+                for key in named:
+                    self._following[key] = self._following.pop(key)
         if not named and (full or not (self._forgotten or any(one.named_by for one in self._following.values()))):
             return None  # nothing is followed, or all of it is paused
         self._sent += 1
@@ -184,7 +226,7 @@ class FetchPlan:
             forgotten_topics_data=_by_topic(self._forgotten),
             rack_id="",
         )
-        self._changed.clear()
+        self._changed = dict.fromkeys(later)
         self._forgotten.clear()
         if not full:
             self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
@@ -272,11 +314,13 @@ class FetchPlan:
                 records = data.records or b""
                 taken = replica.on_fetched(one.epoch, one.offset, records, data.high_watermark, data.log_start_offset)
                 changed = taken and bool(records)
+                if changed and self._quota is not None and self._is_throttled(replica):
+                    self._quota.record(len(records), now_ms)
         except BrokerError as error:
-            log.error("%r cannot take what broker %d sent: %s", replica, replica.leader_id, error)
+            one.complain(logging.ERROR, f"{replica!r} cannot take what broker {replica.leader_id} sent: {error}")
             self._pause(key, one, now_ms, self._limits.backoff_ms)
             return False
-        one.pause_ms = 0
+        one.on_taken()
         partition_log = replica.log
         if (
             one.offset != partition_log.log_end_offset
@@ -293,7 +337,8 @@ class FetchPlan:
             self._out_of_range[key] = one.replica
             return
         if code not in _PASSING:
-            log.warning("broker %d refuses to be followed: %r: %s", one.replica.leader_id, one.replica, code.name)
+            text = f"broker {one.replica.leader_id} refuses to be followed: {one.replica!r}: {code.name}"
+            one.complain(logging.WARNING, text)
         self._pause(key, one, now_ms, min(max(one.pause_ms * 2, PAUSE_MS_MIN), self._limits.backoff_ms))
 
     def _pause(self, key: _Key, one: _Following, now_ms: int, pause_ms: int) -> None:

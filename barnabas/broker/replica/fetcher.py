@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import BrokerImage
 from barnabas.broker.peers import Peer, PeerError
 from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
@@ -25,13 +26,24 @@ from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsets
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
 
-__all__ = ["Fetchers"]
+__all__ = ["Fetchers", "limits_of"]
 
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 50  # after a lost connection; Peer has its own backoff on top
 LATEST: Final = -1
 EARLIEST: Final = -2
+
+
+def limits_of(config: BrokerConfig) -> FetchLimits:
+    """The limits of fetches from leaders, `replica.fetch.*`."""
+    return FetchLimits(
+        config.get_int("replica.fetch.wait.max.ms"),
+        config.get_int("replica.fetch.min.bytes"),
+        config.get_int("replica.fetch.response.max.bytes"),
+        config.get_int("replica.fetch.max.bytes"),
+        config.get_int("replica.fetch.backoff.ms"),
+    )
 
 
 class Fetchers:
@@ -92,13 +104,8 @@ class _Fetcher:
         self._leader_id = leader_id
         self.plan = FetchPlan(
             node.config.node_id,
-            FetchLimits(
-                config.get_int("replica.fetch.wait.max.ms"),
-                config.get_int("replica.fetch.min.bytes"),
-                config.get_int("replica.fetch.response.max.bytes"),
-                config.get_int("replica.fetch.max.bytes"),
-                config.get_int("replica.fetch.backoff.ms"),
-            ),
+            limits_of(config),
+            node.throttles.follower,
         )
         self._timeout_ms = config.get_int("replica.socket.timeout.ms")
         self._address: tuple[str, int] | None = None

@@ -4,9 +4,8 @@ Driven by: appends and reads of handlers and coordinators, fetches of followers,
 the metadata image, `on_synced` from the flusher. Emits: appended offsets, slices of the log, the callbacks of `when_committed` and
 `when_durable`, proposals of another ISR, and `on_progress` to its watchers.
 
-What is acknowledged hangs on the high watermark and never on the append: it is what every in-sync replica holds. This node's
-own part counts at once, unless the topic asks for a flush (`flush.messages`): then when the disk has synced. While fewer
-replicas are in sync than `min.insync.replicas`, nothing is committed, whatever acks was (KIP-966).
+The high watermark is what every in-sync replica holds. This node's own part counts at once, unless the topic asks for a flush
+(`flush.messages`): then when the disk has synced. With fewer in sync than `min.insync.replicas` nothing is committed (KIP-966).
 
 Invariants: log_start ≤ last_stable_offset ≤ high_watermark ≤ log_end; the high watermark never goes back, unless a
 follower must cut its log below it (after an unclean election); callbacks of `when_committed` run in the order of their offsets.
@@ -15,15 +14,16 @@ Follows KIP-101, KIP-279 and KIP-595 (leader epochs, divergence), KIP-98 (last s
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from barnabas.broker.replica.commit_waiters import CommitWaiters, Outcome
 from barnabas.broker.replica.durability import Durability
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
-from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
 from barnabas.ports import Buffer, Clock
+from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import Origin
 from barnabas.storage.partition_log import AbortedTransaction, AppendInfo, LogSlice, PartitionLog
 
@@ -67,8 +67,7 @@ class Replica:
         "_may_lead",
         "_on_io_error",
         "_propose",
-        "_sequence",
-        "_waiting",
+        "_waiters",
         "clock",
         "durability",
         "epoch_start_offset",
@@ -120,10 +119,7 @@ class Replica:
         self._may_lead = may_lead  # whether the node's session with the controller can still run
         self._propose = propose
         self._on_io_error = on_io_error
-        self._waiting: list[
-            tuple[int, int, Callable[[BrokerError | None], None]]
-        ] = []  # heap by next_offset, then arrival
-        self._sequence = 0
+        self._waiters = CommitWaiters()
 
     def __repr__(self) -> str:
         return f"<Replica {self.topic}-{self.partition} leader={self.leader_id} epoch={self.leader_epoch}>"
@@ -186,9 +182,7 @@ class Replica:
         self.in_sync.on_metadata(isr, partition_epoch)
         if resigned:
             self.in_sync.resign()
-            resignation = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._refuse_waiting(resignation)
-            self.durability.release(resignation)
+            self._refuse_waiting(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if resigned or moved:
             self._progressed()
         return resigned
@@ -198,7 +192,6 @@ class Replica:
         self.failed = True
         self.leader_id = NO_LEADER
         self._refuse_waiting(BrokerError(code))
-        self.durability.release(BrokerError(code))
         self._progressed()
 
     def require(self, min_insync_replicas: int) -> None:
@@ -230,23 +223,24 @@ class Replica:
     def verification_guard(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool = False
     ) -> VerificationGuard | None:
-        """As `PartitionLog.verification_guard` (KIP-890); holds within this leader epoch. Raises BrokerError where not leading."""
+        """As `ProducerState.verification_guard` (KIP-890); holds within this leader epoch. Raises BrokerError where not leading."""
         self.check_leads()
-        verification = self.log.verification_guard(
+        verification = self.log.producers.verification_guard(
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
         )
         return None if verification is None else VerificationGuard(verification, self.leader_epoch)
 
     def append(
-        self, batches: Buffer, *, origin: Origin = Origin.CLIENT, guard: VerificationGuard | None = None
+        self, batches: Buffer | Inspection, *, origin: Origin = Origin.CLIENT, guard: VerificationGuard | None = None
     ) -> AppendInfo:
         """Appends one client's or coordinator's batches as leader.
 
         Args:
-            batches: whole batches; offsets and epoch are stamped in place where the buffer is writable.
+            batches: one batch, or its finished inspection; offsets and epoch are stamped in place where the buffer is writable.
             guard: what `verification_guard` gave before a transaction was verified (KIP-890).
 
         Raises:
+            LongBatch: the batch must be inspected first.
             BrokerError: NOT_LEADER_OR_FOLLOWER (also for a guard of another leader epoch: what was verified may have ended
                 under a leader in between), KAFKA_STORAGE_ERROR, or any code of `PartitionLog.append_as_leader`.
         """
@@ -297,8 +291,11 @@ class Replica:
             self._advance()
         return info
 
-    def when_committed(self, next_offset: int, done: Callable[[BrokerError | None], None]) -> None:
-        """Calls `done(None)` once high_watermark ≥ next_offset, at once where it is; `done(error)` if that cannot come."""
+    def when_committed(self, next_offset: int, done: Outcome) -> None:
+        """Calls `done(None)` once high_watermark ≥ next_offset, at once where it is; `done(error)` once this node stops acting as leader.
+
+        A node whose session is over may still be the leader when the session is renewed. Who must know the outcome then asks again.
+        """
         if self.high_watermark >= next_offset:
             done(None)
         elif self.failed:
@@ -306,8 +303,7 @@ class Replica:
         elif self.leader_id != self.node_id:
             done(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         else:
-            self._sequence += 1
-            heapq.heappush(self._waiting, (next_offset, self._sequence, done))
+            self._waiters.add(next_offset, done)
 
     def on_synced(self, next_offset: int) -> None:
         """Everything below `next_offset` is durable."""
@@ -403,16 +399,17 @@ class Replica:
 
         Raises:
             BrokerError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets that do not go on from the log's end; the log
-                is unchanged. KAFKA_STORAGE_ERROR: the disk failed.
+                is unchanged. KAFKA_STORAGE_ERROR: the disk failed; after an error that may pass, the fetch is repeated.
         """
         partition_log = self.log
         if not self._follows(leader_epoch) or offset != partition_log.log_end_offset:
             return False
+        cut = False
         try:
             if records:
                 base_offset = int.from_bytes(records[:BASE_OFFSET_SIZE], "big")
-                if base_offset < offset and offset == partition_log.log_start_offset:
-                    # The leader's log start lies within a batch (DeleteRecords): an empty log takes the whole of it.
+                cut = base_offset < offset and offset == partition_log.log_start_offset
+                if cut:  # the leader's log start lies within a batch (DeleteRecords): an empty log takes all of it
                     partition_log.truncate_fully_and_start_at(base_offset)
                 partition_log.append_as_follower(records, now_ms=self.clock.now_ms())
             shown = self.high_watermark
@@ -422,7 +419,7 @@ class Replica:
                 partition_log.delete_records_before(log_start_offset)
                 shown = -1
         except OSError as error:
-            raise self._broken(error) from error
+            raise self._broken(error, cut=cut) from error
         if records:
             self.durability.ask()
         if self.high_watermark != shown:
@@ -457,13 +454,14 @@ class Replica:
             try:
                 self.log.truncate_fully_and_start_at(log_start_offset)
             except OSError as error:
-                raise self._broken(error) from error
+                raise self._broken(error, cut=True) from error
+            self.log.on_records_lost()
             self.high_watermark = log_start_offset
             self.durability.on_cut()
             self._progressed()
         return True
 
-    def when_durable(self, next_offset: int, done: Callable[[BrokerError | None], None]) -> None:
+    def when_durable(self, next_offset: int, done: Outcome) -> None:
         """Calls `done(None)` once this replica's own part below `next_offset` may be acknowledged: at once, or after the flush
         that the topic asks for; `done(error)` if that cannot come."""
         if self.failed:
@@ -481,8 +479,10 @@ class Replica:
         try:
             self.log.truncate_to(offset)
         except OSError as error:
-            raise self._broken(error) from error
+            raise self._broken(error, cut=True) from error
         if self.log.cuts != cuts:
+            if self.log.log_end_offset < self.high_watermark:
+                self.log.on_records_lost()
             self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
             self.durability.on_cut()
             self._progressed()
@@ -503,13 +503,10 @@ class Replica:
         replicates: bool = False,
         at_least_one: bool = True,
     ) -> LogSlice:
-        """Whole batches from `offset` up to the high watermark, or with `committed` up to the last stable offset.
-
-        Args:
-            replicates: a follower reads: up to the log's end.
+        """Whole batches up to the high watermark, with `committed` up to the last stable offset, with `replicates` to the log's end.
 
         Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR.
+            BrokerError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR.
         """
         if replicates:
             end_offset = self.log.log_end_offset
@@ -521,8 +518,11 @@ class Replica:
             raise self._broken(error) from error
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that touch [start_offset, end_offset), for a read_committed answer."""
-        return self.log.aborted_transactions(start_offset, end_offset)
+        """Aborted transactions that touch [start_offset, end_offset), for a read_committed answer. Raises as `read`."""
+        try:
+            return self.log.aborted_transactions(start_offset, end_offset)
+        except OSError as error:
+            raise self._broken(error) from error
 
     def delete_records_before(self, offset: int) -> int:
         """Moves the log start up; -1 means to the high watermark. Returns the new log start offset.
@@ -547,18 +547,33 @@ class Replica:
     def check_leads(self) -> None:
         """Raises BrokerError NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR where this node may not act as leader now.
 
-        It may not either while its session with the controller may be over: another may lead by now.
+        It may not either while its session with the controller may be over: another may lead by now. Waiting requests are refused first.
         """
         if self.leader_id != self.node_id:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not self._may_lead():
-            raise BrokerError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker may have been fenced without knowing it yet"
-            )
+            raise self.on_session_over()
 
-    def _broken(self, error: OSError) -> BrokerError:
-        self.fail()
-        self._on_io_error(self, error)
+    def on_session_over(self) -> BrokerError:
+        """Refuses everything that waits for this leader: the node's session with the controller is over. Returns the refusal.
+
+        A producer whose first batch waited here would otherwise send its second one to the next leader, which knows nothing of the first.
+        """
+        refusal = BrokerError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker may have been fenced without knowing it yet"
+        )
+        if self.leader_id == self.node_id:
+            self._refuse_waiting(refusal)
+        return refusal
+
+    def on_read_failed(self, error: OSError) -> BrokerError:
+        """The disk failed under a search: takes the replica offline; returns the refusal."""
+        return self._broken(error)
+
+    def _broken(self, error: OSError, *, cut: bool = False) -> BrokerError:
+        if cut or not is_passing(error):  # else the log is as it was, and the request may be repeated
+            self.fail()
+            self._on_io_error(self, error)
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition}: {error}")
 
     def _advance(self) -> None:
@@ -573,17 +588,13 @@ class Replica:
             if end > self.high_watermark:
                 self.high_watermark = end
                 self.log.producers.on_high_watermark(end)
-                waiting = self._waiting
-                while waiting and waiting[0][0] <= end:
-                    heapq.heappop(waiting)[2](None)
+                self._waiters.release(end)
         self._progressed()
 
     def _progressed(self) -> None:
-        if self.watchers:
-            for watcher in list(self.watchers):
-                watcher.on_progress(self)
+        for watcher in list(self.watchers) if self.watchers else ():
+            watcher.on_progress(self)
 
     def _refuse_waiting(self, error: BrokerError) -> None:
-        waiting, self._waiting = sorted(self._waiting, key=lambda entry: entry[:2]), []
-        for _, _, done in waiting:
-            done(error)
+        self._waiters.refuse(error)
+        self.durability.release(error)

@@ -4,8 +4,9 @@ Driven by: `load` at the start, the metadata image and its deltas (`apply`), dir
 Emits: opened, renamed and deleted folders; elections and resignations for the coordinators; directories of new replicas for
 the controller.
 
-Opening a folder takes the loop half a millisecond. Of many new partitions in one image the first are opened at once, the others in turns
-of the loop, or when somebody writes to them first: who created a large topic is answered meanwhile, and heartbeats leave.
+Opening a new folder takes about a millisecond. If one image has many new partitions, the first are opened before the image is
+published, the others later or when a client writes to them, so the request that created a large topic is answered first. `recovery`
+opens the folders that exist at the start.
 
 Invariants: a folder is opened only for a partition of the image with the same topic id; a folder of no such partition is set
 aside as `-stray`, as in Kafka, never deleted. What a deleted topic leaves is renamed to `-delete` at once and removed later.
@@ -15,20 +16,26 @@ A replica whose directory failed stays offline until the next start, whatever th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from barnabas.broker.metadata.elections import RECOVERED
 from barnabas.broker.metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY
-from barnabas.broker.replica.directory import NO_OFFSETS, LogDirectory, Offsets
+from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.isr import InSyncReplicas
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.recovery import LogRecovery, UnopenedLog
+from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import log_config
-from barnabas.errors import BrokerError, ErrorCode
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.limits import DELETED_TOPICS_MAX
+from barnabas.protocol.schema import finished
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.recovery import drain
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
@@ -40,8 +47,13 @@ log = logging.getLogger(__name__)
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
-OPENED_AT_ONCE: Final = 64  # new partitions of one image: enough for the internal topics, 30 ms of the loop
-OPENED_PER_TURN: Final = 16  # of the others; 8 ms
+OPENED_AT_ONCE: Final = 64  # new partitions of one image, before it is published: enough for the internal topics
+OPENED_PER_TURN: Final = 8  # of the others; 4 to 10 ms
+REMOVED_PER_TURN: Final = 8  # folders of deleted partitions
+# Units of work (slices.Work):
+UNITS_OF_A_FOLDER: Final = 16  # opened or renamed
+UNITS_OF_A_CONFIG: Final = 4  # of a topic, taken over
+REPLICAS_PER_UNIT: Final = 8  # that are only looked at
 
 
 class Election(NamedTuple):
@@ -57,18 +69,24 @@ class Replicas:
     """The partitions of one node.
 
     Args:
-        elected: told of elections that come of partitions opened later; `load` and `apply` return theirs.
+        elected: told of elections, those of a failed directory excepted.
     """
 
     def __init__(self, node: Node, elected: Callable[[list[Election]], None]) -> None:
         self._node = node
         self._elected = elected
         self._unopened: dict[tuple[bytes, int], None] = {}  # new partitions by topic id: their folders come later
+        self._opening_due = False
+        self._removed: list[tuple[LogDirectory, str]] = []  # folders of deleted partitions whose time has come
         self._by_topic: dict[str, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}  # of every topic in the image
+        self._deleted: dict[str, None] = {}  # names of topics that were deleted since the start, the latest last
+        self._loaded = False
         self._image = MetadataImage()
+        self._configured: tuple[MetadataImage, str, LogConfig] | None = None
         self._homes: dict[Replica, LogDirectory] = {}
         self._isr_changes = IsrChanges(node)
+        self._recovery = LogRecovery(node, self._on_opened)
 
     # -- lookup
 
@@ -101,8 +119,10 @@ class Replicas:
         return replica
 
     def absence(self, topic: str, partition: int) -> ErrorCode:
-        """Why `get` found nothing: the partition is elsewhere, or nowhere."""
+        """Why `get` found nothing: the partition is elsewhere, or nowhere, or its log is not open yet and comes next now."""
         if self._image.partition(topic, partition) is not None:
+            if self._recovery:
+                self._recovery.want(self._image.topics_by_name[topic].topic_id, partition)
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -119,10 +139,21 @@ class Replicas:
         for partitions in self._by_topic.values():
             yield from partitions.values()
 
+    def on_session_over(self) -> None:
+        """This node's session with the controller is over: what waits for a leader here is refused, of every partition."""
+        for replica in self.all():
+            replica.on_session_over()
+
     # -- start
 
-    def load(self, image: MetadataImage) -> list[Election]:
-        """Opens every partition that the image gives this node; folders of no partition are set aside."""
+    async def load(self, image: MetadataImage) -> None:
+        """Opens the logs of the partitions that the image gives this node; folders of no partition are set aside.
+
+        Of some logs much must be read first: these are opened after this has returned.
+
+        Raises:
+            OSError: a disk failed that the node cannot do without.
+        """
         assigned = {
             (topic.name, number): _assigned(partition, self._node.node_id)
             for topic, number, partition in image.partitions()
@@ -132,30 +163,83 @@ class Replicas:
         directories.find(assigned.get, self._set_aside)
         for directory in directories.online():
             directory.forget_offsets_but(assigned)
-        elections = self._take(image, image.topics_by_name.values())
-        for directory in directories.online():
-            directory.sync_recovered()
-        return elections
+        self._image = image
+        self._names.update((topic.topic_id, topic.name) for topic in image.topics_by_name.values())
+        topics = sorted(image.topics_by_name.values(), key=lambda topic: topic.name not in INTERNAL_TOPICS)
+        self._recovery.add(one for topic in topics for one in self._unopened_of(topic))
+        self._loaded = True
+        await self._recovery.run_before_serving()
+
+    def _unopened_of(self, topic: TopicImage) -> Iterator[UnopenedLog]:
+        config = self._config_of(topic.name)
+        for number, partition in enumerate(topic.partitions):
+            if self._node.node_id in partition.replicas:
+                one = self._unopened_log(topic, number, partition, config)
+                if one is not None:
+                    yield one
+
+    def _config_of(self, topic: str) -> LogConfig:
+        """What the present image says; the last one is remembered, for logs of one topic are opened one after another."""
+        if self._configured is None or self._configured[0] is not self._image or self._configured[1] != topic:
+            config = log_config(self._node.config, self._image.topic_config(topic), self._node.rng.randrange)
+            self._configured = self._image, topic, config
+        return self._configured[2]
+
+    def _unopened_log(
+        self, topic: TopicImage, number: int, partition: PartitionImage, config: LogConfig
+    ) -> UnopenedLog | None:
+        """Where the log of a partition is, or is to be; None where that directory has failed."""
+        key = (topic.name, number)
+        directory = self._node.log_dirs.home_of(key, _assigned(partition, self._node.node_id))
+        if directory is None:
+            log.error("%s-%d lies in a log directory that is offline", topic.name, number)
+            return None
+        offsets = directory.take_offsets(key)
+        # A producer that wrote to a former topic of this name goes on with its sequences.
+        new = self._loaded and topic.name not in self._deleted
+        return UnopenedLog(topic.name, topic.topic_id, number, config, directory, offsets, self._set_aside, new)
+
+    def _on_opened(self, one: UnopenedLog, opened: PartitionLog) -> None:
+        """A log that waited is open: its partition becomes what the present image says."""
+        topic = self._image.topics_by_id.get(one.topic_id)
+        if topic is None:
+            raise InvariantViolated(f"{one.folder} of a topic that is gone was still being opened")
+        one.config = self._config_of(topic.name)
+        opened.reconfigure(one.config)
+        partition = topic.partitions[one.partition]
+        if self._node.node_id not in partition.replicas:  # moved away by an image that `apply` has not come through yet
+            self._remove(one.directory, one.folder, one.config, opened.rename)
+            return
+        self._adopt(one, opened, partition)
+        finished(self._follow(topic, [one.partition]))
 
     def _set_aside(self, directory: LogDirectory, folder: str) -> None:
         aside = f"{folder}.{self._node.rng.uuid().hex()}-stray"
         log.warning("%s belongs to no partition of this cluster, renamed to %s", folder, aside)
         directory.disk.rename(folder, aside)
 
-    def apply(self, image: MetadataImage, delta: MetadataDelta) -> list[Election]:
-        """Follows a change of the metadata: opens, leads, resigns and deletes partitions, takes over configurations."""
-        elections: list[Election] = []
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> Work:
+        """Follows a change of the metadata: opens, leads, resigns and deletes partitions, takes over configurations.
+
+        Between two units partitions that were not come to yet are as they were before. Coordinators are told of each election at once.
+        """
         for topic in delta.deleted.values():
-            elections += self._delete(topic)
+            yield from self._delete(topic)
+        if delta.deleted:
+            self._node.upkeep.checkpoint_soon()  # a topic of the same name must not inherit its offsets
         self._image = image
-        touched = [image.topics_by_id[topic_id] for topic_id in delta.partitions if topic_id in image.topics_by_id]
-        elections += self._take(image, touched, delta)
+        opened = 0
+        for topic_id, numbers in delta.partitions.items():
+            if topic_id in image.topics_by_id:
+                changed = image.topics_by_id[topic_id]
+                opened += yield from self._follow_change(changed, numbers, OPENED_AT_ONCE - opened)
         if delta.configs:
-            self._reconfigure(image, delta)
+            yield from self._reconfigure(image, delta)
         if delta.brokers:
-            for replica in self.all():
+            for count, replica in enumerate(list(self.all())):
                 replica.consider_isr()  # who was fenced may join now
-        return elections
+                if count % REPLICAS_PER_UNIT == 0:
+                    yield 1
 
     # -- the end
 
@@ -165,6 +249,7 @@ class Replicas:
         Raises:
             OSError: as the first directory's disk says.
         """
+        self._recovery.stop()
         for directory in self._node.log_dirs:
             try:
                 directory.close(broker_epoch)
@@ -173,10 +258,20 @@ class Replicas:
                     raise
                 directory.fail(error)
 
+    def abandon(self) -> None:
+        """The node ends at once: no more logs are opened."""
+        self._recovery.stop()
+
     # -- directories
 
     def on_directory_failed(self, directory: LogDirectory) -> list[Election]:
         """Takes every replica in it offline."""
+        self._recovery.forget_directory(directory)
+        try:
+            for replica in directory.replicas:
+                replica.log.states.distrust()
+        except OSError as error:
+            log.warning("%r: saved states cannot be removed: %s", directory, error)
         resigned = []
         for replica in list(directory.replicas):
             resigned.append(Election(replica.topic, replica.partition, replica.leader_epoch, False))
@@ -202,34 +297,34 @@ class Replicas:
 
     # -- following the image
 
-    def _take(
-        self, image: MetadataImage, topics: Iterable[TopicImage], delta: MetadataDelta | None = None
-    ) -> list[Election]:
-        self._image = image
-        elections = []
+    def _follow_change(self, topic: TopicImage, numbers: Iterable[int], opened_max: int) -> Work:
+        """New or changed partitions of a topic. Of new ones `opened_max` are opened, the others later; returns how many were."""
+        self._names[topic.topic_id] = topic.name
         opened = 0
-        for topic in topics:
-            self._names[topic.topic_id] = topic.name
-            numbers: Iterable[int] = range(len(topic.partitions))
-            if delta is not None:
-                numbers = []
-                for number in delta.partitions[topic.topic_id]:
-                    if self._is_new(topic, number):
-                        opened += 1
-                        if opened > OPENED_AT_ONCE:
-                            self._postpone(topic.topic_id, number)
-                            continue
-                    numbers.append(number)
-            elections += self._take_topic(topic, numbers)
-        return elections
+        present = []
+        for number in numbers:
+            if not self._is_new(topic, number):
+                present.append(number)
+            elif opened < opened_max:
+                opened += 1
+                present.append(number)
+            else:
+                self._postpone(topic.topic_id, number)
+            yield 1
+        if present:
+            yield from self._follow(topic, present)
+        return opened
 
     def _is_new(self, topic: TopicImage, number: int) -> bool:
-        return self._node.node_id in topic.partitions[number].replicas and self.get(topic.name, number) is None
+        return (
+            self._node.node_id in topic.partitions[number].replicas
+            and self.get(topic.name, number) is None
+            and (topic.topic_id, number) not in self._recovery
+        )
 
-    def _take_topic(self, topic: TopicImage, numbers: Iterable[int]) -> list[Election]:
+    def _follow(self, topic: TopicImage, numbers: Iterable[int]) -> Work:
         """Makes of some partitions of a topic what the present image says."""
         image = self._image
-        elections = []
         config = None
         enough = self._min_insync_replicas(image, topic.name)
         for number in numbers:
@@ -237,25 +332,34 @@ class Replicas:
             replica = self.get(topic.name, number)
             if self._node.node_id not in partition.replicas:
                 if replica is not None:
-                    elections += self._discard(replica)
+                    self._discard(replica)
+                else:
+                    self._discard_unopened(topic, number)
+                yield UNITS_OF_A_FOLDER
                 continue
             if replica is None:
+                if (topic.topic_id, number) in self._recovery:
+                    continue
                 if config is None:
-                    config = log_config(self._node.config, image.topic_config(topic.name))
+                    config = self._config_of(topic.name)
                 replica = self._open(topic, number, partition, config)
+                yield UNITS_OF_A_FOLDER
             if replica is not None and not replica.failed:
                 replica.require(enough)
-                elections += self._lead_or_follow(replica, partition)
-        return elections
+                self._elected(self._lead_or_follow(replica, partition))
+            yield 1
 
     def _postpone(self, topic_id: bytes, number: int) -> None:
-        if not self._unopened:
-            self._node.call_later(0, self._open_some)
         self._unopened[topic_id, number] = None
+        if not self._opening_due:
+            self._opening_due = True
+            self._node.call_later(0, self._open_some)
 
     def _open_some(self) -> None:
+        self._opening_due = False
         self._open_now(list(islice(self._unopened, OPENED_PER_TURN)))
         if self._unopened:
+            self._opening_due = True
             self._node.call_later(0, self._open_some)
 
     def _open_now(self, keys: list[tuple[bytes, int]]) -> None:
@@ -264,18 +368,18 @@ class Replicas:
         for key in keys:
             del self._unopened[key]
             by_topic.setdefault(key[0], []).append(key[1])
-        elections = []
         for topic_id, numbers in by_topic.items():
             topic = self._image.topics_by_id.get(topic_id)
             if topic is not None:
-                elections += self._take_topic(topic, numbers)
-        self._elected(elections)
+                finished(self._follow(topic, numbers))
 
     def _lead_or_follow(self, replica: Replica, partition: PartitionImage) -> list[Election]:
         leader, epoch, isr = partition.leader, partition.leader_epoch, partition.isr
         if leader == self._node.node_id:
             self._node.fetchers.unfollow(replica)
             changed = replica.lead(epoch, isr, partition.partition_epoch, replicas=partition.replicas)
+            if partition.leader_recovery_state != RECOVERED:
+                replica.log.on_records_lost()
         else:
             changed = replica.follow(leader, epoch, isr, partition.partition_epoch)
             if leader == NO_LEADER:
@@ -298,40 +402,42 @@ class Replicas:
         )
 
     def _open(self, topic: TopicImage, number: int, partition: PartitionImage, config: LogConfig) -> Replica | None:
-        node = self._node
-        key = (topic.name, number)
-        assigned = _assigned(partition, node.node_id)
-        directory = node.log_dirs.home_of(key, assigned)
-        if directory is None:
-            log.error("%s-%d lies in a log directory that is offline", topic.name, number)
+        """Opens the log of a partition that this node did not have. None where it cannot be, or not yet."""
+        one = self._unopened_log(topic, number, partition, config)
+        if one is None:
             return None
-        offsets = directory.take_offsets(key)
         try:
-            try:
-                partition_log = self._open_log(directory, topic, number, config, offsets)
-            except BrokerError:
-                # INCONSISTENT_TOPIC_ID: of a former topic, deleted and created anew while this node was down.
-                self._set_aside(directory, f"{topic.name}-{number}")
-                offsets = NO_OFFSETS
-                partition_log = self._open_log(directory, topic, number, config, offsets)
-        except (OSError, BrokerError) as error:
-            log.error("%s-%d cannot be opened and stays offline: %s", topic.name, number, error)
-            directory.unopened[key] = offsets
+            opened = self._open_log(one)
+        except OSError as error:
+            self._recovery.on_error(one, error)
             return None
-        partition_log.cleaned_to = min(offsets.cleaned_to, partition_log.log_end_offset)
-        if partition_log.truncated_bytes:
+        return self._adopt(one, opened, partition)
+
+    def _open_log(self, one: UnopenedLog) -> PartitionLog:
+        try:
+            return drain(one.opening(self._node.clock.now_ms()))
+        except BrokerError:
+            one.set_folder_aside()
+            return drain(one.opening(self._node.clock.now_ms()))
+
+    def _adopt(self, one: UnopenedLog, opened: PartitionLog, partition: PartitionImage) -> Replica:
+        """Makes a replica of an opened log."""
+        node, directory = self._node, one.directory
+        opened.cleaned_to = min(one.offsets.cleaned_to, opened.log_end_offset)
+        if one.offsets.high_watermark > opened.log_end_offset:
+            opened.on_records_lost()  # a power loss took what was not synced
+        if opened.truncated_bytes:
             log.warning(
-                "%s-%d: %d bytes of a torn write were cut off at offset %d",
-                topic.name,
-                number,
-                partition_log.truncated_bytes,
-                partition_log.log_end_offset,
+                "%s: %d bytes of a torn write were cut off at offset %d",
+                one.folder,
+                opened.truncated_bytes,
+                opened.log_end_offset,
             )
         replica = Replica(
-            topic.name,
-            number,
-            topic.topic_id,
-            partition_log,
+            one.topic,
+            one.partition,
+            one.topic_id,
+            opened,
             node_id=node.config.node_id,
             clock=node.clock,
             request_sync=self.request_sync,
@@ -340,78 +446,94 @@ class Replicas:
             in_sync=InSyncReplicas(
                 node.config.node_id, self._is_eligible, node.config.get_int("replica.lag.time.max.ms")
             ),
-            high_watermark=offsets.high_watermark,
+            high_watermark=one.offsets.high_watermark,
             may_lead=node.lifecycle.may_lead,
         )
         directory.replicas[replica] = None
         self._homes[replica] = directory
-        if assigned != directory.directory_id:
-            node.directory_assignments.tell(topic.topic_id, number, directory.directory_id)
-        self._by_topic.setdefault(topic.name, {})[number] = replica
+        if _assigned(partition, node.node_id) != directory.directory_id:
+            node.directory_assignments.tell(one.topic_id, one.partition, directory.directory_id)
+        self._by_topic.setdefault(one.topic, {})[one.partition] = replica
         return replica
 
-    def _open_log(
-        self, directory: LogDirectory, topic: TopicImage, number: int, config: LogConfig, offsets: Offsets
-    ) -> PartitionLog:
-        return PartitionLog.open(
-            directory.disk,
-            f"{topic.name}-{number}",
-            config,
-            now_ms=self._node.clock.now_ms(),
-            topic_id=topic.topic_id,
-            clean=directory.clean,
-            recovery_point=offsets.recovery_point,
-            log_start_offset=offsets.log_start_offset,
-        )
-
-    def _delete(self, topic: TopicImage) -> list[Election]:
+    def _delete(self, topic: TopicImage) -> Work:
         self._names.pop(topic.topic_id, None)
-        self._node.upkeep.checkpoint_soon()  # a topic of the same name must not inherit its offsets
-        partitions = self._by_topic.pop(topic.name, {})
+        self._deleted.pop(topic.name, None)
+        self._deleted[topic.name] = None
+        if len(self._deleted) > DELETED_TOPICS_MAX:
+            del self._deleted[next(iter(self._deleted))]
         for number in range(len(topic.partitions)):
+            self._unopened.pop((topic.topic_id, number), None)
+            replica = self.get(topic.name, number)
+            if replica is not None:
+                self._discard(replica)
+            else:
+                self._discard_unopened(topic, number)
             self._node.log_dirs.forget((topic.name, number))
-        return [election for replica in partitions.values() for election in self._discard(replica)]
+            yield 1 if replica is None else UNITS_OF_A_FOLDER
+        self._by_topic.pop(topic.name, None)
 
-    def _discard(self, replica: Replica) -> list[Election]:
+    def _discard(self, replica: Replica) -> None:
         """This node holds the partition no more: its folder goes, a while later."""
-        elections = []
-        if replica.is_leader:
-            elections.append(Election(replica.topic, replica.partition, replica.leader_epoch, False))
+        led = replica.is_leader
         self._node.fetchers.unfollow(replica)
         self._by_topic.get(replica.topic, {}).pop(replica.partition, None)
         directory = self._homes.pop(replica)
         directory.forget(replica)
         replica.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if directory.online:
-            aside = f"{replica.topic}-{replica.partition}.{self._node.rng.uuid().hex()}-delete"
-            try:
-                replica.log.rename(aside)
-            except OSError as error:
-                log.error("folder of deleted %r cannot be renamed: %s", replica, error)
-            else:
-                self._node.call_later(replica.log.config.file_delete_delay_ms, _remover(directory, aside))
-        return elections
+        self._remove(directory, f"{replica.topic}-{replica.partition}", replica.log.config, replica.log.rename)
+        if led:
+            self._elected([Election(replica.topic, replica.partition, replica.leader_epoch, False)])
 
-    def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> None:
+    def _discard_unopened(self, topic: TopicImage, number: int) -> None:
+        """The same for a partition whose log was not opened yet."""
+        one = self._recovery.forget(topic.topic_id, number)
+        if one is not None:
+            directory, folder = one.directory, one.folder
+            directory.unopened.pop(one.name, None)
+            if directory.disk.exists(folder):
+                self._remove(directory, folder, one.config, lambda aside: directory.disk.rename(folder, aside))
+
+    def _remove(self, directory: LogDirectory, folder: str, config: LogConfig, rename: Callable[[str], None]) -> None:
+        """Renames a folder, and removes it a while later."""
+        if directory.online:
+            aside = f"{folder}.{self._node.rng.uuid().hex()}-delete"
+            try:
+                rename(aside)
+            except OSError as error:
+                log.error("folder %s cannot be renamed to be deleted: %s", folder, error)
+            else:
+                self._node.call_later(config.file_delete_delay_ms, lambda: self._remove_soon(directory, aside))
+
+    def _remove_soon(self, directory: LogDirectory, folder: str) -> None:
+        """Many are due at once where a large topic was deleted: they go a few a turn."""
+        self._removed.append((directory, folder))
+        if len(self._removed) == 1:
+            self._node.call_later(0, self._remove_some)
+
+    def _remove_some(self) -> None:
+        for directory, folder in islice(self._removed, REMOVED_PER_TURN):
+            try:
+                if directory.online:
+                    directory.disk.remove_tree(folder)
+            except OSError as error:
+                directory.fail(error)
+        del self._removed[:REMOVED_PER_TURN]
+        if self._removed:
+            self._node.call_later(0, self._remove_some)
+
+    def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> Work:
         """Topic settings changed, or the broker's, which are every topic's defaults."""
         brokers = any(name in ("", str(self._node.config.node_id)) for kind, name in delta.configs if kind == 4)
         names = list(self._by_topic) if brokers else [name for kind, name in delta.configs if kind == 2]
         for name in names:
-            config = log_config(self._node.config, image.topic_config(name))
+            config = log_config(self._node.config, image.topic_config(name), self._node.rng.randrange)
             enough = self._min_insync_replicas(image, name)
-            for replica in self._by_topic.get(name, {}).values():
+            for replica in list(self._by_topic.get(name, {}).values()):
                 replica.log.reconfigure(config)
                 replica.require(enough)
-
-
-def _remover(directory: LogDirectory, folder: str) -> Callable[[], None]:
-    def remove() -> None:
-        try:
-            directory.disk.remove_tree(folder)
-        except OSError as error:
-            directory.fail(error)
-
-    return remove
+                yield 1
+            yield UNITS_OF_A_CONFIG
 
 
 def _assigned(partition: PartitionImage, node_id: int) -> bytes:

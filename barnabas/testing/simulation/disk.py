@@ -96,6 +96,10 @@ class SimDisk:
     def root(self) -> str:
         return self._memory.root
 
+    @property
+    def boot_id(self) -> str:
+        return self._memory.boot_id
+
     def cut(self) -> None:
         """The process is dead: no call has an effect from now on."""
         self._alive = False
@@ -130,9 +134,10 @@ class SimDisk:
         self.change(f"mkdir {path}")
         self._memory.mkdir(path)
 
-    def remove(self, path: str) -> None:
-        self.change(f"remove {path}")
-        self._memory.remove(path)
+    def remove(self, *paths: str) -> None:
+        for path in paths:
+            self.change(f"remove {path}")
+            self._memory.remove(path)
 
     def remove_tree(self, path: str) -> None:
         self.change(f"remove_tree {path}")

@@ -17,10 +17,11 @@ import contextvars
 import errno
 import os
 import zlib
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas.ports import Listener
+from barnabas.ports import PLAIN_LISTENER, Listener, ListenerOptions
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.loop import SimLoop
 from barnabas.testing.simulation.process import Process, ProcessDead, current_process
@@ -60,6 +61,8 @@ class SimListener:
         self.port = port
         self.factory = factory
         self.context = context
+        self.paused = False
+        self.waiting: deque[SimTransport] = deque()  # connected while paused
 
     @property
     def address(self) -> tuple[str, int]:
@@ -69,6 +72,17 @@ class SimListener:
     async def accept(self) -> None:
         """Accepts connections from here on."""
         self.accepting = True
+
+    def pause(self) -> None:
+        """Lets connections wait until `resume`."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Takes connections again, those that wait first."""
+        self.paused = False
+        waiting, self.waiting = self.waiting, deque()
+        for transport in waiting:
+            self._host.take(transport, self)
 
     def close(self) -> None:
         """Stops accepting; open connections stay."""
@@ -92,8 +106,18 @@ class SimHost:
         self._next_port += 1
         return self._next_port
 
+    def take(self, transport: SimTransport, listener: SimListener) -> None:
+        """Begins the listener's end of a connection in the next turn of the loop."""
+        self._network.loop.call_soon(self._network.accept, transport, listener, context=transport.context)
+
     async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, accept: bool = True
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        accept: bool = True,
+        options: ListenerOptions = PLAIN_LISTENER,
     ) -> Listener:
         """Serves `factory()` per connection, in the calling process; where not `accept`, from `Listener.accept` on."""
         if host not in (*_LOCAL_NAMES, self.name):
@@ -112,7 +136,7 @@ class SimHost:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connects to a machine by its name. OSError where nothing listens, or nobody answers for 127 virtual seconds."""
         target = self if host in _LOCAL_NAMES else self._network.hosts.get(host)
-        if target is None:
+        if target is None or host in self._network.nameless:
             raise OSError(errno.EHOSTUNREACH, "no machine of this name", host)
         _check_alive()
         await self._network.syn(self, target)
@@ -127,7 +151,7 @@ class SimHost:
         near.peer, far.peer = far, near
         self.transports[near] = None
         target.transports[far] = None
-        self._network.loop.call_soon(self._network.accept, far, listener.factory, context=far.context)
+        self.take(far, listener)
         try:
             await self._network.delay(target, self)
         except asyncio.CancelledError:
@@ -172,6 +196,7 @@ class SimNetwork:
         self.hosts: dict[str, SimHost] = {}
         self.latency = latency or Latency()
         self.links: dict[tuple[str, str], Latency] = {}  # (from, to)
+        self.nameless: set[str] = set()  # machines that cannot be found by their names, as those of removed containers
         self.bytes_delivered = 0
         self.after_delivery: Callable[[str, str], None] = _nothing  # (from, to): called when a segment was taken
         self._rng = rng
@@ -283,10 +308,12 @@ class SimNetwork:
         if self.is_alive(transport):
             self.loop.call_soon(transport.arrive_reset, context=transport.context)
 
-    def accept(self, transport: SimTransport, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Begins the server's end. Runs in its context."""
-        if self.is_alive(transport):
-            transport.begin(factory())
+    def accept(self, transport: SimTransport, listener: SimListener) -> None:
+        """Begins the server's end, or lets it wait. Runs in its context."""
+        if listener.paused:
+            listener.waiting.append(transport)
+        elif self.is_alive(transport):
+            transport.begin(listener.factory())
 
     def _depart(self, target: SimTransport, segment: bytes | None) -> None:
         """Puts a segment (None: a reset) behind everything sent before."""

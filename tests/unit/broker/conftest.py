@@ -24,6 +24,7 @@ from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
+from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
 from barnabas.storage.disk import MemoryDisk
 
@@ -34,13 +35,14 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.client_id = "peer"
         self._correlations = itertools.count(1)
 
     def send(self, request: Any, version: int) -> tuple[int, int, int]:
         """Sends one request; `receive` takes the result."""
         correlation, key = next(self._correlations), type(request).API_KEY
         header = RequestHeader(
-            request_api_key=key, request_api_version=version, correlation_id=correlation, client_id="peer"
+            request_api_key=key, request_api_version=version, correlation_id=correlation, client_id=self.client_id
         )
         body = encode(header, registry.request_header_version(key, version)) + encode(request, version)
         self.writer.write(pack(">i", len(body)) + body)
@@ -105,15 +107,16 @@ class Nodes:
             disk=disk or MemoryDisk(),
             other_disks=other_disks,
             network=AsyncioNetwork(),
+            offload=WorkerThread().run,
             on_fatal=self.failures.append,
         )
         self.nodes.append(node)
         await node.start()
         return node
 
-    async def peer(self, node: Node) -> Peer:
-        """A connection to it."""
-        ((_, endpoint),) = node.listing.live(node.listener_name)
+    async def peer(self, node: Node, listener: str = "") -> Peer:
+        """A connection to it, by the listener between brokers where none is named."""
+        ((_, endpoint),) = node.listing.live(listener or node.listener_name)
         peer = Peer(*await asyncio.open_connection(endpoint.host, endpoint.port))
         self.peers.append(peer)
         return peer

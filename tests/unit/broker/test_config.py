@@ -14,15 +14,39 @@ from barnabas.broker.config_key import ConfigSource
 from barnabas.broker.properties import parse_properties
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS, log_config, topic_value, validate_topic_config
+from barnabas.broker.unserved_keys import unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 from barnabas.storage.log_config import LogConfig
 
 KAFKA = json.loads((Path(__file__).parents[2] / "golden" / "metadata" / "config-defaults.json").read_text())
 OURS = {"record.validation", "cluster.id"}  # keys that Kafka does not have
 HIDDEN_IN_KAFKA = {"producer.id.expiration.check.interval.ms"}
+# What Kafka 4.3.1 takes and does not describe: internal keys, and keys that are dynamic alone.
+NOT_DESCRIBED_BY_KAFKA = {
+    "controller.performance.always.log.threshold.ms",
+    "controller.performance.sample.period.ms",
+    "follower.replication.throttled.rate",
+    "group.consumer.regex.refresh.interval.ms",
+    "internal.metadata.delete.delay.millis",
+    "internal.metadata.log.segment.bytes",
+    "internal.metadata.max.batch.size.in.bytes",
+    "leader.replication.throttled.rate",
+    "log.initial.task.delay.ms",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+    "replication.quota.window.num",
+    "replication.quota.window.size.seconds",
+    "server.max.startup.time.ms",
+    "unclean.leader.election.interval.ms",
+    "unstable.api.versions.enable",
+    "unstable.feature.versions.enable",
+}
 OTHER_DEFAULT = {
+    "controller.quorum.append.linger.ms",
     "transaction.two.phase.commit.enable",
     "metric.reporters",  # a Java class
+    "socket.listen.backlog.size",  # a fleet of clients that reconnects at once finds room
+    "socket.receive.buffer.bytes",  # Linux finds a better size for each connection
+    "socket.send.buffer.bytes",
 }
 NOT_DYNAMIC_HERE = {"listeners", "listener.security.protocol.map"}
 
@@ -30,7 +54,7 @@ NOT_DYNAMIC_HERE = {"listeners", "listener.security.protocol.map"}
 def test_types_and_defaults_are_kafkas() -> None:
     differences = []
     for name, key in SERVER_KEYS.items():
-        if name in OURS | HIDDEN_IN_KAFKA:
+        if name in OURS | HIDDEN_IN_KAFKA | NOT_DESCRIBED_BY_KAFKA:
             continue
         kind, default, read_only = KAFKA["broker"][name]
         if key.type != kind:
@@ -40,6 +64,11 @@ def test_types_and_defaults_are_kafkas() -> None:
         if key.dynamic == read_only and name not in NOT_DYNAMIC_HERE:
             differences.append((name, "dynamic", key.dynamic, not read_only))
     assert differences == []
+
+
+@pytest.mark.parametrize("name", sorted({*KAFKA["broker"], *NOT_DESCRIBED_BY_KAFKA}))
+def test_every_key_of_kafka_has_its_effect_or_is_known_to_have_none(name: str) -> None:
+    assert (name in SERVER_KEYS) != (unserved(name) is not None)
 
 
 def test_topic_keys_are_all_of_kafkas_with_its_defaults_and_synonyms() -> None:
@@ -73,6 +102,9 @@ def test_topic_keys_fall_back_on_keys_that_are_there() -> None:
     [
         ("num.partitions", "0"),
         ("num.partitions", "1.5"),
+        ("broker.heartbeat.interval.ms", "0"),
+        ("replica.lag.time.max.ms", "-1"),
+        ("offsets.topic.compression.codec", "5"),
         ("num.partitions", "2147483648"),
         ("num.partitions", ""),
         ("log.retention.ms", "9223372036854775808"),
@@ -82,9 +114,11 @@ def test_topic_keys_fall_back_on_keys_that_are_there() -> None:
         ("auto.create.topics.enable", "yes"),
         ("log.cleaner.min.cleanable.ratio", "1.1"),
         ("process.roles", "king"),
+        ("group.coordinator.rebalance.protocols", "consumer"),
+        ("group.coordinator.rebalance.protocols", "classic,telepathic"),
         ("listeners", "127.0.0.1:9092"),
-        ("listeners", "A://h:1,A://h:2"),
-        ("listeners", "A://h:70000"),
+        ("listeners", "PLAINTEXT://h:1,plaintext://h:2"),
+        ("listeners", "PLAINTEXT://h:70000"),
         ("num.partitions", "²"),
     ],
 )
@@ -130,28 +164,25 @@ def test_listeners() -> None:
         {
             "listeners": "INTERNAL://:9093,PLAINTEXT://[::1]:0",
             "advertised.listeners": "PLAINTEXT://example.org:443",
-            "listener.security.protocol.map": "INTERNAL:SASL_SSL,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
         }
     )
-    assert config.listeners == (
-        Endpoint("INTERNAL", "", 9093, "SASL_SSL"),
-        Endpoint("PLAINTEXT", "::1", 0, "PLAINTEXT"),
-    )
-    assert config.listeners[0].security_protocol_id == 3
+    assert config.listeners == (Endpoint("INTERNAL", "", 9093), Endpoint("PLAINTEXT", "::1", 0))
+    assert config.listeners[0].security_protocol_id == 0
     assert config.advertised_listeners == (Endpoint("PLAINTEXT", "example.org", 443),)
     assert BrokerConfig().advertised_listeners == BrokerConfig().listeners
 
 
 @pytest.mark.parametrize(
     ("voters", "factor", "min_isr"),
-    [("", 1, 1), ("1@a:1", 1, 1), ("1@a:1,2@b:1", 2, 1), ("1@a:1,2@b:1,3@c:1,4@d:1", 3, 2)],
+    [("1@a:1", 1, 1), ("1@a:1,2@b:1", 2, 1), ("1@a:1,2@b:1,3@c:1,4@d:1", 3, 2)],
 )
 def test_internal_topics_fit_the_quorum(voters: str, factor: int, min_isr: int) -> None:
-    config = BrokerConfig({"controller.quorum.voters": voters})
+    config = BrokerConfig({"node.id": "1", "controller.quorum.voters": voters})
     assert config.get_int("offsets.topic.replication.factor") == factor
     assert config.get_int("transaction.state.log.replication.factor") == factor
     assert config.get_int("transaction.state.log.min.isr") == min_isr
-    asked = BrokerConfig({"controller.quorum.voters": voters, "transaction.state.log.min.isr": "3"})
+    asked = BrokerConfig({"node.id": "1", "controller.quorum.voters": voters, "transaction.state.log.min.isr": "3"})
     assert asked.get_int("transaction.state.log.min.isr") == 3
 
 
@@ -190,6 +221,7 @@ def test_the_controller_listener_is_none_of_the_clients() -> None:
         "controller.quorum.voters": THREE,
         "controller.listener.names": "QUORUM",
         "listeners": "PLAINTEXT://:9092,QUORUM://0.0.0.0:19093,EXTERNAL://:19092",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,QUORUM:PLAINTEXT,EXTERNAL:PLAINTEXT",
         "advertised.listeners": "EXTERNAL://localhost:19092,PLAINTEXT://two:9092,QUORUM://two:9093",
     }
     config = BrokerConfig(settings)
@@ -218,21 +250,44 @@ def test_nodes_of_one_role() -> None:
         ({"controller.quorum.voters": "1@0.0.0.0:9093"}, "at which the other nodes reach"),
         ({"controller.quorum.voters": "1@a:1,1@b:1"}, "voter 1 is there twice"),
         ({"controller.quorum.voters": "1@a:1,2@a:1"}, "another voter has the address a:1"),
-        ({"controller.quorum.voters": "2@b:1,3@c:1"}, "node 1 .* must be one of the voters"),
-        ({"process.roles": "broker"}, "must be told"),
-        ({"process.roles": "broker", "controller.quorum.voters": "1@a:1"}, "cannot be a voter"),
+        ({"controller.quorum.voters": ""}, r"voters: name every controller, .* or remove the setting"),
+        ({"controller.quorum.voters": "1@a:1,2@b:1"}, r"node\.id is not set and"),
+        ({"process.roles": "broker", "controller.quorum.voters": "9@a:1"}, r"node\.id is not set and"),
+        ({"node.id": "1", "controller.quorum.voters": "2@b:1,3@c:1"}, "node 1 .* must be one of the voters"),
+        ({"process.roles": "broker"}, r"voters is not set: name every controller"),
+        ({"process.roles": "controller"}, r"process\.roles: .*voters is not set: name every controller"),
+        (
+            {"controller.quorum.bootstrap.servers": "a:1"},
+            r"value a:1 .*bootstrap\.servers: .*KIP-853.*voters is not set",
+        ),
+        ({"listeners": "PLAINTEXT://:1,CONTROLLER://:2"}, r"value CONTROLLER://:2 .*voters is not set"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "at which clients reach"),
+        ({"advertised.listeners": "SSL://h:1"}, "TLS is not served yet"),
+        (
+            {"advertised.listeners": "B://h:1", "listener.security.protocol.map": "B:PLAINTEXT,PLAINTEXT:PLAINTEXT"},
+            "listeners has only PLAINTEXT",
+        ),
+        ({"node.id": "1", "process.roles": "broker", "controller.quorum.voters": "1@a:1"}, "cannot be a voter"),
         (
             {
+                "node.id": "1",
                 "process.roles": "broker",
                 "controller.quorum.voters": "2@a:1",
                 "listeners": "PLAINTEXT://:1,CONTROLLER://:2",
             },
             "nodes with the role controller alone",
         ),
-        ({"listeners": "CONTROLLER://:9093"}, "no listener for clients"),
-        ({"process.roles": "controller", "listeners": "PLAINTEXT://:9092"}, "no listeners for clients"),
+        ({"listeners": "CONTROLLER://:9093", "controller.quorum.voters": "1@a:1"}, "no listener for clients"),
         (
-            {"listeners": "A://:1,B://:2,PLAINTEXT://:3", "controller.listener.names": "A,B"},
+            {"process.roles": "controller", "listeners": "PLAINTEXT://:9092", "controller.quorum.voters": "1@a:1"},
+            "no listeners for clients",
+        ),
+        (
+            {
+                "listeners": "A://:1,B://:2,PLAINTEXT://:3",
+                "controller.listener.names": "A,B",
+                "controller.quorum.voters": "1@a:1",
+            },
             "A is a controller listener already",
         ),
         ({"inter.broker.listener.name": "X"}, "listeners PLAINTEXT"),
@@ -242,6 +297,49 @@ def test_a_cluster_that_cannot_be_meant_is_refused(settings: dict[str, str], wha
     with pytest.raises(BrokerError, match=what) as refused:
         BrokerConfig(settings)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"listeners": "SSL://:9093"}, r"value SSL://:9093 .* listeners: .*TLS is not served yet: use PLAINTEXT://"),
+        ({"listeners": "PLAINTEXT://:1,SASL_SSL://:2"}, "TLS and SASL are not served yet"),
+        ({"listeners": "SASL_PLAINTEXT://:2"}, "SASL is not served yet"),
+        ({"listeners": "HTTP://:9092"}, r"listener HTTP has no security protocol: .*add HTTP:PLAINTEXT"),
+        ({"listeners": "IN://:1", "listener.security.protocol.map": "IN:SSL"}, "listener IN speaks SSL"),
+        ({"listener.security.protocol.map": "IN:TLS"}, r"value IN:TLS .*the protocols are PLAINTEXT"),
+        ({"listener.security.protocol.map": "IN"}, "write NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "IN:PLAINTEXT"}, "PLAINTEXT has no security protocol"),
+        ({"controller.listener.names": "SSL", "controller.quorum.voters": "1@a:1"}, "TLS is not served yet"),
+        ({"security.inter.broker.protocol": "SSL"}, r"security\.inter\.broker\.protocol: TLS is not served yet"),
+        ({"authorizer.class.name": "a.B"}, r"value a\.B .*authorizer\.class\.name: access control is not served"),
+        ({"super.users": "User:a"}, "access control is not served"),
+        ({"ssl.keystore.location": "/k"}, r"value /k .*ssl\.keystore\.location: TLS is not served yet"),
+        ({"ssl.keystore.password": "geheim"}, r"value \[hidden\] .*ssl\.keystore\.password"),
+        ({"sasl.jaas.config": "geheim"}, r"value \[hidden\] .*sasl\.jaas\.config: SASL is not served yet"),
+        ({"listener.name.internal.ssl.keystore.location": "/k"}, "settings of a single listener"),
+        ({"create.topic.policy.class.name": "a.B"}, "the policy would not hold"),
+        ({"remote.log.storage.system.enable": "true"}, "tiered storage"),
+    ],
+)
+def test_what_would_promise_more_than_is_served_is_refused(settings: dict[str, str], what: str) -> None:
+    with pytest.raises(BrokerError, match=what) as refused:
+        BrokerConfig(settings)
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"remote.log.storage.system.enable": "false"},
+        {"authorizer.class.name": ""},
+        {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL"},  # no listener is SSL
+        {"listeners": "plaintext://:9092"},  # names are written large, as in Kafka
+    ],
+)
+def test_settings_that_promise_nothing_are_accepted(settings: dict[str, str]) -> None:
+    assert [each.security_protocol for each in BrokerConfig(settings).listeners] == ["PLAINTEXT"]
 
 
 def test_properties_are_read_as_java_does() -> None:
@@ -370,6 +468,16 @@ def test_coarser_units_show_only_behind_the_main_key() -> None:
     synonyms = [("log.retention.ms", "777777", 3), ("log.retention.hours", "100", 4), ("log.retention.hours", "168", 5)]
     assert sources(topic_entries(config, {}), "retention.ms") == ("777777", 3, synonyms)
     assert sources(broker_entries(config), "log.retention.ms") == ("777777", 3, synonyms)
+
+
+def test_static_settings_are_shown_as_such_with_dynamic_ones_above() -> None:
+    config = BrokerConfig({"node.id": "4", "message.max.bytes": "2000000", "of.a.plugin": "secret"})
+    config.reconfigure({}, {"message.max.bytes": "3000000"})
+    assert sources(broker_entries(config), "node.id") == ("4", 4, [("node.id", "4", 4)])
+    assert sources(broker_entries(config), "broker.id") == ("4", 4, [("broker.id", "4", 4), ("broker.id", "-1", 5)])
+    three = [("message.max.bytes", value, source) for value, source in (("3000000", 2), ("2000000", 4), ("1048588", 5))]
+    assert sources(broker_entries(config), "message.max.bytes") == ("3000000", 2, three)
+    assert sources(broker_entries(config), "of.a.plugin") == (None, 4, [("of.a.plugin", None, 4)])
 
 
 def test_unknown_dynamic_keys_are_shown_without_their_value() -> None:

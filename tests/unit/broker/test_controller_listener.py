@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import random
 from collections.abc import AsyncIterator
@@ -16,7 +17,18 @@ from barnabas.broker.node import Node
 from barnabas.broker.quorum.raft_log import METADATA_TOPIC
 from barnabas.broker.router import Router
 from barnabas.broker.server import Server
+from barnabas.errors import ErrorCode
 from barnabas.protocol import wire
+from barnabas.protocol.messages.admin import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+)
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import (
     ApiVersionsRequest,
@@ -24,6 +36,11 @@ from barnabas.protocol.messages.metadata import (
     MetadataRequest,
 )
 from barnabas.protocol.messages.quorum import VoteRequest
+from barnabas.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from barnabas.protocol.registry import API, Api, request_header_version
 from barnabas.protocol.schema import encode
 from tests.unit.broker.conftest import Nodes, Peer
@@ -230,3 +247,46 @@ async def test_describe_cluster_for_brokers_is_refused(peer: Peer, version: int,
     assert answer.brokers == []
     assert answer.controller_id == -1
     assert answer.error_message
+
+
+MOVE = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])
+BOUND: list[tuple[Any, int]] = [
+    (CreateTopicsRequest(topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)]), 5),
+    (DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6),
+    (CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=5)]), 3),
+    (ElectLeadersRequest(topic_partitions=[ElectLeadersTopic(topic="t", partitions=[0])]), 2),
+    (AlterPartitionReassignmentsRequest(topics=[MOVE]), 0),
+]
+
+
+def with_timeout(message: Any, timeout_ms: int) -> Any:
+    message = copy.copy(message)
+    message.timeout_ms = timeout_ms
+    return message
+
+
+def codes(answer: Any) -> set[int]:
+    """Every error code of an answer."""
+    found = {answer.error_code} if hasattr(answer, "error_code") else set()
+    for name in ("topics", "responses", "results", "replica_election_results", "partition_result", "partitions"):
+        for each in getattr(answer, name, ()):
+            found |= codes(each)
+    return found
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+@pytest.mark.parametrize(("message", "version"), BOUND, ids=[type(message).__name__ for message, _ in BOUND])
+async def test_a_request_whose_time_is_over_begins_nothing(
+    message: Any, version: int, timeout_ms: int, nodes: Nodes, node: Node, peer: Peer
+) -> None:
+    await (await nodes.peer(node)).create("t", 2)
+    before = node.image
+    assert codes(await peer.call(with_timeout(message, timeout_ms), version)) == {ErrorCode.REQUEST_TIMED_OUT}
+    await peer.call(VERSIONS, 4)
+    assert node.image.topics_by_name == before.topics_by_name
+
+
+@pytest.mark.parametrize(("message", "version"), BOUND, ids=[type(message).__name__ for message, _ in BOUND])
+async def test_a_request_with_time_is_decided(message: Any, version: int, nodes: Nodes, node: Node, peer: Peer) -> None:
+    await (await nodes.peer(node)).create("t", 2)
+    assert ErrorCode.REQUEST_TIMED_OUT not in codes(await peer.call(with_timeout(message, 5_000), version))

@@ -12,7 +12,6 @@ NOT_ASKED = {
     "AlterConfigs": "replaces all configs of a resource; IncrementalAlterConfigs takes its place",
     "ApiVersions": "asked on every connection, by protocol/exchange.py",
     "DescribeTopicPartitions": "Metadata tells the same",
-    "OffsetForLeaderEpoch": "Fetch tells where logs part",
 }
 
 

@@ -27,6 +27,7 @@ COPIED = (
 )
 SHARED_WITH_THE_PLAIN_ONES = (
     "tests/unit/protocol/test_records.py",
+    "tests/unit/protocol/test_record_walk.py",
     "tests/unit/client/test_partitioning.py",
     "tests/unit/client/test_fetching.py",
 )
@@ -74,9 +75,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"there is no C compiler ({COMPILER})")
 def test_the_tests_of_the_plain_loops_pass_with_the_compiled_ones(tree: Path) -> None:
     build(tree, ".")
-    loaded = "import barnabas.protocol.record_codec as r, barnabas.client.murmur2 as m; print(r.__file__, m.__file__)"
+    loaded = (
+        "import barnabas.protocol.record_codec as r, barnabas.protocol.record_walk as w, barnabas.client.murmur2 as m;"
+        "print(r.__file__, w.__file__, m.__file__)"
+    )
     files = run(tree, "-c", loaded).stdout.split()
-    assert [Path(file).suffix == ".py" for file in files] == [False, False], files
+    assert [Path(file).suffix == ".py" for file in files] == [False, False, False], files
     tested = run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SHARED_WITH_THE_PLAIN_ONES)
     assert tested.returncode == 0, tested.stdout
     assert "compiled" in run(tree, "-m", "barnabas.cli.main", "--version").stdout

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.errors import ErrorCode, RemoteProtocolError
+from barnabas.limits import DECODED_ELEMENTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.exchange import VALID_PREVIOUS, Exchange, ExchangeState, NoCommonVersion, NotReady
 from barnabas.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
@@ -18,6 +19,8 @@ from barnabas.protocol.messages.metadata import (
     FinalizedFeatureKey,
     MetadataRequest,
     MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.registry import request_header_version, response_header_version
@@ -229,3 +232,19 @@ def test_large_batches_are_not_copied() -> None:
     parts = core.send(ProduceRequest(topic_data=[TopicProduceData(partition_data=[data])]), print, 0)
     assert any(part is records or (isinstance(part, memoryview) and part.obj is records) for part in parts)
     sent(parts)
+
+
+def test_an_answer_may_have_more_elements_than_a_request() -> None:
+    """Metadata of 15,000 partitions: the limit of 100,000 elements is for what strangers send to a broker."""
+    partitions = [
+        MetadataResponsePartition(partition_index=number, leader_id=1, replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3])
+        for number in range(15_000)
+    ]
+    answer = MetadataResponse(topics=[MetadataResponseTopic(name="wide", partitions=partitions)])
+    core, answers = negotiated(), list[Any]()
+    header, _ = sent(core.send(MetadataRequest(), answers.append, 100))
+    core.on_frame(answered(header, answer))
+    (decoded,) = answers
+    assert isinstance(decoded, MetadataResponse), decoded
+    assert len(decoded.topics[0].partitions) == 15_000
+    assert DECODED_ELEMENTS_MAX < 15_000 * 7

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import subprocess
@@ -154,3 +155,57 @@ def test_a_large_write_and_read_are_whole(disk: FileDisk) -> None:
     file = disk.open("a", create=True)
     file.pwrite(memoryview(data), 3)
     assert file.pread(len(data) + 10, 3) == data
+
+
+async def test_a_process_without_descriptors_goes_on_with_those_of_its_files(tmp_path: Path) -> None:
+    """Whatever opens something finds room, as long as a file that is open can give its descriptor up."""
+    disk = FileDisk(str(tmp_path), open_files_max=100)
+    files = [disk.open(f"{n}", create=True) for n in range(20)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(fd) for fd in os.listdir("/proc/self/fd")) + 1, hard))
+    others: list[int] = []
+
+    def starve() -> None:
+        """The files have every descriptor that the process may have."""
+        for fd in others:
+            os.close(fd)
+        others.clear()
+        for file in files:
+            file.size()
+        fill_up(others)
+
+    try:
+        starve()
+        disk.mkdir("folder")
+        disk.open("folder/new", create=True).pwrite(b"new", 0)
+        starve()
+        disk.replace("checkpoint", b"0\n")
+        starve()
+        assert disk.read("checkpoint") == b"0\n"
+        starve()
+        assert disk.listdir("folder") == ["new"]
+        starve()
+        await disk.sync(files)
+        starve()
+        disk.sync_now(files)
+        starve()
+        disk.remove_tree("folder")
+        for file in files:
+            file.close()
+        fill_up(others)
+        with pytest.raises(OSError, match="Too many open files"):  # now nothing is left to give up
+            disk.listdir("")
+    finally:
+        for fd in others:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not disk.exists("folder")
+    assert not any(file.created for file in files)
+    disk.close()
+
+
+def fill_up(descriptors: list[int]) -> None:
+    """Takes every descriptor that the process may still have."""
+    with contextlib.suppress(OSError):
+        while True:
+            descriptors.append(os.open(os.devnull, os.O_RDONLY))

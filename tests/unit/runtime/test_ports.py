@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import os
+import resource
 import socket
 import time
 from typing import cast
@@ -80,3 +83,31 @@ def test_bytes_go_there_and_back_on_the_chosen_loop() -> None:
 
 async def test_bytes_go_there_and_back_on_asyncio_s_own_loop() -> None:
     assert await _echo_over(AsyncioNetwork()) == b"hello"
+
+
+async def test_a_listener_without_descriptors_goes_on_when_there_are_some_again() -> None:
+    """accept() fails with EMFILE: no spinning, no end of the listener, one line in the log."""
+    network = AsyncioNetwork()
+    listener = await network.listen(_Echo, "127.0.0.1", 0)
+    waiting = socket.socket()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(fd) for fd in os.listdir("/proc/self/fd")) + 1, hard))
+    others: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                others.append(os.open(os.devnull, os.O_RDONLY))
+        waiting.connect(listener.address)
+        began = time.process_time()
+        await asyncio.sleep(0.3)
+        assert time.process_time() - began < 0.15
+    finally:
+        for fd in others:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    reader, writer = await asyncio.open_connection(sock=waiting)
+    writer.write(b"again")
+    async with asyncio.timeout(5):
+        assert await reader.readexactly(5) == b"again"
+    writer.close()
+    listener.close()

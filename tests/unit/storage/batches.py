@@ -8,6 +8,7 @@ from barnabas.ports import Disk
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.partition_log import AppendInfo, PartitionLog
+from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
@@ -48,6 +49,12 @@ def open_log(disk: Disk, config: LogConfig = CONFIG, *, clean: bool = False, **o
     return PartitionLog.open(disk, "t-0", config, now_ms=now_ms, topic_id=TOPIC_ID, clean=clean, **options)
 
 
+def forget_states(disk: Disk) -> None:
+    """Removes what the log saved of its state: as Kafka, or an earlier release, would have left the folder."""
+    for name in (LATEST_STATE, SYNCED_STATE):
+        disk.remove(f"t-0/{name}")
+
+
 def append(
     log: PartitionLog, batch: bytearray, *, leader_epoch: int = 0, now_ms: int = NOW, **more: object
 ) -> AppendInfo:
@@ -58,7 +65,7 @@ def append_transactional(
     log: PartitionLog, producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, leader_epoch: int = 0
 ) -> AppendInfo:
     """A verified transactional batch."""
-    guard = log.verification_guard(producer_id, epoch, sequence)
+    guard = log.producers.verification_guard(producer_id, epoch, sequence, supports_epoch_bump=False)
     batch = idempotent(producer_id, sequence, count, epoch=epoch, transactional=True)
     return append(log, batch, leader_epoch=leader_epoch, guard=guard)
 

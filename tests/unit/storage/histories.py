@@ -12,6 +12,7 @@ from barnabas.storage.cleaning import Cleaning
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.steps import finish
 from tests.unit.storage.batches import NOW, append, end_transaction, open_log, small_segments
 
 DAY = 24 * 3_600_000
@@ -80,7 +81,7 @@ def write_something(rng: random.Random, log: PartitionLog, model: Model, now_ms:
             model.begun[producer_id] = model.next_transaction
             model.next_transaction += 1
         transaction = model.begun[producer_id]
-        guard = log.verification_guard(producer_id, 0, sequence)
+        guard = log.producers.verification_guard(producer_id, 0, sequence, supports_epoch_bump=False)
     records = [
         NewRecord(
             rng.choice(KEYS),
@@ -184,6 +185,8 @@ def clean(
             break
         if step.files:
             disk.sync_now(step.files)
+        if step.work is not None:
+            step.work()
     steps.close()
     return cleaning
 
@@ -205,7 +208,7 @@ def check(log: PartitionLog, model: Model, now_ms: int) -> Reading:
             marker = model.ended[written.transaction][1]
             assert marker in found.markers, f"record {offset} has outlived its marker {marker}"
     for timestamp in sorted({timestamp for _, timestamp in found.times})[:: max(1, len(found.times) // 5)]:
-        place = log.offset_for_timestamp(timestamp, end_offset=log.log_end_offset)
+        place = finish(log.offset_for_timestamp(timestamp, end_offset=log.log_end_offset))
         assert place is not None
         assert (place.offset, place.timestamp) == next(entry for entry in found.times if entry[1] >= timestamp)
     # Nothing went that is not superseded, aborted, or a tombstone that had its time.

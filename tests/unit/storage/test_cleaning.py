@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.protocol.records import NewRecord, build_batch, iter_batches
+from barnabas.protocol.compression import Compression
+from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.storage.cleanable import assess, group_segments
 from barnabas.storage.cleaning import Cleaning, CleaningAborted, CorruptSegment
 from barnabas.storage.compaction import OffsetMap
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.inspection import Inspection
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.steps import DECODED_RECORDS, finish
 from tests.unit.storage.batches import (
     NOW,
     append,
@@ -526,3 +529,47 @@ class TestKafkasLeavings:
         log = opened(other, COMPACTED, clean=True)
         check(log, model, NOW)
         assert other.read(f"t-0/{first}.log") == new[".log"]
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+@pytest.mark.parametrize("tombstones", [False, True])
+def test_a_batch_of_many_records_is_cleaned_in_steps(disk: MemoryDisk, compression: int, tombstones: bool) -> None:
+    """Each step decodes a few thousand records; what is long to compress is work for a thread."""
+    log = open_log(disk, replace(COMPACTED, segment_bytes=1 << 20))
+    count = 3 * DECODED_RECORDS + 5
+    value = bytes(80)
+    rows = [
+        NewRecord(b"%d" % (n % (count - 10)), None if tombstones and n % 7 == 0 else value, NOW + n)
+        for n in range(count)
+    ]
+    inspection = Inspection(build_batch(rows, compression=compression), log.config, NOW)
+    finish(inspection.steps())
+    log.append_as_leader(inspection, leader_epoch=0, now_ms=NOW)
+    log.roll(NOW)
+    put(log, b"last", b"v")
+    sync(disk, log)
+    cleanable = assess(
+        log.segments.all,
+        log.config,
+        cleaned_to=0,
+        log_start_offset=0,
+        last_stable_offset=log.log_end_offset,
+        now_ms=NOW + DAY,
+    )
+    taken = works = 0
+    for step in Cleaning(disk, log, cleanable, now_ms=NOW + DAY, map_bytes_max=10**7).steps():
+        taken += 1
+        if step.files:
+            disk.sync_now(step.files)
+        if step.work is not None:
+            works += 1
+            step.work()
+    assert taken > 8
+    assert works == (0 if compression == Compression.NONE else 3)  # unpacked twice, packed once
+    found = log.read(0, 10**8, end_offset=count)
+    (batch,) = [header for _, header in iter_batches(found.records)]
+    records = decode_records(found.records)
+    assert [record.offset for record in records] == list(range(10, count))
+    assert [(record.key, record.value, record.timestamp) for record in records] == [row[:3] for row in rows[10:]]
+    assert batch.has_delete_horizon == tombstones
+    assert batch.compression == compression

@@ -47,6 +47,7 @@ def workload(disk: MemoryDisk, model: Model, config: LogConfig = CONFIG) -> None
     model.note(log)
 
     def sync() -> None:
+        log.save_state(synced=True)
         disk.sync_now(log.unsynced_files())
         log.mark_synced(log.log_end_offset)
         model.synced_offset = log.log_end_offset
@@ -56,6 +57,8 @@ def workload(disk: MemoryDisk, model: Model, config: LogConfig = CONFIG) -> None
         for step in range(5):
             _step(log, n, step)
             model.note(log)
+            if (n + step) % 3 == 0:
+                log.save_state()
         if n % 3 == 1:
             sync()
         if n == 5:
@@ -194,6 +197,7 @@ def test_crashes_one_after_another() -> None:
             for _ in range(rng.randrange(20)):
                 append(log, plain(1 + rng.randrange(3)), leader_epoch=life)
                 if rng.random() < 0.2:
+                    log.save_state(synced=rng.random() < 0.7)
                     disk.sync_now(log.unsynced_files())
                     log.mark_synced(log.log_end_offset)
                     synced = values(log)

@@ -9,7 +9,7 @@ import pytest
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog
-from tests.unit.storage.batches import append, open_log, plain, small_segments
+from tests.unit.storage.batches import append, forget_states, open_log, plain, small_segments
 from tests.unit.storage.test_recovery import SMALL, described, written
 
 
@@ -76,6 +76,7 @@ def test_segments_may_be_damaged_in_any_way() -> None:
             log.close()
         before = contents(log)
         disk.kill()
+        forget_states(disk)  # else what is below is believed
         for _ in range(rng.randrange(1, 3)):
             damage(disk, rng, (".log",))
         again = open_log(disk, SMALL)

@@ -87,10 +87,17 @@ def test_damaged_files_are_refused() -> None:
 @pytest.mark.parametrize(("offset", "left"), [(100, 0), (109, 0), (110, 1), (139, 2), (140, 3)])
 def test_truncation_drops_batches_that_end_at_or_after_it(offset: int, left: int) -> None:
     index = offset_index((109, 0), (119, 500), (139, 900))
-    index.truncate_to(offset)
+    index.truncate_to(offset, 10_000)
     assert len(index) == left
     times = TimeIndex(100)
     for n, last in enumerate((109, 119, 139)):
         times.append_if_newer(n, last)
     times.truncate_to(offset)
     assert len(times) == left
+
+
+@pytest.mark.parametrize(("position", "left"), [(0, 0), (500, 1), (501, 2), (900, 2), (901, 3)])
+def test_truncation_drops_batches_that_begin_at_or_after_it(position: int, left: int) -> None:
+    index = offset_index((109, 0), (119, 500), (139, 900))
+    index.truncate_to(1_000, position)
+    assert len(index) == left

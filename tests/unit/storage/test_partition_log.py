@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import decode_records, iter_batches, read_control
+from barnabas.runtime.files import FileDisk
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import LogSlice, PartitionLog
+from barnabas.storage.steps import finish
 from tests.unit.storage.batches import (
     CONFIG,
     NOW,
@@ -27,6 +31,8 @@ from tests.unit.storage.batches import (
     plain,
     small_segments,
 )
+
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -299,11 +305,11 @@ class TestTransactions:
 
     def test_within_a_transaction_no_guard_is_needed(self, log: PartitionLog) -> None:
         append_transactional(log, 5, 0)
-        assert log.has_ongoing_transaction(5, 0)
-        assert log.verification_guard(5, 0, 1) is None
+        assert log.producers.has_ongoing_transaction(5, 0)
+        assert log.producers.verification_guard(5, 0, 1, supports_epoch_bump=False) is None
         append(log, idempotent(5, 1, transactional=True))
         end_transaction(log, 5)
-        assert not log.has_ongoing_transaction(5, 0)
+        assert not log.producers.has_ongoing_transaction(5, 0)
         with pytest.raises(BrokerError):
             append(log, idempotent(5, 2, transactional=True))
 
@@ -332,7 +338,7 @@ class TestLookups:
     ) -> None:
         log.close()
         for each in (log, open_log(disk, small_segments(), clean=True)):
-            found = each.offset_for_timestamp(NOW - 1_000_000 + after, end_offset=60)
+            found = finish(each.offset_for_timestamp(NOW - 1_000_000 + after, end_offset=60))
             if offset is None:
                 assert found is None
             else:
@@ -342,26 +348,26 @@ class TestLookups:
         log = open_log(disk, small_segments())
         for timestamp in (500, 100, 900, 300, 900, 200):
             append(log, plain(timestamp=timestamp, size=100))
-        found = [log.offset_for_timestamp(t, end_offset=6) for t in (0, 101, 501, 900, 901)]
+        found = [finish(log.offset_for_timestamp(t, end_offset=6)) for t in (0, 101, 501, 900, 901)]
         assert [each and each.offset for each in found] == [0, 0, 2, 2, None]
-        largest = log.max_timestamp_offset(6)
+        largest = finish(log.max_timestamp_offset(6))
         assert largest is not None
         assert (largest.offset, largest.timestamp) == (2, 900)
-        assert log.max_timestamp_offset(2) is None
-        assert log.offset_for_timestamp(900, end_offset=2) is None
+        assert finish(log.max_timestamp_offset(2)) is None
+        assert finish(log.offset_for_timestamp(900, end_offset=2)) is None
 
     def test_what_was_deleted_is_not_found(self, log: PartitionLog) -> None:
         log.delete_records_before(31)
-        found = log.offset_for_timestamp(0, end_offset=60)
+        found = finish(log.offset_for_timestamp(0, end_offset=60))
         assert found is not None
         assert found.offset == 31
 
     def test_an_empty_log_knows_no_timestamp(self) -> None:
         log = open_log(MemoryDisk())
-        assert log.offset_for_timestamp(0, end_offset=0) is None
-        assert log.max_timestamp_offset(0) is None
+        assert finish(log.offset_for_timestamp(0, end_offset=0)) is None
+        assert finish(log.max_timestamp_offset(0)) is None
         append(log, plain(timestamp=-1))
-        assert log.max_timestamp_offset(1) is None
+        assert finish(log.max_timestamp_offset(1)) is None
 
 
 class TestSegments:
@@ -373,7 +379,10 @@ class TestSegments:
         end_transaction(log, 5, commit=False)
         log.close()
         names = disk.listdir("t-0")
-        assert [name for name in names if not name[0].isdigit()] == ["leader-epoch-checkpoint", "partition.metadata"]
+        assert [name for name in names if not name[0].isdigit()] == [
+            "leader-epoch-checkpoint",
+            "partition.metadata",
+        ]
         logs = [name for name in names if name.endswith(".log")]
         assert logs[:2] == ["00000000000000000000.log", "00000000000000000009.log"]
         for name in logs:
@@ -531,8 +540,8 @@ class TestTruncation:
         assert log.size_bytes == sum(disk.size(f"t-0/{n}") for n in disk.listdir("t-0") if n.endswith(".log"))
         assert log.recovery_point <= end
         assert all(start < end for _, start in log.epochs.entries)
-        assert log.has_ongoing_transaction(5, 0) == (end == 32)
-        assert log.has_ongoing_transaction(6, 0) == (end == 35)
+        assert log.producers.has_ongoing_transaction(5, 0) == (end == 32)
+        assert log.producers.has_ongoing_transaction(6, 0) == (end == 35)
         assert log.last_stable_offset(end) == {32: 30, 35: 33}.get(end, end)
         assert bool(log.aborted_transactions(0, 100)) == (end >= 33)
         assert all(int(n[:20]) <= end for n in disk.listdir("t-0") if n.endswith(".snapshot"))
@@ -623,3 +632,36 @@ def test_a_folder_of_another_topic_is_refused(disk: MemoryDisk, log: PartitionLo
         PartitionLog.open(disk, "t-0", CONFIG, now_ms=NOW, topic_id=bytes(16), clean=True)
     assert raised.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
     assert PartitionLog.open(disk, "t-0", CONFIG, now_ms=NOW, topic_id=None, clean=True).topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("jitter_ms", [HOUR_MS, 2 * HOUR_MS])
+def test_the_jitter_is_drawn_for_each_segment(disk: MemoryDisk, jitter_ms: int) -> None:
+    """segment.jitter.ms: each segment closes up to min(jitter, segment.ms) early, none at once for that alone."""
+    config = replace(
+        CONFIG, segment_ms=HOUR_MS, segment_jitter_ms=jitter_ms, randrange=lambda stop: source.randrange(stop)
+    )
+    source = random.Random(5)
+    log = open_log(disk, config)
+    for minute in range(600):
+        now_ms = NOW + minute * 60_000
+        append(log, plain(timestamp=now_ms), now_ms=now_ms)
+    starts = [segment.base_offset for segment in log.segments]
+    ages = [after - before for before, after in itertools.pairwise(starts)]  # in minutes, a record each
+    assert len(set(ages)) > 5
+    assert max(ages) <= 61
+    assert 10 < len(starts) < 60
+
+
+def test_a_sync_leaves_no_files_open_but_logs(tmp_path: Path) -> None:
+    disk = FileDisk(str(tmp_path))
+    log = open_log(disk, small_segments())
+    for _ in range(3):
+        for _ in range(20):
+            append(log, plain(5))
+        log.save_state()
+        files = log.unsynced_files()
+        disk.sync_now(files)
+        assert any(not file.path.endswith(".log") for file in files)
+        log.mark_synced(log.log_end_offset)
+    assert [file.path for file in disk._open if not file.path.endswith(".log")] == []
+    disk.close()

@@ -41,9 +41,12 @@ STALE = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class TestSequences:
-    def test_an_unknown_producer_may_begin_anywhere(self) -> None:
-        assert check(ProducerState(), 0, 0) is None
-        assert check(ProducerState(), 3, 17) is None
+    def test_an_unknown_producer_begins_at_zero_unless_a_producer_may_have_been_forgotten(self) -> None:
+        state = ProducerState()
+        assert check(state, 0, 0) is None
+        assert check(state, 3, 17) == OUT_OF_ORDER
+        state.complete = False
+        assert check(state, 3, 17) is None
 
     @pytest.mark.parametrize(
         ("epoch", "sequence", "expected"),
@@ -249,6 +252,7 @@ class TestVerification:
 
     def test_the_lowest_sequence_tried_must_come_first(self) -> None:
         state = ProducerState()
+        state.complete = False
         for sequence in (5, 3, 9):
             state.verification_guard(P, 0, sequence, supports_epoch_bump=False)
         assert check(state, 0, 5, transactional=True) == OUT_OF_ORDER

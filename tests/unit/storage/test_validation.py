@@ -9,10 +9,25 @@ import pytest
 from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.compression import Compression
-from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker, crc_ok, decode_records, read_header
+from barnabas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, RECORD_ERRORS_MAX
+from barnabas.ports import Buffer
+from barnabas.protocol.compression import Compression, compress
+from barnabas.protocol.record_codec import encode_kept
+from barnabas.protocol.records import (
+    NewRecord,
+    Record,
+    build_batch,
+    build_end_txn_marker,
+    crc_ok,
+    decode_records,
+    encode_records,
+    frame_batch,
+    read_header,
+)
+from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import LogConfig, Origin
-from barnabas.storage.validation import RecordValidationError, check_leader_batch, check_replicated_batches
+from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS, finish
+from barnabas.storage.validation import LongBatch, check_leader_batch, check_replicated_batches
 from tests.unit.storage.batches import CONFIG, NOW, idempotent, plain
 
 FIELDS = {  # name -> (position, format)
@@ -39,7 +54,7 @@ def changed(batch: bytearray, **fields: int) -> bytearray:
     return batch
 
 
-def refusal(data: bytes | bytearray, config: LogConfig = CONFIG, origin: Origin = Origin.CLIENT) -> ErrorCode | None:
+def refusal(data: Buffer | Inspection, config: LogConfig = CONFIG, origin: Origin = Origin.CLIENT) -> ErrorCode | None:
     try:
         check_leader_batch(data, config, origin, NOW)
     except BrokerError as error:
@@ -199,16 +214,140 @@ def test_the_topic_may_choose_the_codec(name: str, codec: int) -> None:
         assert read_header(batch).is_transactional
 
 
-def test_full_validation_reads_every_record() -> None:
-    full = replace(CONFIG, record_validation="full")
-    broken = changed(plain(2)[:-1])
-    struct.pack_into(">i", broken, 8, len(broken) - 12)
-    changed(broken)
-    assert refusal(broken) is None  # the documented deviation
-    assert refusal(broken, full) == INVALID
-    assert refusal(plain(2), full) is None
+def claiming(payload: bytes, count: int, codec: int = 0, **fields: int) -> bytearray:
+    """A batch around any payload whose header claims `count` records of NOW."""
+    header = read_header(plain())._replace(attributes=codec, last_offset_delta=count - 1, record_count=count, **fields)
+    return frame_batch(header, compress(codec, payload))
+
+
+THREE = bytes(encode_records([NewRecord(b"k", b"v", NOW + n, [("h", b"x")]) for n in range(3)]).data)
+ONE = bytes(encode_records([NewRecord(b"k", b"v", NOW)]).data)
+GAPS = encode_kept([Record(0, NOW, b"k", b"v", ()), Record(2, NOW, b"k", b"v", ())], 0, NOW)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (ONE, 2**31 - 1),
+        (THREE, 4),
+        (THREE, 2),
+        (THREE[:-1], 3),
+        (THREE + b"\0", 3),
+        (b"", 1),
+        (GAPS, 2),
+        (b"\x01" + ONE[1:], 1),
+        (b"\x40" + ONE[1:], 1),
+    ],
+)
+def test_a_header_that_lies_about_its_records_is_refused_on_every_topic(payload: bytes, count: int, codec: int) -> None:
+    batch = claiming(payload, count, codec)
+    for config in (
+        CONFIG,
+        replace(CONFIG, message_timestamp_type="LogAppendTime"),
+        replace(CONFIG, compression_type="lz4"),
+    ):
+        refused = INVALID if count <= SLICE_RECORDS else None
+        if refused is None:
+            with pytest.raises(LongBatch):
+                check_leader_batch(batch, config, Origin.CLIENT, NOW)
+        assert inspected(batch, config) == INVALID
+        assert refused is None or refusal(batch, config) == refused
+
+
+def inspected(batch: bytearray, config: LogConfig = CONFIG) -> ErrorCode | None:
+    """The refusal of a batch that was inspected beforehand, part by part."""
+    return refusal(inspection_of(batch, config))
+
+
+def inspection_of(batch: bytearray, config: LogConfig = CONFIG) -> Inspection:
+    inspection = Inspection(batch, config, NOW)
+    finish(inspection.steps())
+    return inspection
+
+
+def test_a_68_byte_batch_that_claims_two_billion_records() -> None:
+    record = bytes(encode_records([NewRecord(None, None, NOW)]).data)
+    batch = claiming(record, 2**31 - 1)
+    assert len(batch) == 68
+    assert inspected(batch) == INVALID
+
+
+def test_validation_of_the_header_takes_what_the_header_says() -> None:
+    header = replace(CONFIG, record_validation="header")
+    assert refusal(claiming(THREE, 4), header) is None
+    assert refusal(claiming(THREE, 4), replace(header, cleanup_policy=frozenset({"compact"}))) == INVALID
+    late = claiming(THREE, 3, max_timestamp=NOW + 10**8)
+    assert refusal(late, header) is None  # the records are read: they are not late
+    assert read_header(late).max_timestamp == NOW + 2
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("claimed", [NOW - 10**9, NOW, NOW + 1_000, NOW + 10**8])
+def test_the_header_gets_the_largest_timestamp_of_the_records(claimed: int, codec: int) -> None:
+    """As in Kafka: a header that lies about it could keep a segment from retention, or end it early."""
+    batch, *_ = taken = check_leader_batch(claiming(THREE, 3, codec, max_timestamp=claimed), CONFIG, Origin.CLIENT, NOW)
+    header = read_header(batch)
+    assert header.max_timestamp == taken[3] == NOW + 2
+    assert crc_ok(batch, 0, header)
+
+
+def test_a_record_out_of_time_behind_a_header_that_is_not() -> None:
     late = build_batch([NewRecord(b"k", b"", NOW), NewRecord(b"k", b"", NOW + 4_000_000), NewRecord(b"k", b"", NOW)])
-    assert refusal(changed(late, max_timestamp=NOW), full) == ErrorCode.INVALID_TIMESTAMP
+    assert refusal(changed(late, max_timestamp=NOW)) == ErrorCode.INVALID_TIMESTAMP
+
+
+# -- long batches
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_a_batch_is_judged_the_same_at_once_and_part_by_part(codec: int) -> None:
+    compacted = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    timed = replace(CONFIG, message_timestamp_before_max_ms=1000)
+    for config in (CONFIG, compacted, timed, replace(CONFIG, compression_type="zstd")):
+        for key in (b"k", None):
+            for timestamp in (NOW, NOW - 2_000, -1):
+                batch = plain(SLICE_RECORDS // 2, key=key, timestamp=timestamp, compression=codec, size=1)
+                assert inspected(bytearray(batch), config) == refusal(batch, config)
+
+
+def test_a_long_batch_is_taken_after_its_inspection_in_slices() -> None:
+    batch = plain(3 * SLICE_RECORDS - 1, size=1, compression=Compression.ZSTD)
+    with pytest.raises(LongBatch):
+        check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+    inspection = Inspection(batch, replace(CONFIG, compression_type="lz4"), NOW)
+    inspection.unpack()
+    assert [inspection.step() for _ in range(3)] == [False, False, True]
+    inspection.pack()
+    taken, attributes, delta, max_timestamp, *_ = check_leader_batch(inspection, CONFIG, Origin.CLIENT, NOW)
+    assert (attributes & 7, delta, max_timestamp) == (Compression.LZ4, 3 * SLICE_RECORDS - 2, NOW + delta)
+    assert decode_records(taken) == decode_records(batch)
+
+
+def test_few_records_that_grow_when_decompressed_are_long_too() -> None:
+    batch = plain(2, size=INLINE_BYTES_MAX, compression=Compression.ZSTD)
+    with pytest.raises(LongBatch):
+        check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+    assert inspected(batch) is None
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_bombs_are_too_large(codec: int) -> None:
+    """MESSAGE_TOO_LARGE makes a producer that meant it cut its batch."""
+    bytes_ = plain(1, size=BATCH_BYTES_MAX, compression=codec)
+    assert inspected(bytes_, replace(CONFIG, max_message_bytes=4_000_000)) == ErrorCode.MESSAGE_TOO_LARGE
+    assert inspected(bytes_, replace(CONFIG, max_message_bytes=2 * BATCH_BYTES_MAX)) is None
+    seven = b"\x0c\0\0\0\x01\x01\0"
+    records = claiming(seven * (BATCH_RECORDS_MAX + 1), BATCH_RECORDS_MAX + 1, codec)
+    assert inspected(records, replace(CONFIG, max_message_bytes=4_000_000)) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_no_more_refused_records_are_listed_than_an_answer_takes() -> None:
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    with pytest.raises(RecordValidationError) as raised:
+        check_leader_batch(plain(4_000, key=None), config, Origin.CLIENT, NOW)
+    assert [index for index, _ in raised.value.record_errors] == list(range(RECORD_ERRORS_MAX))
+    assert len(raised.value.message or "") < 300
 
 
 def test_replicated_batches_go_on_upwards_and_a_partial_one_is_left_out() -> None:

@@ -229,3 +229,33 @@ def test_addresses(on: Callable[[Body], None]) -> None:
             await network.connect(Peer, host, port)
 
     on(body)
+
+
+def test_a_listener_that_pauses_lets_connections_wait(on: Callable[[Body], None]) -> None:
+    async def body(network: Network) -> None:
+        served: list[Peer] = []
+        complete = asyncio.Event()
+
+        def factory() -> Peer:
+            served.append(Peer())
+            if len(served) == 4:
+                complete.set()
+            if len(served) == 2:
+                listener.pause()
+            return served[-1]
+
+        listener = await network.listen(factory, "127.0.0.1", 0)
+        transports = [(await network.connect(Peer, *listener.address))[0] for _ in range(4)]
+        for transport in transports:
+            transport.write(b"hello")
+        await asyncio.sleep(0.05)
+        assert len(served) == 2, "a pause within the factory holds from the next connection on"
+        listener.resume()
+        await complete.wait()
+        for each in served:
+            await each.until(lambda each=each: each.data == b"hello")  # type: ignore[misc]  # bound at once
+        for transport in transports:
+            transport.close()
+        listener.close()
+
+    on(body)

@@ -9,6 +9,7 @@ from barnabas.broker.coordinator.group_effects import GroupSettings
 from barnabas.broker.coordinator.group_state import VALID_PREVIOUS, GroupState
 from barnabas.broker.coordinator.group_views import describe_classic, list_groups
 from barnabas.errors import ErrorCode, InvariantViolated, LocalProtocolError
+from barnabas.limits import SUBSCRIBED_NAMES_MAX
 
 from .group_bench import Bench, Ticket, outcome
 
@@ -547,3 +548,18 @@ def test_member_is_not_removed_with_an_answer_parked() -> None:
 )
 def test_subscriptions_are_read_from_their_common_prefix(metadata: bytes, topics: set[str] | None) -> None:
     assert subscribed_topics([metadata]) == topics
+
+
+def subscription(names: list[str], rest: bytes = b"") -> bytes:
+    encoded = b"".join(len(name).to_bytes(2, "big") + name.encode() for name in names)
+    return b"\0\1" + len(names).to_bytes(4, "big") + encoded + rest
+
+
+def test_equal_subscriptions_are_read_once_and_differing_ones_up_to_a_bound() -> None:
+    many = [f"topic-{number}" for number in range(SUBSCRIBED_NAMES_MAX // 2)]
+    alike = [subscription(many, b"owned by %d" % number) for number in range(50)]
+    assert subscribed_topics([*alike, subscription(["other"]), *alike]) == {*many, "other"}
+    assert subscribed_topics([subscription([f"{name}-{number}" for name in many]) for number in range(3)]) is None
+    assert subscribed_topics([subscription(many), b"\0\1" + alike[0][2:100]]) is None
+    few = [subscription([f"{number % 40}", "all"]) for number in range(200)]
+    assert subscribed_topics(few) == {*map(str, range(40)), "all"}

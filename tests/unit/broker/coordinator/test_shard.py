@@ -10,10 +10,11 @@ import pytest
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp, ShardHost, Undo, java_hash, partition_for
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.records import decode_records, iter_batches
+from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
-from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.steps import DECODED_RECORDS
 
 NOW_MS = 1_700_000_000_000
 TOPIC = "__state"
@@ -285,6 +286,41 @@ def test_a_disk_that_fails_is_no_coordinator() -> None:
     assert shard.staged == {}
 
 
+@pytest.mark.parametrize("answers_early", [True, False])
+def test_a_session_that_is_over_ends_no_decision(answers_early: bool) -> None:
+    """The leadership may go on with the next session: then what was appended is committed, and settled, after all."""
+    bench = Bench(flush_messages=1)
+    bench.host = bench.new_host((lambda: 5_000) if answers_early else None)
+    shard = bench.elect()
+    outcome = bench.put(b"a", 1)
+    bench.wake()
+    for _ in range(2):
+        bench.replica.on_session_over()
+    refused = [] if not answers_early else [ErrorCode.NOT_COORDINATOR]
+    assert [getattr(error, "code", error) for error in outcome] == refused
+    assert bench.host.shard(0) is shard
+    assert (shard.staged, shard.settled) == ({b"a": 1}, [])
+    bench.sync()
+    assert shard.settled == [(b"a", 1)]
+    assert len(outcome) == 1
+    assert not bench.later
+
+
+def test_a_session_that_is_over_while_a_shard_loads_holds_it_up_only() -> None:
+    bench = Bench(flush_messages=1)
+    bench.elect()
+    bench.put(b"a", 1)
+    bench.wake()
+    bench.host = bench.new_host()
+    bench.host.on_elected(0, 0)
+    bench.replica.on_session_over()
+    with pytest.raises(BrokerError) as loading:
+        bench.host.shard(0)
+    assert loading.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.sync()
+    assert bench.host.shard(0).staged == {b"a": 1}
+
+
 def test_a_newer_epoch_loads_anew_and_an_older_one_is_passed_over() -> None:
     bench = Bench()
     first = bench.elect()
@@ -306,7 +342,7 @@ def test_loads_in_slices_and_serves_when_all_is_read(monkeypatch: pytest.MonkeyP
     for number in range(50):
         bench.put(b"k%d" % number, number)
         bench.wake()
-    monkeypatch.setattr("barnabas.broker.coordinator.shard.LOAD_SLICE_BYTES", 500)
+    monkeypatch.setattr("barnabas.broker.coordinator.loading.LOAD_SLICE_BYTES", 500)
     bench.host = bench.new_host()
     bench.host.on_elected(0, 0)
     with pytest.raises(BrokerError) as loading:
@@ -321,6 +357,24 @@ def test_loads_in_slices_and_serves_when_all_is_read(monkeypatch: pytest.MonkeyP
     shard = bench.host.shard(0)
     assert shard.active
     assert shard.staged == {b"k%d" % number: number for number in range(50)}
+
+
+def test_a_batch_of_many_records_is_loaded_in_steps() -> None:
+    bench = Bench()
+    bench.elect()
+    count = 3 * DECODED_RECORDS
+    rows = [NewRecord(b"k%d" % number, b"%d" % number, 0) for number in range(count)]
+    bench.replica.append(build_batch(rows, compression=4), origin=Origin.COORDINATOR)
+    bench.replica.log.mark_synced(count)
+    bench.host = bench.new_host()
+    bench.host.on_elected(0, 0)
+    steps = 1
+    while bench.later:
+        bench.later.pop(0)()
+        steps += 1
+    assert steps >= 3
+    bench.replica.on_synced(count)
+    assert len(bench.host.shard(0).replayed) == count
 
 
 def test_of_what_was_written_over_the_last_is_replayed() -> None:
@@ -346,7 +400,7 @@ def test_a_resignation_in_the_middle_of_loading_ends_it(monkeypatch: pytest.Monk
     for number in range(50):
         bench.put(b"k%d" % number, number)
         bench.wake()
-    monkeypatch.setattr("barnabas.broker.coordinator.shard.LOAD_SLICE_BYTES", 500)
+    monkeypatch.setattr("barnabas.broker.coordinator.loading.LOAD_SLICE_BYTES", 500)
     bench.host = bench.new_host()
     bench.host.on_elected(0, 0)
     bench.host.on_resigned(0)

@@ -23,9 +23,12 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicState,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
     IncrementalAlterConfigsRequest,
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.reassignments import ListPartitionReassignmentsRequest
 from tests.unit.broker.conftest import Nodes, Peer, batch
 
 TOPIC, BROKER = 2, 4
@@ -50,7 +53,7 @@ async def test_topics_come_and_go_in_every_version(node: Node, peer: Peer) -> No
             assert created.topic_id == found.topic_id
     for version in versions(DeleteTopicsRequest):
         name = f"v{version + 1}"
-        request = DeleteTopicsRequest(topic_names=[name], topics=[DeleteTopicState(name=name)])
+        request = DeleteTopicsRequest(topic_names=[name], topics=[DeleteTopicState(name=name)], timeout_ms=5_000)
         (deleted,) = (await peer.call(request, version)).responses
         assert (deleted.name, deleted.error_code) == (name, 0)
         assert node.image.topic(name) is None
@@ -61,7 +64,7 @@ async def test_deletion_by_id(node: Node, peer: Peer) -> None:
     await peer.create("a")
     topic_id = node.image.topic_id("a")
     assert topic_id is not None
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout_ms=5_000)
     (deleted,) = (await peer.call(request, 6)).responses
     assert (deleted.name, deleted.topic_id, deleted.error_code) == ("a", topic_id, 0)
     (again,) = (await peer.call(request, 6)).responses
@@ -71,7 +74,7 @@ async def test_deletion_by_id(node: Node, peer: Peer) -> None:
 @pytest.mark.parametrize(("version", "code"), [(1, 42), (2, 42), (3, 73), (6, 73)])
 async def test_deletion_switched_off(nodes: Nodes, version: int, code: int) -> None:
     peer = await nodes.peer(await nodes.start(delete_topic_enable="false"))
-    request = DeleteTopicsRequest(topic_names=["a"], topics=[DeleteTopicState(name="a")])
+    request = DeleteTopicsRequest(topic_names=["a"], topics=[DeleteTopicState(name="a")], timeout_ms=5_000)
     (refused,) = (await peer.call(request, version)).responses
     assert (refused.name, refused.error_code) == ("a", code)
 
@@ -82,7 +85,7 @@ async def test_a_topic_made_again_has_another_id_and_is_empty(node: Node, peer: 
     data = PartitionProduceData(index=0, records=batch(b"x"))
     produce = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="a", partition_data=[data])])
     assert (await peer.call(produce, 9)).responses[0].partition_responses[0].error_code == 0
-    await peer.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")]), 6)
+    await peer.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=5_000), 6)
     await peer.create("a")
     assert node.image.topic_id("a") != first
     assert node.replicas.leader("a", 0).log.log_end_offset == 0
@@ -92,7 +95,9 @@ async def test_partitions_are_added_in_every_version(node: Node, peer: Peer) -> 
     await peer.create("a")
     for version in versions(CreatePartitionsRequest):
         count = version + 2
-        request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=count, assignments=None)])
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="a", count=count, assignments=None)], timeout_ms=5_000
+        )
         (widened,) = (await peer.call(request, version)).results
         assert (widened.name, widened.error_code, widened.error_message) == ("a", 0, None)
         assert node.replicas.leader("a", count - 1).leader_epoch == 0
@@ -212,7 +217,7 @@ async def test_requests_on_one_connection_take_effect_one_after_another(node: No
     topic = CreatableTopic(name="a", num_partitions=1, replication_factor=1)
     sent = [
         peer.send(CreateTopicsRequest(topics=[topic]), 7),
-        peer.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")]), 6),
+        peer.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=5_000), 6),
         peer.send(CreateTopicsRequest(topics=[topic]), 7),
         peer.send(CreateTopicsRequest(topics=[topic]), 7),
     ]
@@ -221,3 +226,34 @@ async def test_requests_on_one_connection_take_effect_one_after_another(node: No
         answer = await peer.receive(each)
         codes.append(getattr(answer, "topics", None) or answer.responses)
     assert [answer[0].error_code for answer in codes] == [0, 0, 0, ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+async def test_the_longest_names_are_refused_within_an_answer(peer: Peer) -> None:
+    """A refusal that quotes a name of 32,767 bytes would be longer than a string may be."""
+    name = "x" * 32_767
+    election = ElectLeadersRequest(topic_partitions=[ElectLeadersTopic(topic=name, partitions=[0])], timeout_ms=1_000)
+    for version in versions(election):
+        (elected,) = (await peer.call(election, version)).replica_election_results
+        assert elected.partition_result[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    described = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name)])
+    for version in versions(described):
+        (refused,) = (await peer.call(described, version)).results
+        assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert refused.error_message.endswith("…")
+
+
+async def test_a_timeout_that_is_over_begins_nothing(nodes: Nodes) -> None:
+    """As in Kafka, of requests that change topics: see tests/oracle/test_timeouts_diff.py for all of them."""
+    node = await nodes.start()
+    peer = await nodes.peer(node)
+    await peer.create("there")
+    topic = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    for timeout_ms in (0, -1):
+        created = await peer.call(CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms), 5)
+        deleted = await peer.call(
+            DeleteTopicsRequest(topics=[DeleteTopicState(name="there")], timeout_ms=timeout_ms), 6
+        )
+        assert created.topics[0].error_code == deleted.responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        listed = await peer.call(ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms), 0)
+        assert listed.error_code == 0
+    assert list(node.image.topics_by_name) == ["there"]

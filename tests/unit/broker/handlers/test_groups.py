@@ -446,3 +446,45 @@ async def test_offsets_are_compressed_where_the_broker_is_told_so(nodes: Nodes) 
     node.groups.on_resigned(0)
     node.groups.on_elected(0, node.replicas.leader("__consumer_offsets", 0).leader_epoch)
     assert await committed(peer) == 7
+
+
+async def test_a_member_with_the_longest_name_gets_an_id_that_fits(peer: Peer) -> None:
+    await prepare(peer)
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="c", protocols=protocols
+    )
+    peer.client_id = "x" * 32_767
+    joined = await peer.call(request, 4)
+    assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert joined.member_id.startswith("x" * 1_000 + "-")
+    request.member_id = joined.member_id
+    assert (await peer.call(request, 4)).error_code == NONE
+
+
+async def test_an_offset_may_be_kept_for_the_longest_time_there_is(peer: Peer) -> None:
+    await prepare(peer)
+    assert await commit(peer, 5, version=4, retention_time_ms=2**63 - 1) == NONE
+    assert await committed(peer) == 5
+
+
+async def test_very_many_members_leave_in_parts(node: Node, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    leave = node.groups.leave
+
+    def leaving(request: LeaveGroupRequest, done: Any) -> None:
+        asked.append(len(request.members))
+        leave(request, done)
+
+    monkeypatch.setattr(node.groups, "leave", leaving)
+    await prepare(peer)
+    member_id = await member(peer)
+    names = [f"m{number}" for number in range(2_500)]
+    names[2_400] = member_id
+    members = [MemberIdentity(member_id=name) for name in names]
+    answer = await peer.call(LeaveGroupRequest(group_id="g", members=members), 5)
+    assert [each.member_id for each in answer.members] == names
+    codes = [each.error_code for each in answer.members]
+    assert codes.pop(2_400) == ErrorCode.NONE
+    assert set(codes) == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert asked == [1_000, 1_000, 500]

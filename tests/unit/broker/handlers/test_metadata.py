@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
+from barnabas.broker.metadata.decision import MetadataDecision
 from barnabas.broker.metadata.image import MetadataDelta, PartitionImage, TopicImage
+from barnabas.broker.metadata.records import FeatureLevelRecord
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import (
@@ -39,6 +41,18 @@ async def test_api_versions(peer: Peer, node: Node, version: int) -> None:
         assert ("transaction.version" in supported) == (version >= 4), (
             "a minimum of 0 breaks clients of v3 (KAFKA-17011)"
         )
+
+
+async def test_features_that_are_not_served_are_not_told(peer: Peer, node: Node) -> None:
+    """A directory of Kafka may have them on."""
+    record = FeatureLevelRecord(name="share.version", feature_level=1)
+    assert node.quorum_controller is not None
+    node.quorum_controller.submit(lambda view: MetadataDecision(None, [record]))
+    await until(lambda: node.image.feature("share.version") == 1)
+    answer = await peer.call(ApiVersionsRequest(client_software_name="x", client_software_version="1.0"), 4)
+    told = {one.name for one in (*answer.finalized_features, *answer.supported_features)}
+    assert "transaction.version" in told
+    assert not {"share.version", "streams.version"} & told
 
 
 @pytest.mark.parametrize(("name", "release"), [("", "1"), ("x", ""), ("-x", "1"), ("x y", "1"), ("x", "1-")])

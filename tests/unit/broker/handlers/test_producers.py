@@ -30,13 +30,13 @@ async def test_idempotent_and_transactional_producers(nodes: Nodes) -> None:
     assert await client.produce() == 0
     assert await client.end() == 0
     assert await client.produce() == 0
-    plain = batch(b"x", b"y", producer_id=77, producer_epoch=3, base_sequence=5)
+    plain = batch(b"x", b"y", producer_id=77, producer_epoch=3, base_sequence=0)
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=plain)])
     await peer.call(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), 9)
     bound, free = (await describe(peer, "t", 0)).active_producers
     assert (bound.producer_id, bound.producer_epoch, bound.last_sequence) == (client.producer_id, client.epoch, 0)
     assert (bound.coordinator_epoch, bound.current_txn_start_offset) == (0, 2)
-    assert (free.producer_id, free.producer_epoch, free.last_sequence) == (77, 3, 6)
+    assert (free.producer_id, free.producer_epoch, free.last_sequence) == (77, 3, 1)
     assert (free.coordinator_epoch, free.current_txn_start_offset) == (-1, -1)
     assert free.last_timestamp > 0
 

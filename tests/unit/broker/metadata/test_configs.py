@@ -6,15 +6,24 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.metadata.configs import ConfigOperation, alter_configs
+from barnabas.broker.config_remarks import remarks_on_change
+from barnabas.broker.metadata.configs import ConfigOperation, alter_configs, replace_configs
 from barnabas.broker.metadata.image import MetadataImage
-from barnabas.broker.metadata.records import ClearElrRecord, FeatureLevelRecord, MetadataRecord
-from barnabas.protocol.messages.admin import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from barnabas.broker.metadata.records import ClearElrRecord, ConfigRecord, FeatureLevelRecord, MetadataRecord
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.admin import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 from .clusters import cluster, replayed, view, with_topic
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 Change = tuple[str, str | None, int]
 
 
@@ -157,3 +166,56 @@ def test_each_resource_is_decided_by_itself_and_a_repeated_one_not_at_all() -> N
     decision = alter_configs(view(orders()), request)
     assert [response.error_code for response in decision.answer.responses] == [0, 3, 42]
     assert len(decision.records) == 1
+
+
+def test_dynamic_settings_that_promise_what_is_not_served_are_refused() -> None:
+    for name, value in (
+        ("ssl.keystore.location", "/k"),
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("config.providers", "f"),
+    ):
+        code, message, records = alter(orders(), BROKER, "1", (name, value, SET))
+        assert (code, records) == (ErrorCode.INVALID_CONFIG, [])
+        assert message is not None
+        assert name in message
+    code, message, _ = alter(orders(), GROUP, "g", ("share.auto.offset.reset", "earliest", SET))
+    assert (code, message) == (
+        ErrorCode.INVALID_CONFIG,
+        "Unknown group config name: share.auto.offset.reset (share groups are not served)",
+    )
+
+
+def test_one_remark_for_each_key_without_effect() -> None:
+    records = [
+        *alter(orders(), TOPIC, "orders", ("preallocate", "true", SET), ("retention.ms", "5", SET))[2],
+        ConfigRecord(resource_type=TOPIC, resource_name="more", name="preallocate", value="true"),
+        ConfigRecord(resource_type=TOPIC, resource_name="gone", name="preallocate", value=None),
+        *alter(orders(), BROKER, "1", ("num.io.threads", "4", SET), ("telemetry.max.bytes", "4", SET))[2],
+    ]
+    assert remarks_on_change(records) == [
+        "setting 'preallocate' of topic 'orders' and 1 more has no effect here: segments grow as they are written",
+        "setting 'num.io.threads' of broker '1' has no effect here: there are no threads",
+        "setting 'telemetry.max.bytes' of broker '1' has no effect here: clients' telemetry is not taken (KIP-714)",
+    ]
+    assert remarks_on_change(alter(orders(), TOPIC, "orders", ("retention.ms", "5", SET))[2]) == []
+
+
+def test_the_keys_of_one_resource_are_decided_in_slices() -> None:
+    names = [f"key{number}" for number in range(10_000)]
+    altered = AlterConfigsResource(
+        resource_type=TOPIC,
+        resource_name="orders",
+        configs=[AlterableConfig(name=name, config_operation=SET, value="1") for name in names],
+    )
+    replaced = AlterConfigsRequestResource(
+        resource_type=TOPIC,
+        resource_name="orders",
+        configs=[AlterConfigsRequestConfig(name=name, value="1") for name in names],
+    )
+    for work in (
+        alter_configs.in_slices(view(orders()), IncrementalAlterConfigsRequest(resources=[altered])),
+        replace_configs.in_slices(view(orders()), AlterConfigsRequest(resources=[replaced])),
+    ):
+        units = list(work)
+        assert max(units) <= 2
+        assert len(units) > 2 * 10_000 // 4

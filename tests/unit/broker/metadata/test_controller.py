@@ -12,12 +12,15 @@ from barnabas.broker.metadata.records import BeginTransactionRecord, ConfigRecor
 from barnabas.broker.node import Node
 from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
 from barnabas.broker.quorum.snapshots import list_snapshots
+from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsResource,
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
     DeleteTopicState,
     IncrementalAlterConfigsRequest,
 )
@@ -44,19 +47,17 @@ def batches(node: Node) -> list[list[str]]:
 
 async def test_a_new_cluster_begins_with_kafkas_records(node: Node) -> None:
     first, second, third, fourth = batches(node)
-    assert first == ["BeginTransactionRecord", *["FeatureLevelRecord"] * 6, "ConfigRecord", "EndTransactionRecord"]
+    assert first == ["BeginTransactionRecord", *["FeatureLevelRecord"] * 4, "ConfigRecord", "EndTransactionRecord"]
     assert (second, third) == (["RegisterBrokerRecord"], ["RegisterControllerRecord"])
     assert fourth == ["BrokerRegistrationChangeRecord"]
     assert node.image.features == {
         "metadata.version": 30,
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
-        "share.version": 1,
-        "streams.version": 1,
         "transaction.version": 2,
     }
     assert node.image.cluster_config == {"min.insync.replicas": "1"}
-    assert node.image.brokers[1].epoch == 10  # LeaderChange 0, bootstrap 1–9
+    assert node.image.brokers[1].epoch == 8  # LeaderChange 0, bootstrap 1–7
     assert not node.image.brokers[1].fenced
     assert node.image.brokers[1].directories == (node.directory_id,)
 
@@ -92,7 +93,7 @@ async def test_requests_of_one_wake_up_see_one_another_and_share_a_sync(node: No
     node.on_image = on_image  # type: ignore[method-assign]  # listening in
     node.controller.create_topics(creation("a"), answers.append)
     node.controller.create_topics(creation("a", "b"), answers.append)
-    node.controller.delete_topics([DeleteTopicState(name="a")], answers.append)
+    node.controller.request(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")]), answers.append)
     node.controller.ensure_topic("c", answers.append)
     await until(lambda: len(answers) == 4)
     assert [topic.error_code for topic in answers[0].topics] == [0]
@@ -106,9 +107,9 @@ async def test_requests_of_one_wake_up_see_one_another_and_share_a_sync(node: No
 async def test_answers_keep_their_order_also_when_nothing_is_written(node: Node) -> None:
     order: list[str] = []
     node.controller.create_topics(creation("a"), lambda _: order.append("written"))
-    node.controller.delete_topics([], lambda _: order.append("nothing"))
+    node.controller.request(DeleteTopicsRequest(), lambda _: order.append("nothing"))
     await until(lambda: len(order) == 2)
-    node.controller.delete_topics([], lambda _: order.append("alone"))
+    node.controller.request(DeleteTopicsRequest(), lambda _: order.append("alone"))
     await until(lambda: len(order) == 3)
     assert order == ["written", "nothing", "alone"]
 
@@ -311,3 +312,62 @@ async def test_a_bug_in_a_decision_is_answered_and_harms_no_other(node: Node, ca
     assert answered[0].code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert answered[1].topics[0].error_code == 0
     assert "a decision of the controller failed" in caplog.text
+
+
+async def test_the_controller_names_a_setting_without_effect_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Any] = []
+    request = creation("one", "two")
+    for topic in request.topics:
+        topic.configs = [CreatableTopicConfig(name="preallocate", value="true")]
+    node.controller.request(request, answers.append)
+    await until(lambda: bool(answers))
+    said = [record.message for record in caplog.records if "no effect" in record.message]
+    assert said == [
+        "setting 'preallocate' of topic 'one' and 1 more has no effect here: segments grow as they are written"
+    ]
+    assert node.image.topic_config("one") == {"preallocate": "true"}
+
+
+async def test_decisions_wait_for_others_as_long_as_the_linger_says(nodes: Nodes) -> None:
+    node = await nodes.start(**{"controller.quorum.append.linger.ms": "300"})
+    began_ms = node.clock.monotonic_ms()
+    answers: list[Any] = []
+    node.controller.request(creation("one"), answers.append)
+    node.controller.request(creation("two"), answers.append)
+    await until(lambda: len(answers) == 2)
+    assert node.clock.monotonic_ms() - began_ms >= 300
+    assert None not in (node.image.topic("one"), node.image.topic("two"))
+
+
+async def test_a_heartbeat_does_not_wait_for_a_long_decision(node: Node) -> None:
+    controller = node.quorum_controller
+    assert controller is not None
+    story: list[str] = []
+
+    def long(_view: ClusterView) -> Work:
+        while len(story) < 1:
+            yield UNITS_PER_SLICE
+        return MetadataDecision("long")
+
+    controller.submit(long, story.append)
+    controller.submit(lambda _: MetadataDecision("behind"), story.append)
+    await until(lambda: node.slices.busy)
+    controller.submit(lambda _: MetadataDecision("heartbeat"), story.append, between=True)
+    await until(lambda: len(story) == 3)
+    assert story == ["heartbeat", "long", "behind"]
+
+
+async def test_a_lost_leadership_answers_a_long_decision(node: Node) -> None:
+    controller = node.quorum_controller
+    assert controller is not None
+    answers: list[Any] = []
+
+    def endless(_view: ClusterView) -> Work:
+        while True:
+            yield UNITS_PER_SLICE
+
+    controller.submit(endless, answers.append)
+    await until(lambda: node.slices.busy)
+    controller.on_not_leading()
+    assert [answer.code for answer in answers] == [ErrorCode.NOT_CONTROLLER]
+    await until(lambda: not node.slices.busy)

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.broker.metadata.features import UnsupportedFeatures, UpgradeType, check_features, update_features
 from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.records import FeatureLevelRecord
 from barnabas.broker.metadata.registration import register_broker
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import FeatureUpdateKey, UpdateFeaturesRequest
@@ -45,6 +46,8 @@ def test_transaction_version_goes_down_and_up() -> None:
         ("transaction.version", 1, 9, "upgrade type"),
         ("metadata.version", 29, UpgradeType.SAFE_DOWNGRADE, "might delete metadata"),
         ("metadata.version", 0, UpgradeType.SAFE_DOWNGRADE, "only supports versions 7-30"),
+        ("share.version", 1, UpgradeType.UPGRADE, "Local controller 1 only supports versions 0-0"),
+        ("streams.version", 1, UpgradeType.UPGRADE, "Local controller 1 only supports versions 0-0"),
         ("kraft.dreams", 1, UpgradeType.UPGRADE, "Local controller 1 does not support this feature"),
     ],
 )
@@ -88,3 +91,13 @@ def test_a_node_stops_on_a_cluster_that_is_ahead_of_it() -> None:
         check_features(MetadataImage(features={"transaction.version": 3}))
     with pytest.raises(UnsupportedFeatures, match="unknown here"):
         check_features(MetadataImage(features={"kraft.dreams": 1}))
+
+
+def test_features_that_are_not_served_are_not_finalized_and_can_be_turned_off_where_they_are() -> None:
+    image = cluster((1,))
+    assert not {"share.version", "streams.version"} & set(image.features)
+    image = replayed(image, [FeatureLevelRecord(name="share.version", feature_level=1)])  # as Kafka has it
+    check_features(image)
+    image = replayed(image, register_broker(view(image), registration(2)).records)
+    assert 2 in image.brokers
+    assert "share.version" not in update(image, "share.version", 0, UpgradeType.SAFE_DOWNGRADE).features

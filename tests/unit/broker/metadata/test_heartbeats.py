@@ -10,7 +10,15 @@ from barnabas.broker.metadata.heartbeats import heartbeat
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import ConfigRecord, PartitionChangeRecord
 from barnabas.broker.metadata.registration import register_broker
-from barnabas.broker.metadata.sessions import PROBE_FENCE_INTERVAL_MS, SHUTDOWN_PATIENCE_MS, BrokerSessions
+from barnabas.broker.metadata.sessions import (
+    CRASH_WINDOW_MS,
+    CRASHES_FREE,
+    PROBE_FENCE_INTERVAL_MS,
+    SHUTDOWN_PATIENCE_MS,
+    UNFENCE_DELAY_MS,
+    UNFENCE_DELAY_MS_MAX,
+    BrokerSessions,
+)
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest
 
@@ -183,10 +191,40 @@ def test_only_the_newest_connection_is_a_sign() -> None:
     assert sessions.on_closed(9, "new") is None
 
 
-def test_probes_fence_a_broker_once_in_a_while() -> None:
+def test_probes_fence_an_incarnation_once_in_a_while() -> None:
     sessions = BrokerSessions(9_000)
-    assert sessions.probe_fence_in_ms(1, 0) == 0
-    sessions.on_probe_fenced(1, 0)
-    assert sessions.probe_fence_in_ms(1, PROBE_FENCE_INTERVAL_MS - 1) == 1
-    assert sessions.probe_fence_in_ms(2, 1) == 0
-    assert sessions.probe_fence_in_ms(1, PROBE_FENCE_INTERVAL_MS) == 0
+    assert sessions.probe_fence_in_ms(1, 10, 0) == 0
+    sessions.on_probe_fenced(1, 10, 0)
+    assert sessions.probe_fence_in_ms(1, 10, PROBE_FENCE_INTERVAL_MS - 1) == 1
+    assert sessions.probe_fence_in_ms(2, 10, 1) == 0
+    assert sessions.probe_fence_in_ms(1, 11, 1) == 0  # it has registered anew
+    assert sessions.probe_fence_in_ms(1, 10, PROBE_FENCE_INTERVAL_MS) == 0
+
+
+def test_crashes_delay_the_unfencing() -> None:
+    brokers = Brokers(cluster((1, 2)))
+    sessions = brokers.sessions
+    delays_ms = []
+    for number in range(CRASHES_FREE + 8):
+        brokers.now_ms = now_ms = 1_000 * number
+        sessions.on_died(2, now_ms)
+        sessions.on_registered(2, 100 + number, now_ms)
+        assert sessions.steady(2, now_ms) is (number == 0)
+        delays_ms.append(sessions.unfence_in_ms(2, now_ms))
+    assert delays_ms[: CRASHES_FREE + 2] == [0] * CRASHES_FREE + [UNFENCE_DELAY_MS, 2 * UNFENCE_DELAY_MS]
+    assert delays_ms[-1] == UNFENCE_DELAY_MS_MAX
+    assert sessions.unfence_in_ms(2, now_ms + 100) == UNFENCE_DELAY_MS_MAX - 100
+    assert sessions.unfence_in_ms(1, now_ms) == 0
+    assert sessions.unfence_in_ms(2, now_ms + CRASH_WINDOW_MS) == 0
+    assert sessions.steady(2, now_ms + CRASH_WINDOW_MS)
+
+
+def test_a_heartbeat_does_not_unfence_a_broker_that_crashed_too_often() -> None:
+    brokers = Brokers(register(cluster((1,)), 2, unfence=False))
+    for _ in range(CRASHES_FREE + 1):
+        brokers.sessions.on_died(2, 0)
+    assert brokers.beat(2) == (True, False)
+    brokers.now_ms = UNFENCE_DELAY_MS - 1
+    assert brokers.beat(2) == (True, False)
+    brokers.now_ms = UNFENCE_DELAY_MS
+    assert brokers.beat(2) == (False, False)

@@ -25,6 +25,8 @@ from barnabas.broker.node import Node
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.schema import finished
+from tests.unit.broker.conftest import until
 
 from .clusters import cluster, with_topic
 
@@ -91,7 +93,7 @@ async def test_a_snapshot_replaces_everything_and_its_delta_is_the_difference(pu
     assert list(delta.partitions) == [B, C]  # directories of b's replica are named only now
     assert (list(delta.brokers), delta.features) == ([1, 2], True)
     assert not published.loader.in_transaction
-    again = difference(image, image)
+    again = finished(difference(image, image))
     assert again.empty
 
 
@@ -104,3 +106,14 @@ async def test_a_damaged_log_and_features_from_the_future_stop_the_node(publishe
         published.loader.on_snapshot(SnapshotId(1, 1), [b"\x01\x02\x00junk"])
     assert published.loader.image is EMPTY_IMAGE
     assert published.images == []
+
+
+async def test_a_long_snapshot_is_published_when_all_of_it_is_replayed(published: Published, node: Node) -> None:
+    target = cluster()
+    for number in range(300):
+        target = with_topic(target, f"t{number}", (number + 1).to_bytes(16, "big"), ([1], [1], 1))
+    published.loader.on_snapshot(SnapshotId(900, 9), (encode_record(each) for each in snapshot_records(target)))
+    assert published.images == []
+    await until(lambda: bool(published.images))
+    ((image, delta),) = published.images
+    assert (len(image.topics_by_name), len(delta.created), image.offset) == (300, 300, 899)

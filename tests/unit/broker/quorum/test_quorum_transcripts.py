@@ -306,7 +306,7 @@ class Stage:
 
 def contents(actor: Actor, end_offset: int) -> tuple[int, list[bytes]]:
     """Epoch of the last record below, and the values of all: of the snapshot, then of the log."""
-    values, epoch = actor.log.snapshot_values(), 0
+    values, epoch = list(actor.log.snapshot_values()), 0
     offset = actor.log.latest_snapshot.end_offset if actor.log.latest_snapshot else 0
     while offset < end_offset:
         batches, offset = actor.log.read_until(offset, 1 << 20, end_offset)

@@ -11,9 +11,10 @@ from barnabas.broker.quorum.complaints import Complaints
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import Fetch, FetchReply, LogPoint, Vote
 from barnabas.broker.quorum.quorum_state import QuorumState
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY, RaftLog
+from barnabas.broker.quorum.raft_log import ASIDE, LOST_RECORDS, METADATA_DIRECTORY, RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
-from barnabas.errors import ErrorCode, InvariantViolated
+from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_snapshots, snapshot_name
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.storage.disk import MemoryDisk
 from tests.unit.broker.quorum.members import VirtualClock
 
@@ -98,3 +99,87 @@ def test_damage_that_nobody_can_mend_is_left_as_it_is() -> None:
     with pytest.raises(InvariantViolated, match="restore it from a copy"):
         open_log(disk, alone=True)
     assert disk.read(LOG) == before
+
+
+async def test_a_snapshot_is_written_aside_and_has_its_name_when_it_is_durable() -> None:
+    disk = MemoryDisk()
+    raft_log = open_log(disk)
+    raft_log.append([b"value"], 1)
+    data = encode_snapshot([b"value"] * 3_000, epoch=1, last_timestamp_ms=0, now_ms=0)
+    await raft_log.write_snapshot(SnapshotId(1, 1), data)
+    disk.crash()
+    again = open_log(disk, clean=False)
+    assert again.latest_snapshot == SnapshotId(1, 1)
+    assert list(again.snapshot_values()) == [b"value"] * 3_000
+
+
+async def test_a_snapshot_that_was_not_finished_is_removed_at_the_next_start() -> None:
+    disk = MemoryDisk()
+    raft_log = open_log(disk)
+    raft_log.append([b"value"], 1)
+    raft_log.close()
+    part = f"{METADATA_DIRECTORY}/{snapshot_name(SnapshotId(1, 1))}{ASIDE}"
+    disk.replace(part, b"half")
+    assert open_log(disk).latest_snapshot is None
+    assert not disk.exists(part)
+
+
+async def test_a_snapshot_is_dropped_where_a_newer_one_came_meanwhile() -> None:
+    disk = MemoryDisk()
+    raft_log = open_log(disk)
+    for _ in range(2):
+        raft_log.append([b"value"], 1)
+    data = encode_snapshot([b"value"], epoch=1, last_timestamp_ms=0, now_ms=0)
+    raft_log.store_snapshot(SnapshotId(2, 1), data)
+    await raft_log.write_snapshot(SnapshotId(1, 1), data)
+    assert list_snapshots(disk, METADATA_DIRECTORY) == [SnapshotId(2, 1)]
+
+
+def test_a_damaged_header_behind_a_clean_stop_is_fetched_again() -> None:
+    disk, batches = damaged()
+    file = disk.open(LOG)
+    file.pwrite(b"\x07", len(batches[0]) + 16)  # the magic byte of the second batch
+    raft_log = open_log(disk)
+    assert (raft_log.end_offset, raft_log.lost_records) == (1, True)
+
+
+def test_a_sole_voter_goes_on_before_a_damaged_header() -> None:
+    """It would wait for other voters without end, if it counted as one that has lost records."""
+    disk, batches = damaged()
+    disk.open(LOG).pwrite(b"\x07", len(batches[0]) + 16)
+    raft_log = open_log(disk, alone=True)
+    assert (raft_log.end_offset, raft_log.lost_records) == (1, False)
+
+
+def damage_header(*, alone: bool = False) -> tuple[MemoryDisk, RaftLog]:
+    """A log that is open, and whose second batch is damaged since; large ones, so that none is kept in memory."""
+    disk = MemoryDisk()
+    raft_log = open_log(disk, alone=alone)
+    raft_log.append([bytes(20_000)], 1)
+    at = disk.size(LOG)
+    for _ in range(2):
+        raft_log.append([bytes(20_000)], 1)
+    raft_log.sync_now()
+    disk.open(LOG).pwrite(b"\x07", at + 16)
+    return disk, raft_log
+
+
+def test_a_voter_that_meets_damage_ends_and_knows_it_at_the_next_start() -> None:
+    disk, raft_log = damage_header()
+    assert raft_log.read_until(0, 1, 3)[1] == 1
+    for _ in range(2):
+        with pytest.raises(InvariantViolated, match="cannot be read at offset 1"):
+            raft_log.read(1, 1)
+    raft_log.abandon()
+    again = open_log(disk, clean=False)
+    assert (again.end_offset, again.lost_records) == (1, True)
+
+
+def test_a_sole_voter_refuses_who_asks_for_what_is_damaged() -> None:
+    disk, raft_log = damage_header(alone=True)
+    for _ in range(2):
+        with pytest.raises(BrokerError) as refused:
+            raft_log.read(1, 1)
+        assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    raft_log.abandon()
+    assert not disk.exists(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")

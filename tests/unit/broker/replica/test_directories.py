@@ -144,10 +144,11 @@ def test_offsets_are_those_of_the_directory(bench: Bench) -> None:
         checkpoints.write_offsets(disk, checkpoints.REPLICATION_OFFSET_CHECKPOINT, {("t", offset): 10 * offset})
         checkpoints.write_offsets(disk, checkpoints.RECOVERY_POINT_CHECKPOINT, {("t", offset): offset})
         checkpoints.write_offsets(disk, checkpoints.CLEANER_OFFSET_CHECKPOINT, {("t", offset): 2 * offset})
+        checkpoints.write_offsets(disk, checkpoints.PRODUCER_STATE_CHECKPOINT, {("t", offset): 3 * offset})
     bench.find({})
-    assert bench.dirs[1].take_offsets(("t", 2)) == (2, 0, 20, 4)
-    assert bench.dirs[1].take_offsets(("t", 2)) == (0, 0, 0, 0), "a topic of the same name must not inherit them"
-    assert bench.dirs[1].take_offsets(("t", 1)) == (0, 0, 0, 0)
+    assert bench.dirs[1].take_offsets(("t", 2)) == (2, 0, 20, 4, 6)
+    assert bench.dirs[1].take_offsets(("t", 2)) == (0, 0, 0, 0, -1), "a topic of the same name must not inherit them"
+    assert bench.dirs[1].take_offsets(("t", 1)) == (0, 0, 0, 0, -1)
 
 
 def test_checkpoints_keep_what_could_not_be_opened(bench: Bench) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
@@ -260,3 +262,55 @@ def test_a_new_life_of_the_broker_is_told_by_naming_everything() -> None:
     again = bench.plan.next_request(10)
     assert again is not None
     assert named(again) == {}
+
+
+def test_a_damaged_batch_is_logged_once_however_often_it_is_fetched(caplog: pytest.LogCaptureFixture) -> None:
+    damaged = bytearray(batch(0))
+    damaged[-1] ^= 1
+    for refusal in (data(0, bytes(damaged)), data(0, error_code=ErrorCode.CORRUPT_MESSAGE)):
+        bench = Bench(1)
+        caplog.clear()
+        now_ms = 0
+        tries = 0
+        while tries < 5:
+            request = bench.ask()
+            if named(request):
+                tries += 1
+                bench.answer(refusal, now_ms=now_ms)
+            else:
+                bench.answer(now_ms=now_ms)
+            resumed = bench.plan.resume(now_ms)
+            if resumed is not None:
+                assert resumed > now_ms
+                now_ms = resumed
+                bench.plan.resume(now_ms)
+        assert len(caplog.records) == 1
+        assert bench.replicas[0].log.log_end_offset == 0
+        bench.ask()
+        bench.answer(data(0, batch(0)), now_ms=now_ms)
+        assert bench.replicas[0].log.log_end_offset == 1
+        assert len(caplog.records) == 1
+
+
+def named_by(request: FetchRequest | None) -> list[int]:
+    assert request is not None
+    return [one.partition for topic in request.topics for one in topic.partitions]
+
+
+def test_many_partitions_are_named_over_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.replica.fetch_plan.PARTITIONS_PER_REQUEST", 3)
+    bench = Bench(partitions=8)
+    assert named_by(bench.plan.next_request(1)) == [0, 1, 2]
+    bench.plan.on_response(response(), NOW_MS)
+    assert named_by(bench.plan.next_request(1)) == [3, 4, 5]
+    assert named_by(bench.plan.next_request(1)) == [6, 7]
+
+
+def test_a_leader_without_sessions_is_asked_for_all_partitions_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.replica.fetch_plan.PARTITIONS_PER_REQUEST", 3)
+    bench = Bench(partitions=5)
+    asked = []
+    for _ in range(3):
+        asked.append(named_by(bench.plan.next_request(1)))
+        bench.plan.on_response(response(session_id=0), NOW_MS)
+    assert asked == [[0, 1, 2], [3, 4, 0], [1, 2, 3]]

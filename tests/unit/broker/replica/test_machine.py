@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from barnabas.broker.replica.commit_waiters import Outcome
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
@@ -36,8 +39,16 @@ class Bench:
             topic_id=bytes(range(16)),
             clean=False,
         )
+        self.session = True  # whether the node's session with the controller runs
         self.replica = Replica(
-            "t", 0, bytes(range(16)), log, node_id=1, clock=FixedClock(), request_sync=self.asked.append
+            "t",
+            0,
+            bytes(range(16)),
+            log,
+            node_id=1,
+            clock=FixedClock(),
+            request_sync=self.asked.append,
+            may_lead=lambda: self.session,
         )
         if leads:
             self.replica.lead(0, (1,), 0)
@@ -151,6 +162,90 @@ def test_lost_leadership_refuses_who_waits() -> None:
     assert [error.code for error in committed(bench, 99) if error] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     bench.sync()
     assert bench.replica.high_watermark == 0, "a follower's high watermark is its leader's business"
+
+
+def waiting(bench: Bench) -> tuple[list[tuple[str, ErrorCode | None]], Callable[[str], Outcome]]:
+    """Outcomes of waiters in the order in which they were called, and what makes a waiter."""
+    called: list[tuple[str, ErrorCode | None]] = []
+
+    def waiter(name: str) -> Outcome:
+        return lambda error: called.append((name, None if error is None else error.code))
+
+    return called, waiter
+
+
+def test_a_leader_whose_session_is_over_refuses_who_waits_before_anything_newer() -> None:
+    bench = Cluster((1, 2))
+    called, waiter = waiting(bench)
+    bench.replica.when_committed(bench.append(2), waiter("second"))
+    bench.replica.when_committed(1, waiter("first"))
+    bench.session = False
+    with pytest.raises(BrokerError) as refused:
+        bench.append()
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert called == [("first", ErrorCode.NOT_LEADER_OR_FOLLOWER), ("second", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    bench.replica.on_session_over()
+    assert len(called) == 2
+    bench.session = True
+    bench.replica.when_committed(
+        2, waiter("again")
+    )  # it was not fenced after all, and what was appended is still there
+    bench.replica.on_follower_fetch(2, -1, 2, 0)
+    assert called[2:] == [("again", None)]
+
+
+def test_a_leader_whose_session_is_over_refuses_who_waits_for_the_disk() -> None:
+    bench = Bench(flush_messages=1)
+    called, waiter = waiting(bench)
+    bench.replica.when_durable(bench.append(), waiter("acks=1"))
+    bench.session = False
+    bench.replica.on_session_over()
+    assert called == [("acks=1", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    bench.sync()
+    assert len(called) == 1
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["at a commit", "at a refusal"])
+def test_a_waiter_that_fails_the_replica_has_its_neighbours_called_once(commits: bool) -> None:
+    bench = Cluster((1, 2))
+    called, waiter = waiting(bench)
+
+    def failing(error: BrokerError | None) -> None:
+        waiter("failing")(error)
+        bench.replica.fail()
+
+    end = bench.append()
+    bench.replica.when_committed(end, waiter("before"))
+    bench.replica.when_committed(end, failing)
+    bench.replica.when_committed(end, waiter("after"))
+    bench.replica.when_committed(bench.append(), waiter("later"))
+    if commits:
+        bench.replica.on_follower_fetch(2, -1, 2, 0)
+    else:
+        bench.replica.on_session_over()
+    assert [name for name, _ in called] == ["before", "failing", "after", "later"]
+    assert called[3][1] is not None
+
+
+@pytest.mark.parametrize("synced", [True, False], ids=["at a sync", "at a refusal"])
+def test_a_waiter_for_the_disk_that_fails_the_replica_has_its_neighbours_called_once(synced: bool) -> None:
+    bench = Bench(flush_messages=2)
+    called, waiter = waiting(bench)
+
+    def failing(error: BrokerError | None) -> None:
+        waiter("failing")(error)
+        bench.replica.fail()
+
+    bench.append(2)
+    bench.replica.when_durable(2, failing)
+    bench.replica.when_durable(2, waiter("neighbour"))
+    bench.replica.when_durable(bench.append(2), waiter("later"))
+    if synced:
+        bench.replica.on_synced(2)
+    else:
+        bench.replica.on_session_over()
+    assert sorted(name for name, _ in called) == ["failing", "later", "neighbour"]
+    assert dict(called)["later"] is not None
 
 
 def test_a_failed_write_takes_the_replica_offline() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 
 import pytest
 
 from barnabas.broker.node import Node
-from barnabas.broker.replica import replicas
+from barnabas.broker.replica import recovery, replicas
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
@@ -209,7 +210,11 @@ async def test_what_checkpoints_say_of_a_topic_that_is_gone_is_not_for_the_next_
     assert (replica.log.log_start_offset, replica.log.log_end_offset, replica.high_watermark) == (0, 0, 0)
 
 
-async def test_the_rest_goes_on_without_a_partition_that_cannot_be_opened(nodes: Nodes) -> None:
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR])
+async def test_a_log_that_cannot_be_opened_for_a_passing_reason_is_tried_again(
+    nodes: Nodes, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "RETRY_MS", 20)
     disk = MemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
@@ -218,17 +223,44 @@ async def test_the_rest_goes_on_without_a_partition_that_cannot_be_opened(nodes:
         append(node)
     node.replicas.leader("t", 0).delete_records_before(2)
     await node.stop()
-    disk.fail(["open", "listdir"], path="t-0", times=None)
+    disk.fail(["open", "listdir"], path="t-0", times=None, number=number)
     again = await nodes.start(disk)
-    assert again.replicas.leader("t", 1).log.log_end_offset == 0
+    assert again.replicas.leader("t", 1).log.log_end_offset == 0, "the rest goes on"
     assert again.replicas.get("t", 0) is None
     assert again.replicas.absence("t", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await again.stop()
+    assert not disk.exists(".kafka_cleanshutdown"), "a log that was not opened was not checked"
+    once_more = await nodes.start(disk)
     disk.heal()
-    assert not disk.exists(".kafka_cleanshutdown"), "nobody may vouch for a partition that was not looked at"
-    healed = await nodes.start(disk)
-    log = healed.replicas.leader("t", 0).log
+    await until(lambda: once_more.replicas.get("t", 0) is not None)
+    log = once_more.replicas.leader("t", 0).log
     assert (log.log_start_offset, log.log_end_offset) == (2, 3), "and its offsets are not forgotten"
+
+
+async def test_a_new_partition_that_cannot_be_made_for_a_passing_reason_is_tried_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "RETRY_MS", 20)
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    disk.fail(["create"], path="t-1/", times=3, number=errno.EMFILE)
+    await peer.create("t", 2)
+    assert append(node) == 0
+    await until(lambda: node.replicas.get("t", 1) is not None)
+    assert append(node, partition=1) == 0
+
+
+async def test_a_log_that_cannot_be_opened_for_good_fails_its_directory(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    await (await nodes.peer(node)).create("t", 2)
+    await node.stop()
+    disk.fail(["open", "listdir"], path="t-0", times=None)
+    with pytest.raises(OSError, match="Input/output error"):
+        await nodes.start(disk)
+    assert len(nodes.failures) == 1, "it was the only directory"
+    nodes.failures.clear()
 
 
 async def test_settings_reach_the_log(peer: Peer, node: Node) -> None:
@@ -391,3 +423,15 @@ async def test_many_new_partitions_are_opened_by_and_by_or_when_written_to(
     await until(lambda: all(node.replicas.get("t", number) for number in range(5)))
     assert {node.replicas.leader("t", number).log.config.retention_bytes for number in range(5)} == {77}
     await until(lambda: folders(disk) == [f"t-{number}" for number in range(5)])
+
+
+async def test_segments_of_a_topic_with_jitter_close_apart_and_not_at_every_batch(nodes: Nodes) -> None:
+    """200 batches made 200 segments when the whole jitter was taken off segment.ms."""
+    node = await nodes.start(MemoryDisk())
+    peer = await nodes.peer(node)
+    await peer.create("t", 1, segment_ms="6000000", segment_jitter_ms="6000000")
+    began_ms = node.clock.now_ms() - 200 * 60_000
+    for minute in range(200):
+        append(node, at_ms=began_ms + minute * 60_000)
+    starts = [segment.base_offset for segment in node.replicas.leader("t", 0).log.segments]
+    assert 2 <= len(starts) < 100

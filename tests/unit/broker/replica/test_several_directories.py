@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from barnabas.broker.identity import WrongDirectory
 from barnabas.broker.node import Node
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.admin import DescribeLogDirsRequest
+from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
@@ -166,3 +168,76 @@ async def test_directories_of_other_nodes_and_clusters_are_refused(nodes: Nodes)
         await nodes.start(first, first)
     node = await nodes.start(first)
     assert node.log_dirs.main.clean, "a refusal leaves it as it was"
+
+
+async def test_a_node_that_cannot_tell_of_a_failed_directory_stops(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks = three()
+    node = await nodes.start(*disks, log_dir_failure_timeout_ms="300")
+    peer = await nodes.peer(node)
+    await peer.create("t", 6)
+    sent: list[Sequence[bytes]] = []
+    ask = node.controller.request
+
+    def unanswered(request: object, *more: object, **options: object) -> None:
+        if isinstance(request, BrokerHeartbeatRequest) and request.offline_log_dirs:
+            sent.append(request.offline_log_dirs)
+        else:
+            ask(request, *more, **options)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(node.controller, "request", unanswered)
+    disks[1].fail(["pwrite"], times=None)
+    assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
+    await until(lambda: bool(nodes.failures))
+    assert sent == [[list(node.log_dirs)[1].directory_id]]
+    nodes.failures.clear()
+
+
+async def test_a_node_that_has_told_of_a_failed_directory_goes_on(nodes: Nodes) -> None:
+    disks = three()
+    node = await nodes.start(*disks, log_dir_failure_timeout_ms="200")
+    peer = await nodes.peer(node)
+    await peer.create("t", 6)
+    disks[1].fail(["pwrite"], times=None)
+    assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
+    await asyncio.sleep(0.5)
+    assert nodes.failures == []
+    assert await produce(peer, 0) == 0
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR])
+async def test_a_write_that_fails_for_a_passing_reason_fails_the_request_only(nodes: Nodes, number: int) -> None:
+    disks = three()
+    node = await nodes.start(*disks)
+    peer = await nodes.peer(node)
+    await peer.create("t", 6)
+    disks[1].fail(["pwrite"], path="t-1", times=1, number=number, prefix=True)
+    assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await produce(peer, 1) == 0
+    assert node.replicas.leader("t", 1).log.log_end_offset == 1
+
+
+async def test_a_sync_without_a_descriptor_is_tried_again(nodes: Nodes) -> None:
+    disks = three()
+    node = await nodes.start(*disks)
+    peer = await nodes.peer(node)
+    await peer.create("t", 6, flush_messages="1")
+    disks[1].fail(["sync"], path="t-1", times=2, number=errno.EMFILE)
+    assert await produce(peer, 1) == 0
+    assert node.replicas.leader("t", 1).log.recovery_point == 1
+
+
+async def test_states_of_a_failed_directory_are_not_believed(nodes: Nodes) -> None:
+    """The system may have dropped what it was given to write, and on the same boot nothing else tells of it."""
+    disks = three()
+    node = await nodes.start(*disks)
+    peer = await nodes.peer(node)
+    await peer.create("t", 6)
+    assert [await produce(peer, each) for each in (1, 2)] == [0, 0]
+    for each in (1, 2):
+        node.replicas.leader("t", each).log.save_state()
+    disks[1].fail(["sync"], times=None)
+    node.replicas.request_sync(node.replicas.leader("t", 1))
+    await until(lambda: not disks[1].exists("t-1/log-state-checkpoint"))
+    assert disks[2].exists("t-2/log-state-checkpoint")

@@ -1,0 +1,71 @@
+"""Remarks on settings that change nothing: unknown keys, and keys without effect here.
+
+Pure functions: `remarks` of a BrokerConfig, for `barnabas serve` and `barnabas up`; `remarks_on_change` of metadata records, for
+the controller's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from barnabas.broker.metadata.records import ConfigRecord, MetadataRecord
+from barnabas.broker.server_keys import SERVER_KEYS, server_key
+from barnabas.broker.topic_config import TOPIC_KEYS
+from barnabas.broker.unserved_keys import UNSERVED_KEYS, unserved
+
+__all__ = ["remarks", "remarks_on_change"]
+
+LIKENESS_MIN: Final = 0.75  # of difflib: below this two names have little in common
+NAME_CHARS_MAX: Final = 200  # of a key that is compared and shown: comparing takes the square of it
+
+
+def remarks(config: BrokerConfig) -> list[str]:
+    """One sentence for each setting of the file or the command line that changes nothing, by name."""
+    found = []
+    for name in sorted(config.static):
+        reason = _why_without_effect(BROKER_RESOURCE, name)
+        if reason is not None:
+            found.append(f"setting '{name}' has no effect here: {reason}")
+        elif server_key(name) is None:
+            found.append(_unknown(name))
+    return found
+
+
+def remarks_on_change(records: Iterable[MetadataRecord]) -> list[str]:
+    """One sentence for each key that these records set for topics or brokers and that changes nothing."""
+    resources: dict[tuple[int, str], list[str]] = {}
+    for record in records:
+        if isinstance(record, ConfigRecord) and record.value is not None:
+            resources.setdefault((record.resource_type, record.name), []).append(record.resource_name)
+    found = []
+    for (kind, name), changed in resources.items():
+        reason = _why_without_effect(kind, name)
+        if reason is not None:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            what = "topic" if kind == TOPIC_RESOURCE else "broker"
+            found.append(f"setting '{name}' of {what} '{changed[0]}'{more} has no effect here: {reason}")
+    return found
+
+
+def _why_without_effect(kind: int, name: str) -> str | None:
+    if kind == TOPIC_RESOURCE:
+        entry = TOPIC_KEYS.get(name)
+        return None if entry is None else entry.key.no_effect
+    if kind != BROKER_RESOURCE:
+        return None  # every key of a group has its effect
+    key, missing = server_key(name), unserved(name)
+    return key.no_effect if key is not None else missing.reason if missing is not None else None
+
+
+def _unknown(name: str) -> str:
+    shown = name[:NAME_CHARS_MAX]
+    text = f"unknown setting '{shown}' ignored"
+    topic = TOPIC_KEYS.get(name)
+    if topic is not None and topic.synonyms:
+        return f"{text}: it is a topic's; brokers have '{topic.synonyms[0].name}'"
+    near = get_close_matches(shown, [*SERVER_KEYS, *UNSERVED_KEYS], n=1, cutoff=LIKENESS_MIN)
+    return f"{text}; did you mean '{near[0]}'?" if near else text

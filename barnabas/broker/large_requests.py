@@ -1,0 +1,98 @@
+"""A large request on its way through the node: decoded, answered and encoded in slices (`slices.Slices`), its connection held.
+
+Driven by: `Connection`, which starts it and cancels it when the peer is gone; the slices of the node.
+Emits: the buffers of the answer, to the connection.
+
+A request is large when it has more elements than are decoded in one turn, or when its handler is a generator that has more to do
+than fits in one turn. The connection serves none of its later requests before the answer of a large one is encoded, so that a
+connection has one at a time. Its frame is copied, because the connection reuses its buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.router import Call, Pending, Route, Router
+from barnabas.broker.slices import Slice, Slices, Work
+from barnabas.ports import Buffer
+
+if TYPE_CHECKING:
+    from barnabas.broker.connection import Connection
+
+__all__ = ["LargeRequest"]
+
+
+class LargeRequest:
+    """See the module.
+
+    Args:
+        answered: gets the buffers of the answer; none where there is no answer.
+        failed: gets what is not the request's alone: RemoteProtocolError, InvariantViolated, a bug.
+    """
+
+    def __init__(
+        self,
+        slices: Slices,
+        route: Route,
+        correlation: int,
+        answered: Callable[[list[Buffer]], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._slices = slices
+        self._route = route
+        self._correlation = correlation
+        self._answered = answered
+        self._failed = failed
+        self._slice: Slice | None = None
+        self._pending: Pending | None = None
+
+    def decode(
+        self, router: Router, frame: bytes, position: int, client_id: str | None, connection: Connection
+    ) -> None:
+        """Begins with the bytes of the request, whose body is at `position`."""
+        work = _decoded_and_handled(router, self._route, frame, position, client_id, connection)
+        self._slice = self._slices.start(work, self._handled, self._failed)
+
+    def go_on(self, work: Work) -> None:
+        """Begins with what is left to do for the handler."""
+        self._slice = self._slices.start(work, self._handled, self._failed, begun=True)
+
+    def cancel(self) -> None:
+        """The connection is gone."""
+        if self._slice is not None:
+            self._slice.cancel()
+        if self._pending is not None:
+            self._pending.closed()
+
+    def _handled(self, response: Any) -> None:
+        if response.__class__ is not Pending:
+            self._encode(response)
+        elif response.resolved:
+            self._encode(response.response)
+        else:
+            self._pending = response
+            response.attach(self._encode, None)
+
+    def _encode(self, response: Any) -> None:
+        self._pending = None
+        if response.__class__ is GeneratorType:
+            self.go_on(response)
+            return
+        if response is None:
+            self._answered([])
+            return
+        work = self._route.frame_in_slices(self._correlation, response)
+        self._slice = self._slices.start(work, self._answered, self._failed, begun=True)
+
+
+def _decoded_and_handled(
+    router: Router, route: Route, frame: bytes, position: int, client_id: str | None, connection: Connection
+) -> Work:
+    request = yield from route.decode_in_slices(frame, position)
+    call = Call(request, route.version, route.api_key, client_id, connection, connection.client_host)
+    response = router.answer(route, call)
+    if response.__class__ is GeneratorType:
+        response = yield from response
+    return response

@@ -1,0 +1,128 @@
+"""Long work whose C code runs in a thread: one piece after the other, in steps between which the loop serves others.
+
+Driven by: the Produce handler, with the inspection of a long batch as a generator of steps (`storage/steps`). Emits: its result.
+
+Two mechanisms cut long work. `slices` is for Python code over many elements: it counts units and stays on the loop, and several
+works take turns. This one is for one large element whose C code releases Python's lock. The C code runs in a thread, if the
+node was given one (in the simulation it runs in place); the Python code is cut into steps, one in each turn of the loop.
+
+This module also counts the cost of batches that are inspected at once in the present turn, so that many of them do not make it long.
+
+Invariants: one piece of work is under way at a time, so that memory stays within the buffers of one batch; pieces end in the
+order in which they began; a connection has one at most, because its request blocks it. Work whose result is not wanted any more is
+dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.storage.steps import Steps
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["LongWork", "Offload", "in_place"]
+
+log = logging.getLogger(__name__)
+
+TURN_RECORDS_MAX: Final = 8_192  # walked over by all requests of one wake-up: 4 ms in plain Python
+FREE_RECORDS: Final = 64  # of a batch, not counted: what a request costs anyway
+COMPRESSED_COST: Final = 512  # records that could be walked over while a batch is decompressed
+
+Offload = Callable[[Callable[[], None]], Awaitable[None]]
+T = TypeVar("T")
+
+
+async def in_place(work: Callable[[], None]) -> None:
+    """The Offload of a node without threads."""
+    work()
+
+
+class LongWork:
+    """See the module."""
+
+    def __init__(self, node: Node, offload: Offload) -> None:
+        self._node = node
+        self._offload = offload
+        self._queue: deque[_Job] = deque()
+        self._busy = False
+        self._spent = 0
+
+    # -- at once
+
+    @property
+    def turn_is_over(self) -> bool:
+        """Whether the present wake-up has inspected enough: a request goes on in the next one."""
+        return self._spent >= TURN_RECORDS_MAX
+
+    def count(self, records: int, *, compressed: bool) -> None:
+        """A batch was inspected in the present wake-up."""
+        cost = max(records - FREE_RECORDS, 0) + (COMPRESSED_COST if compressed else 0)
+        if cost:
+            if not self._spent:
+                self._node.soon(self._begin_turn)
+            self._spent += cost
+
+    def _begin_turn(self) -> None:
+        self._spent = 0
+
+    # -- step by step
+
+    def begin(self, steps: Steps[T], done: Callable[[T | BrokerError], None]) -> Callable[[], None]:
+        """Takes the steps, then calls `done` with their result, or with the BrokerError that they raised.
+
+        Returns:
+            What is to be called when the result is not wanted any more.
+        """
+        job = _Job(steps, done)
+        self._queue.append(job)
+        if not self._busy and not self._node.scope.stopping:
+            self._busy = True
+            self._node.scope.start(self._run(), name="long work")
+        return job.cancel
+
+    async def _run(self) -> None:
+        while self._queue:
+            job = self._queue.popleft()
+            outcome: Any
+            try:
+                outcome = await self._perform(job)
+            except BrokerError as error:
+                outcome = error
+            except Exception:  # a bug of ours costs one request, not the node
+                log.exception("long work failed")
+                outcome = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            if not job.cancelled:
+                job.done(outcome)
+            job.steps.close()
+        self._busy = False
+
+    async def _perform(self, job: _Job) -> Any:
+        while not job.cancelled:
+            try:
+                work = next(job.steps)
+            except StopIteration as end:
+                return end.value
+            if work is None:
+                await asyncio.sleep(0)
+            else:
+                await self._offload(work)
+        return None
+
+
+class _Job:
+    __slots__ = ("cancelled", "done", "steps")
+
+    def __init__(self, steps: Steps[Any], done: Callable[[Any], None]) -> None:
+        self.steps = steps
+        self.done = done
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True

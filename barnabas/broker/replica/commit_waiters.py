@@ -1,0 +1,48 @@
+"""CommitWaiters: callbacks that wait until a replica's high watermark has reached an offset.
+
+Driven by: the replica. Emits: each callback once, with None or with the error that says why the offset will not be committed here.
+
+A callback may do anything to its replica: append, fail it, add another callback. Callbacks added during a call wait for the next call.
+Invariant: callbacks run in the order of their offsets, those of one offset in the order of their arrival.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from barnabas.errors import BrokerError
+
+__all__ = ["CommitWaiters", "Outcome"]
+
+Outcome = Callable[[BrokerError | None], None]
+
+
+class CommitWaiters:
+    """The callbacks of one replica, ordered by offset."""
+
+    __slots__ = ("_heap", "_sequence")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Outcome]] = []  # by next offset, then arrival
+        self._sequence = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def add(self, next_offset: int, done: Outcome) -> None:
+        """Calls `done` once everything below `next_offset` is committed, or is refused."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (next_offset, self._sequence, done))
+
+    def release(self, high_watermark: int) -> None:
+        """Everything below `high_watermark` is committed."""
+        # The attribute is read anew for each callback: one that fails the replica has all others refused, and replaces the heap.
+        while self._heap and self._heap[0][0] <= high_watermark:
+            heapq.heappop(self._heap)[2](None)
+
+    def refuse(self, error: BrokerError) -> None:
+        """Nothing that waits now will be committed here, as far as this replica knows."""
+        waiting, self._heap = sorted(self._heap, key=lambda entry: entry[:2]), []
+        for _, _, done in waiting:
+            done(error)

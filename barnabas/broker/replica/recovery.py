@@ -1,0 +1,343 @@
+"""Opens the logs of a node at its start, in slices of the loop, requested ones first.
+
+Driven by: `Replicas.load`, requests for partitions that are not open yet (`want`), timers. Emits: opened logs to `adopt`, the failure
+of a directory, progress in the log.
+
+A first pass looks at every log. Logs that need little reading are opened at once; the others wait. `run_before_serving` returns when
+the pass is over and no log waits, or when a second has passed. Then the node serves, and the logs that wait come online one by one. Those of internal topics come first, then those that a client, a follower or a coordinator asks for.
+
+A log that cannot be opened for a passing reason (too many open files, no memory) is tried again after a pause. Any other I/O error
+fails its directory, as in Kafka.
+
+Invariants: a slice lasts some milliseconds, then the loop serves others; the checkpoints keep the offsets of a log until it is
+open; a log that was cut, or that may be acknowledged only after a sync, is synced before it is adopted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from barnabas.broker.replica.directory import NO_OFFSETS, LogDirectory, Offsets, TopicPartition
+from barnabas.errors import BrokerError, LocalProtocolError, is_passing
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = ["LogRecovery", "UnopenedLog"]
+
+log = logging.getLogger(__name__)
+
+LIGHT_BYTES: Final = 1024 * 1024  # to be read of a log that is opened when it is first looked at
+SLICE_MS: Final = 5
+SLICE_STEPS: Final = 64  # in one slice, where time stands still within a turn of the loop (simulation)
+BEFORE_SERVING_MS: Final = 1_000
+PROGRESS_MS: Final = 1_000  # between two lines about it
+RETRY_MS: Final = 1_000  # after a passing error
+TRIES_MAX: Final = 60  # an error that does not pass within a minute fails the directory
+SYNCED_AT_ONCE: Final = 64  # logs in one sync
+GIB: Final = 1 << 30
+
+PartitionKey = tuple[bytes, int]  # topic id, partition
+
+
+@dataclass(slots=True, eq=False)
+class UnopenedLog:
+    """A partition whose log is still to be opened.
+
+    Attributes:
+        set_aside: renames a folder that belongs to another topic of that name.
+        new: as of PartitionLog.opening.
+        steps: the opening under way, once it was looked at.
+        failures: how often it could not be opened.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    config: LogConfig
+    directory: LogDirectory
+    offsets: Offsets
+    set_aside: Callable[[LogDirectory, str], None]
+    new: bool
+    steps: Generator[int, None, PartitionLog] | None = None
+    failures: int = 0
+
+    @property
+    def name(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
+    def folder(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    def opening(self, now_ms: int) -> Generator[int, None, PartitionLog]:
+        """As PartitionLog.opening."""
+        return PartitionLog.opening(
+            self.directory.disk,
+            self.folder,
+            self.config,
+            now_ms=now_ms,
+            topic_id=self.topic_id,
+            clean=self.directory.clean,
+            recovery_point=self.offsets.recovery_point,
+            log_start_offset=self.offsets.log_start_offset,
+            producers_complete_to=self.offsets.producers_complete_to,
+            new=self.new,
+        )
+
+    def set_folder_aside(self) -> None:
+        """INCONSISTENT_TOPIC_ID: it is of a former topic, deleted and created anew while this node was down."""
+        self.set_aside(self.directory, self.folder)
+        self.offsets = NO_OFFSETS
+
+    def close(self) -> None:
+        """Ends an opening that is under way; its files are closed."""
+        if self.steps is not None:
+            self.steps.close()
+            self.steps = None
+
+
+class LogRecovery:
+    """See the module.
+
+    Args:
+        adopt: takes an opened log.
+    """
+
+    def __init__(self, node: Node, adopt: Callable[[UnopenedLog, PartitionLog], None]) -> None:
+        self._node = node
+        self._adopt = adopt
+        self._unopened: dict[PartitionKey, UnopenedLog] = {}  # all of them, in the order in which they are opened
+        self._fresh: dict[PartitionKey, None] = {}  # not looked at yet
+        self._wanted: dict[PartitionKey, None] = {}
+        self._paused: dict[PartitionKey, None] = {}  # until their next try
+        self._current: PartitionKey | None = None  # light, and under way
+        self._unsynced: list[tuple[UnopenedLog, PartitionLog]] = []  # open, to be adopted after a sync
+        self._running = self._stopped = False
+        self._total = self._opened = 0
+        self._planned_bytes = self._read_bytes = 0
+        self._told_ms = 0
+
+    def __contains__(self, key: PartitionKey) -> bool:
+        return key in self._unopened
+
+    def __len__(self) -> int:
+        return len(self._unopened)
+
+    def add(self, logs: Iterable[UnopenedLog]) -> None:
+        """Logs to be opened, in this order."""
+        for one in logs:
+            key = one.topic_id, one.partition
+            self._unopened[key] = one
+            self._fresh[key] = None
+            one.directory.unopened[one.name] = one.offsets
+            self._total += 1
+
+    def want(self, topic_id: bytes, partition: int) -> None:
+        """Somebody asked for the partition: it comes next."""
+        if (topic_id, partition) in self._unopened:
+            self._wanted[topic_id, partition] = None
+
+    def forget(self, topic_id: bytes, partition: int) -> UnopenedLog | None:
+        """The partition is not this node's any more. Returns what was not opened of it; its folder is the caller's."""
+        key = topic_id, partition
+        one = self._unopened.pop(key, None)
+        if one is None:
+            return None
+        for waiting in (self._fresh, self._wanted, self._paused):
+            waiting.pop(key, None)
+        if self._current == key:
+            self._current = None
+        for opened, partition_log in self._unsynced:
+            if opened is one:
+                partition_log.abandon()
+        self._unsynced = [each for each in self._unsynced if each[0] is not one]
+        one.close()
+        return one
+
+    def forget_directory(self, directory: LogDirectory) -> None:
+        """The directory failed: its logs stay as they are until the next start."""
+        for key, one in list(self._unopened.items()):
+            if one.directory is directory:
+                self.forget(*key)
+
+    def stop(self) -> None:
+        """The node stops: nothing more is opened."""
+        self._stopped = True
+        for one in self._unopened.values():
+            one.close()
+
+    # -- work
+
+    async def run_before_serving(self) -> None:
+        """Opens what can be opened soon, the rest later.
+
+        Raises:
+            OSError: the node has failed.
+            LocalProtocolError: it was stopped.
+        """
+        began_ms = self._node.clock.monotonic_ms()
+        self._running = True
+        try:
+            while self._has_work() and (
+                self._fresh or self._current or self._node.clock.monotonic_ms() - began_ms < BEFORE_SERVING_MS
+            ):
+                await self._turn()
+            await self._sync()
+        finally:
+            self._running = False
+        if self._node.failure is not None:
+            raise self._node.failure
+        if self._stopped:
+            raise LocalProtocolError("the node was stopped while its logs were opened")
+        self._tell_progress(at_once=bool(self._unopened))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._has_work() and not self._running and not self._node.scope.stopping:
+            self._running = True
+            self._node.scope.start(self._run(), name="recovery")
+
+    async def _run(self) -> None:
+        try:
+            while self._has_work():
+                await self._turn()
+            await self._sync()
+        finally:
+            self._running = False
+        self._tell_progress(at_once=not self._unopened)
+
+    def _has_work(self) -> bool:
+        return not self._stopped and self._node.failure is None and len(self._unopened) > len(self._paused)
+
+    async def _turn(self) -> None:
+        """One slice, then the turn of others."""
+        clock = self._node.clock
+        began_ms = clock.monotonic_ms()
+        key = None
+        for _ in range(SLICE_STEPS):
+            key = self._next()
+            if key is None or len(self._unsynced) >= SYNCED_AT_ONCE:
+                break
+            self._step(key)
+            if clock.monotonic_ms() - began_ms >= SLICE_MS:
+                break
+        if self._unsynced and (key is None or len(self._unsynced) >= SYNCED_AT_ONCE or key in self._wanted):
+            await self._sync()
+        self._tell_progress()
+        await asyncio.sleep(0)
+
+    def _next(self) -> PartitionKey | None:
+        """Whose turn it is."""
+        for key in self._wanted:
+            if self._is_due(key):
+                return key
+        if self._current is not None:
+            return self._current
+        for keys in (self._fresh, self._unopened):
+            for key in keys:
+                if self._is_due(key):
+                    return key
+        return None
+
+    def _is_due(self, key: PartitionKey) -> bool:
+        return key not in self._paused and not any((one.topic_id, one.partition) == key for one, _ in self._unsynced)
+
+    def _step(self, key: PartitionKey) -> None:
+        one = self._unopened[key]
+        try:
+            if one.steps is None:
+                self._fresh.pop(key, None)
+                one.steps = one.opening(self._node.clock.now_ms())
+                planned = next(one.steps)
+                self._planned_bytes += planned
+                self._current = key if planned <= LIGHT_BYTES else None
+            else:
+                self._read_bytes += next(one.steps)
+        except StopIteration as end:
+            self._on_opened(key, one, end.value)
+        except BrokerError:
+            one.steps = None
+            one.set_folder_aside()
+            one.directory.unopened[one.name] = one.offsets
+        except OSError as error:
+            self.on_error(one, error)
+
+    def on_error(self, one: UnopenedLog, error: OSError) -> None:
+        """The log could not be opened, here or when its partition was new: it is tried again, or its directory fails."""
+        key = one.topic_id, one.partition
+        one.steps = None
+        one.failures += 1
+        if self._current == key:
+            self._current = None
+        if not is_passing(error) or one.failures > TRIES_MAX:
+            log.error("%s cannot be opened: %s", one.folder, error)
+            self._paused[key] = None  # the failure of its directory takes it away
+            one.directory.fail(error)
+            return
+        log.warning("%s cannot be opened now and is tried again: %s", one.folder, error)
+        if key not in self._unopened:
+            self.add([one])
+        self._paused[key] = None
+        self._node.call_later(RETRY_MS, lambda: self._try_again(key))
+
+    def _try_again(self, key: PartitionKey) -> None:
+        if key in self._paused:
+            del self._paused[key]
+            self._fresh[key] = None
+            self._wake()
+
+    def _on_opened(self, key: PartitionKey, one: UnopenedLog, partition_log: PartitionLog) -> None:
+        one.steps = None
+        if self._current == key:
+            self._current = None
+        self._opened += 1
+        if one.directory.must_sync(one.name, partition_log):
+            self._unsynced.append((one, partition_log))
+        else:
+            self._finish(one, partition_log)
+
+    def _finish(self, one: UnopenedLog, partition_log: PartitionLog) -> None:
+        key = one.topic_id, one.partition
+        del self._unopened[key]
+        self._wanted.pop(key, None)
+        del one.directory.unopened[one.name]
+        self._adopt(one, partition_log)
+
+    async def _sync(self) -> None:
+        """What was cut off must not come back among what is appended next, and coordinators load up to the high watermark."""
+        waiting = self._unsynced
+        if not waiting:
+            return
+        for directory in dict.fromkeys(one.directory for one, _ in waiting):
+            logs = {one.name: each for one, each in waiting if one.directory is directory}
+            try:
+                await directory.sync_recovered(logs)
+            except OSError as error:
+                directory.fail(error)
+        done = [each for each in self._unsynced if each in waiting]
+        self._unsynced = [each for each in self._unsynced if each not in done]
+        for one, partition_log in done:
+            if one.directory.online and not self._stopped:
+                self._finish(one, partition_log)
+
+    def _tell_progress(self, *, at_once: bool = False) -> None:
+        """A line about logs that take long."""
+        if self._planned_bytes <= LIGHT_BYTES:
+            return
+        now_ms = self._node.clock.monotonic_ms()
+        if at_once or now_ms - self._told_ms >= PROGRESS_MS:
+            self._told_ms = now_ms
+            log.info(
+                "recovered %d of %d partitions, %.1f of %.1f GiB",
+                self._opened,
+                self._total,
+                self._read_bytes / GIB,
+                self._planned_bytes / GIB,
+            )

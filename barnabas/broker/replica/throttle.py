@@ -1,0 +1,75 @@
+"""Replication throttles: how fast replicas that are not in sync may be copied, as a leader and as a follower.
+
+Driven by: the fetch handler (leader) and the fetch plans (follower), which record the bytes of throttled replicas and ask before
+each fetch. Emits: whether such a replica waits.
+
+A replica is throttled where its topic names it (`leader.` and `follower.replication.throttled.replicas`: "*", or partition:broker)
+and it is out of sync: replicas in sync are never held up. The rate is that of the last replication.quota.window.num samples of
+replication.quota.window.size.seconds each. It is checked before a fetch, not during it: one fetch may exceed it, and the next waits.
+Follows KIP-73 (ReplicationQuotaManager, Kafka's SimpleRate).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.broker.config import BrokerConfig
+
+__all__ = ["ReplicationQuota", "ReplicationThrottles", "is_throttled"]
+
+EVERY_REPLICA: Final = "*"
+
+
+def is_throttled(named: frozenset[str], partition: int, broker_id: int) -> bool:
+    """Whether a topic's list of throttled replicas names this broker's replica of the partition."""
+    return bool(named) and (EVERY_REPLICA in named or f"{partition}:{broker_id}" in named)
+
+
+class ReplicationQuota:
+    """One rate of bytes, measured and bounded.
+
+    Args:
+        bound: bytes a second, asked for at each use.
+        window_ms: length of a sample.
+        samples_max: how many samples count.
+    """
+
+    def __init__(self, bound: Callable[[], int], *, window_ms: int = 1_000, samples_max: int = 11) -> None:
+        self._bound = bound
+        self._window_ms = window_ms
+        self._samples: deque[list[int]] = deque(maxlen=samples_max)  # [began at, bytes], the oldest first
+        self._kept_ms = window_ms * samples_max
+
+    def record(self, size_bytes: int, now_ms: int) -> None:
+        """Bytes of a throttled replica were copied. `now_ms` is monotonic."""
+        samples = self._samples
+        if samples and now_ms - samples[-1][0] < self._window_ms:
+            samples[-1][1] += size_bytes
+        else:
+            samples.append([now_ms, size_bytes])
+
+    def exceeded(self, now_ms: int) -> bool:
+        """Whether more was copied than the bound allows."""
+        samples = self._samples
+        while samples and now_ms - samples[0][0] >= self._kept_ms:
+            samples.popleft()
+        if not samples:
+            return False
+        elapsed_ms = max(now_ms - samples[0][0], self._window_ms)
+        return sum(size for _, size in samples) * 1_000 > self._bound() * elapsed_ms
+
+
+class ReplicationThrottles:
+    """The two quotas of a node: what it sends to followers, and what it fetches from leaders."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        window_ms = config.get_int("replication.quota.window.size.seconds") * 1_000
+        samples_max = config.get_int("replication.quota.window.num")
+        self.leader = ReplicationQuota(
+            lambda: config.get_int("leader.replication.throttled.rate"), window_ms=window_ms, samples_max=samples_max
+        )
+        self.follower = ReplicationQuota(
+            lambda: config.get_int("follower.replication.throttled.rate"), window_ms=window_ms, samples_max=samples_max
+        )

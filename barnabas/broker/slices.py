@@ -1,0 +1,178 @@
+"""Slices: work that is too long for one turn of the loop, cut into slices between which the loop serves others.
+
+Driven by: callers with such work, a generator that yields after each unit (about 10 microseconds of work), and the loop.
+Emits: the result of the generator, to the callback that came with it.
+
+`long_work` is for one large buffer whose C code may run in a thread; its docstring says which of the two is for which work.
+
+A slice is a number of units, not a time, so that the simulated loop cuts work as the real one does. All long work of a node takes
+turns: each turn of the loop runs one slice, whatever the amount of work that waits. At most LARGE_REQUESTS_AT_ONCE are under way, because each may hold
+some 30 MB of decoded request; the others wait in the order in which they came.
+
+While there is work, the cyclic garbage collector does not run: one collection over the objects of a large request takes longer than
+many slices.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from types import GeneratorType
+from typing import Any, Final
+
+from barnabas.errors import InvariantViolated
+from barnabas.runtime.memory import hold_collector, release_collector
+
+__all__ = ["UNITS_PER_SLICE", "Ended", "Slice", "Slices", "Work", "advance"]
+
+log = logging.getLogger(__name__)
+
+UNITS_PER_SLICE: Final = 128  # 1 to 3 ms
+LARGE_REQUESTS_AT_ONCE: Final = 2  # decoded and not yet answered; each holds up to 100,000 elements
+
+Work = Generator[int, None, Any]  # yields how many units it has done since it yielded last
+
+
+class Ended:
+    """What a generator has returned, and how many units its last slice took."""
+
+    __slots__ = ("result", "units")
+
+    def __init__(self, result: Any, units: int) -> None:
+        self.result = result
+        self.units = units
+
+
+def advance(work: Work) -> Ended | None:
+    """Does one slice; None where more is left. Raises what the generator raises."""
+    left = UNITS_PER_SLICE
+    try:
+        while left > 0:
+            left -= next(work)
+    except StopIteration as end:
+        return Ended(end.value, UNITS_PER_SLICE - left)
+    return None
+
+
+class Slice:
+    """One piece of long work."""
+
+    __slots__ = ("done", "failed", "work")
+
+    def __init__(self, work: Work, done: Callable[[Any], None], failed: Callable[[BaseException], None]) -> None:
+        self.work: Work | None = work
+        self.done = done
+        self.failed = failed
+
+    def cancel(self) -> None:
+        """Neither goes on nor calls back."""
+        work, self.work = self.work, None
+        if work is not None and not _running(work):
+            work.close()
+
+
+def _running(work: Work) -> bool:
+    return isinstance(work, GeneratorType) and work.gi_running
+
+
+class Slices:
+    """All long work of a node.
+
+    Args:
+        next_turn: calls back in the next turn of the loop, after whatever has arrived by then.
+        fatal: gets the InvariantViolated of a callback.
+    """
+
+    def __init__(
+        self, next_turn: Callable[[Callable[[], None]], Any], fatal: Callable[[InvariantViolated], None]
+    ) -> None:
+        self._next_turn = next_turn
+        self._fatal = fatal
+        self._active: deque[Slice] = deque()
+        self._waiting: deque[Slice] = deque()
+        self._due = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is long work."""
+        return self._due
+
+    def start(
+        self,
+        work: Work,
+        done: Callable[[Any], None],
+        failed: Callable[[BaseException], None],
+        *,
+        begun: bool = False,
+    ) -> Slice:
+        """Runs `work` to its end, from the next turn on.
+
+        Args:
+            done: gets what `work` returns.
+            failed: gets what `work` raises, and nothing else is called then.
+            begun: it holds memory already, so it must not wait for others to end.
+        """
+        made = Slice(work, done, failed)
+        if begun or len(self._active) < LARGE_REQUESTS_AT_ONCE:
+            self._active.append(made)
+        else:
+            self._waiting.append(made)
+        if not self._due:
+            self._due = True
+            hold_collector()
+            self._next_turn(self._turn)
+        return made
+
+    def close(self) -> None:
+        """The node ends: nothing goes on."""
+        for each in (*self._active, *self._waiting):
+            each.cancel()
+        self._active.clear()
+        self._waiting.clear()
+        self._rest()
+
+    def _rest(self) -> None:
+        if self._due:
+            self._due = False
+            release_collector()
+
+    def _turn(self) -> None:
+        """One slice of the work that has waited longest for one."""
+        if not self._due:
+            return
+        while self._active and self._active[0].work is None:
+            self._active.popleft()
+        while self._waiting and len(self._active) < LARGE_REQUESTS_AT_ONCE:
+            found = self._waiting.popleft()
+            if found.work is not None:
+                self._active.append(found)
+        if not self._active:
+            self._rest()
+            return
+        self._next_turn(self._turn)
+        current = self._active.popleft()
+        work = current.work
+        if work is None:
+            return
+        try:
+            ended = advance(work)
+        except Exception as error:
+            current.work = None
+            self._call(current.failed, error)
+            return
+        if ended is not None:
+            current.work = None
+            self._call(current.done, ended.result)
+        elif current.work is None:  # it was cancelled by what it did itself
+            work.close()
+        else:
+            self._active.append(current)
+
+    def _call(self, callback: Callable[[Any], None], value: Any) -> None:
+        try:
+            callback(value)
+        except InvariantViolated as error:
+            self._fatal(error)
+        except Exception:  # a bug of ours costs one request, not the others that wait for their slices
+            log.exception("the callback of long work failed")

@@ -1,0 +1,148 @@
+"""Settings of Kafka 4.3 that this broker does not serve: which it refuses, which it ignores with a warning, and why.
+
+Read by `BrokerConfig`, which refuses settings that would be dangerous if they were ignored; by `config_remarks`, which names the
+others; by the controller, for dynamic settings; by docs/generate.py.
+
+Invariants: no name is both here and in `server_keys`. An empty value, or false for a switch, is not refused.
+The names are those of Kafka 4.3.1's KafkaConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from barnabas.errors import BrokerError, ErrorCode
+
+__all__ = ["LISTENER_KEYS", "PREFIXES", "UNSERVED_KEYS", "Unserved", "refuse_unserved", "unserved"]
+
+
+class Unserved(NamedTuple):
+    """Why a key is not served, and whether a value is refused (or ignored with a warning)."""
+
+    reason: str
+    refused: bool
+
+
+NO_TLS: Final = "TLS is not served yet: use PLAINTEXT://HOST:PORT listeners and remove this setting"
+NO_SASL: Final = "SASL is not served yet: use PLAINTEXT://HOST:PORT listeners and remove this setting"
+NO_AUTHORIZER: Final = "access control is not served yet, every client may do everything: remove this setting"
+NO_POLICY: Final = "Java classes are not loaded, so the policy would not hold: remove this setting"
+NO_TIERS: Final = "tiered storage is not served: remove this setting"
+
+# What may be set for one listener: listener.name.<name>.<key>.
+LISTENER_KEYS: Final = ("max.connection.creation.rate", "max.connections")
+# Keys of these beginnings stand for what the reason says, whatever the rest of their name is.
+PREFIXES: Final[Mapping[str, Unserved]] = {
+    "ssl.": Unserved(NO_TLS, True),
+    "sasl.": Unserved(NO_SASL, True),
+    "listener.name.": Unserved(
+        "settings of a single listener are not served, but max.connections and its rate: remove this", True
+    ),
+    "delegation.token.": Unserved("delegation tokens are not served: remove this setting", True),
+    "group.share.": Unserved("share groups are not served", False),
+    "share.coordinator.": Unserved("share groups are not served", False),
+    "group.streams.": Unserved("streams groups are not served", False),
+    "remote.": Unserved("tiered storage is not served", False),
+    "metrics.": Unserved("there are no JMX metrics", False),
+    "kafka.metrics.": Unserved("there are no JMX metrics", False),
+}
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "authorizer.class.name": NO_AUTHORIZER,
+    "super.users": NO_AUTHORIZER,
+    "allow.everyone.if.no.acl.found": NO_AUTHORIZER,
+    "principal.builder.class": NO_AUTHORIZER,
+    "security.providers": NO_TLS,
+    "alter.config.policy.class.name": NO_POLICY,
+    "create.topic.policy.class.name": NO_POLICY,
+    "client.quota.callback.class": NO_POLICY,
+    "config.providers": "values are not looked up by providers: write the value itself",
+    "remote.log.storage.system.enable": NO_TIERS,
+    "cordoned.log.dirs": "directories cannot be cordoned, and replicas would still be placed there: remove this setting",
+    "controller.quorum.auto.join.enable": "the quorum's voters are fixed: name them all in controller.quorum.voters",
+}
+# Endings of keys whose value is a secret.
+_SECRETS: Final = (
+    "password",
+    "passphrase",
+    "secret",
+    "secret.key",
+    "keystore.key",
+    "certificate.chain",
+    "certificates",
+    "jaas.config",
+)
+_SWITCHES: Final = frozenset({"remote.log.storage.system.enable", "controller.quorum.auto.join.enable"})
+
+_IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
+    "quotas of clients are not served": (
+        "controller.quota.window.num",
+        "controller.quota.window.size.seconds",
+        "quota.window.num",
+        "quota.window.size.seconds",
+    ),
+    "replicas do not move between directories": (
+        "alter.log.dirs.replication.quota.window.num",
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        "num.replica.alter.log.dirs.threads",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    ),
+    "there are no threads": ("group.coordinator.background.threads", "group.coordinator.threads"),
+    "records of one turn of the loop are written together": ("group.coordinator.append.linger.ms",),
+    "a batch of a coordinator is made anew for each append": ("group.coordinator.cached.buffer.max.bytes",),
+    "share groups are not served": ("share.fetch.purgatory.purge.interval.requests",),
+    "tiered storage is not served": ("follower.fetch.last.tiered.offset.enable",),
+    "listeners are bound before the node recovers and serve once it is unfenced": ("early.start.listeners",),
+    "a broker waits for the controller as long as it takes": ("server.max.startup.time.ms",),
+    "leaders of partitions without one are elected when a replica comes back": ("unclean.leader.election.interval.ms",),
+    "expressions are looked up again when topics change, and there are no access rights that could change the result": (
+        "group.consumer.regex.refresh.interval.ms",
+    ),
+    "it is for tests of Kafka itself": (
+        "controller.performance.always.log.threshold.ms",
+        "controller.performance.sample.period.ms",
+        "internal.metadata.delete.delay.millis",
+        "internal.metadata.log.segment.bytes",
+        "internal.metadata.max.batch.size.in.bytes",
+        "log.initial.task.delay.ms",
+        "unstable.api.versions.enable",
+        "unstable.feature.versions.enable",
+    ),
+    "clients' telemetry is not taken (KIP-714)": ("telemetry.max.bytes",),
+}
+
+UNSERVED_KEYS: Final[dict[str, Unserved]] = {
+    **{name: Unserved(reason, True) for name, reason in _REFUSED.items()},
+    **{name: Unserved(reason, False) for reason, names in _IGNORED.items() for name in names},
+}
+
+
+def unserved(name: str) -> Unserved | None:
+    """What is known of a key that Kafka has and this broker does not serve; None for any other key."""
+    found = UNSERVED_KEYS.get(name)
+    if found is not None or name.endswith(LISTENER_KEYS):
+        return found
+    return next((each for prefix, each in PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def refuse_unserved(settings: Mapping[str, str]) -> None:
+    """Checks that no setting promises what is not kept.
+
+    Raises:
+        BrokerError: INVALID_CONFIG, naming the first such key, its value and what to do.
+    """
+    for name, text in _refused(settings):
+        shown = "[hidden]" if name.endswith(_SECRETS) else text
+        wrong = unserved(name)
+        reason = wrong.reason if wrong is not None else ""
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {shown} for configuration {name}: {reason}")
+
+
+def _refused(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, text in settings.items():
+        found = unserved(name)
+        value = text.strip()
+        asks = bool(value) and not (name in _SWITCHES and value.lower() == "false")
+        if found is not None and found.refused and asks:
+            yield name, value

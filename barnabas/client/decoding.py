@@ -1,0 +1,82 @@
+"""Records from fetched batches: checked, decoded, deserialized; and the errors for batches that cannot be read.
+
+Driven by: `Fetcher`, batch by batch. Emits: records; errors that name the topic, the partition, the offset, and where to seek to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.client.errors import CorruptRecords, KafkaError
+from barnabas.client.fetch_state import Fetched, PartitionState
+from barnabas.client.read_committed import is_delivered
+from barnabas.client.types import Record, TopicPartition
+from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.records import HEADER_SIZE, BatchHeader, decode_records, read_header
+
+__all__ = ["Deserializer", "Deserializers", "corrupt", "deserialized", "judged"]
+
+Deserializer = Callable[[Any], Any]
+Deserializers = tuple[Deserializer | None, Deserializer | None]  # of keys and of values
+
+
+def judged(tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_crcs: bool) -> list[Record]:
+    """The records of the next batch that are to be delivered.
+
+    Raises:
+        RemoteProtocolError: the batch cannot be read.
+    """
+    if not is_delivered(fetched.records, fetched.position, header, fetched.aborted, check_crcs=check_crcs):
+        return []
+    tail = (*tp, header.timestamp_type, header.leader_epoch)
+    found: list[Record] = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail)
+    return found
+
+
+def deserialized(records: list[Record], deserializers: Deserializers) -> tuple[list[Record], int | None]:
+    """The records up to the first that a deserializer refuses, and its offset.
+
+    Raises:
+        KafkaError: that is the very first.
+    """
+    key_of, value_of = deserializers
+    out: list[Record] = []
+    for record in records:
+        key, value = record.key, record.value
+        try:
+            if key_of is not None and key is not None:
+                key = key_of(key)
+            if value_of is not None and value is not None:
+                value = value_of(value)
+        except Exception as error:
+            if out:
+                return out, record.offset
+            raise KafkaError(
+                f"a deserializer raised {error!r} at offset {record.offset}; seek past it to go on",
+                topic=record.topic,
+                partition=record.partition,
+            ) from error
+        out.append(record._replace(key=key, value=value))
+    return out, None
+
+
+def corrupt(state: PartitionState, error: RemoteProtocolError) -> CorruptRecords:
+    """The error for the next batch of a partition, which cannot be read.
+
+    Where the batch behind it can be read, that tells where to go on; else the batch's own header, if what it says can be true.
+    """
+    position = state.position or 0
+    fetched = state.buffered[0]
+    behind = position + 1
+    try:
+        header = read_header(fetched.records, fetched.position)
+        if position < header.next_offset <= max(state.high_watermark, position + 1):
+            behind = header.next_offset
+        after = fetched.position + header.size_bytes
+        if fetched.end - after >= HEADER_SIZE:
+            base_offset = read_header(fetched.records, after).base_offset
+            behind = base_offset if base_offset > position else behind
+    except RemoteProtocolError:
+        pass
+    return CorruptRecords(state.tp, position, str(error), next_offset=behind)

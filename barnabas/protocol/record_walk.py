@@ -1,0 +1,194 @@
+"""Checks the lengths inside a batch and builds no record: loops that mypyc compiles where it can (setup.py).
+
+Pure functions over the decompressed records of one batch; the format is described in `record_codec`. `walk` holds what a
+producer wrote to Kafka's rules: lengths add up exactly, offset deltas run from 0 upwards without a gap. `deltas` reads
+batches as they lie in a log, where the cleaner may have left gaps.
+
+Invariants: malformed input raises only RemoteProtocolError; a run of `walk` over consecutive ranges accepts the records that
+`record_codec.decode` accepts and whose offsets are right. Both can be called for a part of the records, so that a caller can limit
+the work of one call. Follows KIP-98 (record format) and Kafka's LogValidator.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from barnabas.errors import RemoteProtocolError
+from barnabas.protocol import record_codec
+from barnabas.protocol.record_codec import RECORD_BYTES_MIN, varint, varint_tail
+from barnabas.protocol.record_runs import run
+
+__all__ = ["check_count", "deltas", "walk"]
+
+_HEADER_BYTES_MIN = 2  # key length, value length
+_BY_RUNS: Final = str(record_codec.__file__).endswith(".py")  # the compiled loop is faster than a look at the columns
+_RUN_MIN: Final = 32  # records; for fewer the look costs more than the loop
+_PAUSE_MAX: Final = 1_024  # records that are walked one by one before the next look
+
+
+def check_count(data: bytes, count: int) -> None:
+    """Raises RemoteProtocolError if that number of records does not fit into `data`."""
+    if count < 0 or count * RECORD_BYTES_MIN > len(data):
+        raise RemoteProtocolError(f"batch claims {count} records in {len(data)} bytes")
+
+
+def walk(data: bytes, position: int, first: int, stop: int) -> tuple[int, int, int, int]:
+    """Checks the records `first` to `stop` − 1 of a batch, which begin at `position`.
+
+    Returns:
+        The position after them, their lowest and highest timestamp delta, and how many have no key.
+
+    Raises:
+        RemoteProtocolError: lengths do not add up, or an offset delta is not the number of its record.
+    """
+    try:
+        if stop - first < _RUN_MIN or not _BY_RUNS:
+            return _walk(data, position, first, stop)
+        lowest, highest, without_key = 2**64, -(2**64), 0
+        pause = _RUN_MIN
+        while first < stop:
+            following, after, low, high, missing = run(data, position, first, stop)
+            if following == first:
+                following = min(stop, first + pause)
+                pause = min(2 * pause, _PAUSE_MAX)
+                after, low, high, missing = _walk(data, position, first, following)
+            else:
+                pause = _RUN_MIN
+            lowest, highest, without_key = min(lowest, low), max(highest, high), without_key + missing
+            first, position = following, after
+        return position, lowest, highest, without_key
+    except IndexError:
+        raise RemoteProtocolError("records end in the middle of a record") from None
+
+
+def _walk(data: bytes, position: int, first: int, stop: int) -> tuple[int, int, int, int]:
+    """Varints of one and two bytes are read inline: most are. In zigzag an odd number is a negative one. IndexError at the end of `data`."""
+    size = len(data)
+    lowest = highest = 0
+    seen = -1  # timestamp delta of the record before, as it is encoded: most repeat it
+    without_key = 0
+    for number in range(first, stop):
+        raw = data[position]
+        position += 1
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = varint_tail(data, position, raw)
+        end = position + (raw >> 1)
+        if raw & 1 or end > size:
+            raise RemoteProtocolError(f"record of {(raw >> 1) ^ -(raw & 1)} bytes where {size - position} are left")
+        position += 1  # attributes of a record: none are defined
+
+        raw = data[position]
+        position += 1
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = varint_tail(data, position, raw)
+        if raw != seen:
+            delta = (raw >> 1) ^ -(raw & 1)
+            if seen < 0:
+                lowest = highest = delta
+            elif delta > highest:
+                highest = delta
+            elif delta < lowest:
+                lowest = delta
+            seen = raw
+
+        raw = data[position]
+        position += 1
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = varint_tail(data, position, raw)
+        if raw != number << 1:
+            raise RemoteProtocolError(f"record {number} has offset delta {(raw >> 1) ^ -(raw & 1)}")
+
+        raw = data[position]
+        position += 1
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = varint_tail(data, position, raw)
+        if raw & 1:
+            without_key += 1
+        else:
+            position += raw >> 1
+
+        raw = data[position]
+        position += 1
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = varint_tail(data, position, raw)
+        if not raw & 1:
+            position += raw >> 1
+
+        if data[position]:
+            position = _walk_headers(data, position, end)
+        else:
+            position += 1
+        if position != end:
+            raise RemoteProtocolError(f"record ends at byte {position}, its length says {end}")
+    return position, lowest, highest, without_key
+
+
+def _walk_headers(data: bytes, position: int, end: int) -> int:
+    """Passes over the headers of a record that ends at `end`, from their count on."""
+    count, position = varint(data, position)
+    if count < 0 or count * _HEADER_BYTES_MIN > end - position:
+        raise RemoteProtocolError(f"record claims {count} headers in {end - position} bytes")
+    for _ in range(count):
+        length, position = varint(data, position)
+        if length < 0 or position + length > end:
+            raise RemoteProtocolError(f"header key of {length} bytes where {end - position} are left")
+        position += length
+        length, position = varint(data, position)
+        if length >= 0:
+            if position + length > end:
+                raise RemoteProtocolError(f"header value of {length} bytes where {end - position} are left")
+            position += length
+    return position
+
+
+def deltas(data: bytes, position: int, count: int) -> tuple[list[tuple[int, int, bool]], int]:
+    """Of the `count` records from `position` on: offset delta, timestamp delta, whether there is a key; and the position after them.
+
+    Only the beginning of each record is read: keys, values and headers are passed over by the record's length.
+
+    Raises:
+        RemoteProtocolError: a record reaches beyond `data`.
+    """
+    found: list[tuple[int, int, bool]] = []
+    size = len(data)
+    try:
+        for _ in range(count):
+            length, position = varint(data, position)
+            end = position + length
+            if length < RECORD_BYTES_MIN - 1 or end > size:
+                raise RemoteProtocolError(f"record of {length} bytes where {size - position} are left")
+            timestamp, position = varint(data, position + 1)
+            offset, position = varint(data, position)
+            key_length, position = varint(data, position)
+            if position > end:
+                raise RemoteProtocolError(f"record ends at byte {end}, its key begins at {position}")
+            found.append((offset, timestamp, key_length >= 0))
+            position = end
+    except IndexError:
+        raise RemoteProtocolError("records end in the middle of a record") from None
+    return found, position

@@ -1,0 +1,206 @@
+"""Inspection of the records of one produced batch, in parts that are short enough for an event loop.
+
+Driven by: `storage/validation`, in one go, for a batch that is short; `broker/long_work`, step by step, for a long one.
+Emits: the refusal, or what the append needs to know: the largest timestamp, and the records under the topic's codec.
+
+The parts, in order: `unpack` decompresses (C code that releases Python's lock: it may run in a thread); `step` walks over
+SLICE_RECORDS records, until it returns True; `pack` compresses for a topic with a `compression.type` of its own (C code again).
+
+Invariants: nothing here changes the batch; memory is bounded by BATCH_BYTES_MAX, the refused records that are listed by
+RECORD_ERRORS_MAX. Follows Kafka's LogValidator. Deviations: a batch of more records or bytes than the bounds is refused
+(MESSAGE_TOO_LARGE, which makes producers split it); offset deltas with gaps are refused in uncompressed batches, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
+from barnabas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, RECORD_ERRORS_MAX
+from barnabas.ports import Buffer
+from barnabas.protocol.compression import Compression, DecompressedTooLarge, compress, decompress
+from barnabas.protocol.record_walk import check_count, deltas, walk
+from barnabas.protocol.records import ATTRIBUTE_LOG_APPEND_TIME, COMPRESSION_MASK, HEADER_SIZE, NO_TIMESTAMP
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.replay import HEADER, LENGTH_OVERHEAD
+from barnabas.storage.steps import SLICE_RECORDS, Steps
+
+__all__ = ["CODECS", "Inspection", "RecordValidationError", "changes_codec"]
+
+CODECS: Final = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_SHOWN_MAX: Final = 3  # refused records spelled out in the message
+
+
+class RecordValidationError(BrokerError):
+    """A refusal that names records.
+
+    Attributes:
+        record_errors: (index in the batch, message) of the records refused (KIP-467), RECORD_ERRORS_MAX at most.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+def changes_codec(attributes: int, config: LogConfig) -> bool:
+    """Whether the topic wants these records under another codec (compression.type)."""
+    return config.compression_type != "producer" and attributes & COMPRESSION_MASK != CODECS[config.compression_type]
+
+
+class Inspection:
+    """The records of one batch. See the module.
+
+    Args:
+        batch: one batch; it must not change before `unpack`.
+        config: of the topic; the append goes by the same one.
+        now_ms: what timestamps are compared with.
+
+    Attributes:
+        batch: as it was given.
+        error: why the batch is refused, once that is known.
+        max_timestamp: of the records, in milliseconds; -1 where none has one.
+        packed: the records under the topic's codec, after `pack`.
+    """
+
+    __slots__ = (
+        "_base_timestamp",
+        "_by_create_time",
+        "_codec",
+        "_count",
+        "_faults",
+        "_late",
+        "_next",
+        "_oldest",
+        "_position",
+        "_records",
+        "_size",
+        "_youngest",
+        "batch",
+        "config",
+        "error",
+        "max_timestamp",
+        "packed",
+    )
+
+    def __init__(self, batch: Buffer, config: LogConfig, now_ms: int) -> None:
+        _, length, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, count = HEADER.unpack_from(batch)
+        self.batch = batch
+        self._size = length + LENGTH_OVERHEAD
+        self.config = config
+        self.error: BrokerError | None = None
+        self.packed: bytes | None = None
+        self._codec = attributes & COMPRESSION_MASK
+        self._count = count
+        self._base_timestamp = base_timestamp
+        self._by_create_time = not attributes & ATTRIBUTE_LOG_APPEND_TIME
+        self.max_timestamp = NO_TIMESTAMP if self._by_create_time else max_timestamp
+        checks_times = self._by_create_time and config.message_timestamp_type != "LogAppendTime"
+        self._oldest = now_ms - config.message_timestamp_before_max_ms if checks_times else -(2**63)
+        self._youngest = now_ms + config.message_timestamp_after_max_ms if checks_times else 2**63
+        self._records = b""
+        self._position = self._next = 0
+        self._faults: list[tuple[int, str]] = []
+        self._late = False  # one of the faults is a timestamp
+
+    def steps(self) -> Steps[None]:
+        """All parts; the result is in the attributes."""
+        yield self.unpack
+        while not self.step():
+            yield None
+        yield self.pack
+
+    def unpack(self, size_bytes_max: int = 0) -> None:
+        """Decompresses the records.
+
+        Args:
+            size_bytes_max: another bound than that of the topic.
+
+        Raises:
+            DecompressedTooLarge: they exceed the bound that was given. Without one this is a refusal as any other.
+        """
+        bound = size_bytes_max or max(BATCH_BYTES_MAX, self.config.max_message_bytes)
+        try:
+            with memoryview(self.batch) as whole, whole[HEADER_SIZE : self._size] as packed:
+                self._records = decompress(self._codec, packed, bound)
+            check_count(self._records, self._count)
+        except DecompressedTooLarge as error:
+            if size_bytes_max:
+                raise
+            self.error = BrokerError(ErrorCode.MESSAGE_TOO_LARGE, str(error))
+        except RemoteProtocolError as error:
+            self._refuse(error)
+        else:
+            if self._count > BATCH_RECORDS_MAX:
+                self.error = BrokerError(
+                    ErrorCode.MESSAGE_TOO_LARGE, f"batch of {self._count} records, {BATCH_RECORDS_MAX} are the most"
+                )
+
+    def step(self) -> bool:
+        """Walks over the next records. Returns whether all is known: either all were seen, or the batch is refused."""
+        if self.error is not None:
+            return True
+        first = self._next
+        stop = min(first + SLICE_RECORDS, self._count)
+        start = self._position
+        try:
+            self._position, lowest, highest, without_key = walk(self._records, start, first, stop)
+            if stop == self._count and self._position != len(self._records):
+                left = len(self._records) - self._position
+                raise RemoteProtocolError(f"{left} bytes follow the {stop} records that the batch claims")
+        except RemoteProtocolError as error:
+            self._refuse(error)
+            return True
+        self._next = stop
+        lowest += self._base_timestamp
+        highest += self._base_timestamp
+        if self._by_create_time:
+            if lowest < -(2**63) or highest >= 2**63:
+                self._refuse(RemoteProtocolError(f"timestamps {lowest} to {highest} do not fit 64 bits"))
+                return True
+            self.max_timestamp = max(self.max_timestamp, highest)
+        if (without_key and self.config.compacted) or lowest < self._oldest or highest > self._youngest:
+            self._note_faults(start, first, stop)
+        if stop < self._count and len(self._faults) < RECORD_ERRORS_MAX:
+            return False
+        if self._faults:
+            self.error = self._refusal()
+        return True
+
+    def pack(self) -> None:
+        """Compresses the records for a topic that wants another codec, where they were accepted."""
+        codec = self.config.compression_type
+        if self.error is None and codec != "producer" and CODECS[codec] != self._codec:
+            self.packed = compress(CODECS[codec], self._records, self.config.compression_level)
+        self._records = b""
+
+    def _refuse(self, error: RemoteProtocolError) -> None:
+        self.error = BrokerError(ErrorCode.INVALID_RECORD, f"records cannot be read: {error}")
+
+    def _note_faults(self, position: int, first: int, stop: int) -> None:
+        found, _ = deltas(self._records, position, stop - first)
+        compacted = self.config.compacted
+        for index, (_, delta, has_key) in enumerate(found, start=first):
+            timestamp = self._base_timestamp + delta
+            if compacted and not has_key:
+                self._faults.append((index, "a compacted topic takes no record without a key"))
+            elif timestamp != NO_TIMESTAMP and not self._oldest <= timestamp <= self._youngest:
+                self._late = True
+                self._faults.append((index, f"timestamp {timestamp} is not within [{self._oldest}, {self._youngest}]"))
+            if len(self._faults) >= RECORD_ERRORS_MAX:
+                return
+
+    def _refusal(self) -> RecordValidationError:
+        faults = self._faults
+        if self._late:
+            message = "One or more records have been rejected due to invalid timestamp"
+            return RecordValidationError(ErrorCode.INVALID_TIMESTAMP, message, faults)
+        shown = "; ".join(f"{index}: {text}" for index, text in faults[:_SHOWN_MAX])
+        many = f"{len(faults)} of {self._count} records" if len(faults) < RECORD_ERRORS_MAX else "too many records"
+        return RecordValidationError(ErrorCode.INVALID_RECORD, f"{many} were refused: {shown}", faults)

@@ -1,0 +1,83 @@
+"""The reading half of a partition's log: records, timestamps, aborted transactions and the last stable offset.
+
+Driven by: replicas and handlers. Emits: slices of whole batches, offsets, BrokerError where Kafka refuses a request. `PartitionLog` is the writing half.
+
+Invariants: log_start_offset ≤ last stable offset ≤ log_end_offset.
+Follows KIP-98 (transactions).
+"""
+
+from __future__ import annotations
+
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.producers import ProducerState
+from barnabas.storage.segment import LogSlice, TimestampOffset
+from barnabas.storage.segments import Segments
+from barnabas.storage.steps import Steps
+from barnabas.storage.tail import Tail
+
+__all__ = ["ReadableLog"]
+
+
+class ReadableLog:
+    """What can be read of a log. Attributes as of PartitionLog."""
+
+    __slots__ = ("_tail", "config", "log_end_offset", "log_start_offset", "producers", "segments")
+
+    def __init__(self) -> None:
+        self.config: LogConfig
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.producers = ProducerState()
+        self.segments: Segments
+        self._tail = Tail(0)
+
+    # -- transactions ---------------------------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest open transaction begins, never below the log start; None without one."""
+        first = self.producers.first_undecided_offset
+        return None if first is None else max(first, self.log_start_offset)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to here (exclusive) every transaction is decided, and its marker below the high watermark."""
+        first = self.producers.first_unstable_offset(high_watermark)
+        if first is None or first >= high_watermark:
+            return high_watermark
+        return max(first, self.log_start_offset)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions that a reader of [start_offset, end_offset) must skip, in the order of their markers."""
+        return self.segments.aborted_transactions(start_offset, end_offset)
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True) -> LogSlice:
+        """Whole batches from the one that holds `offset`, that begin below `end_offset`.
+
+        Args:
+            max_bytes: of the answer at most; with `at_least_one` a larger first batch is read whole.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE: below the log start or above the log end.
+        """
+        if offset < self.log_start_offset or offset > self.log_end_offset:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within [{self.log_start_offset}, {self.log_end_offset}]",
+            )
+        if offset >= end_offset:
+            return LogSlice(b"", offset, offset)
+        if offset >= self._tail.start_offset:
+            return self._tail.read(offset, max_bytes, end_offset, at_least_one)
+        return self.segments.read(offset, max_bytes, end_offset, self.log_end_offset, at_least_one=at_least_one)
+
+    def offset_for_timestamp(self, timestamp: int, *, end_offset: int) -> Steps[TimestampOffset | None]:
+        """The first record below `end_offset` that is as young as `timestamp` or younger."""
+        return self.segments.offset_for_timestamp(timestamp, self.log_start_offset, end_offset)
+
+    def max_timestamp_offset(self, end_offset: int) -> Steps[TimestampOffset | None]:
+        """The first record with the largest timestamp of the log; None where it has none or it is not below `end_offset`."""
+        return self.segments.max_timestamp_offset(self.log_start_offset, end_offset)

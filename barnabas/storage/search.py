@@ -1,0 +1,40 @@
+"""Search of a timestamp in one batch as it lies in a log.
+
+Driven by: segments. Emits: the first record at or after the timestamp. The batch may hold many records and its offsets may have gaps.
+"""
+
+from __future__ import annotations
+
+from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.record_walk import check_count, deltas
+from barnabas.protocol.records import ATTRIBUTE_LOG_APPEND_TIME, COMPRESSION_MASK, HEADER_SIZE, read_header
+from barnabas.storage.steps import SLICE_RECORDS, Steps, unpacked
+
+__all__ = ["first_in_batch"]
+
+
+def first_in_batch(data: bytes, timestamp: int, start_offset: int) -> Steps[tuple[int, int] | None]:
+    """Offset and timestamp of the first record from `start_offset` on that is as young as `timestamp` or younger.
+
+    Raises:
+        RemoteProtocolError: the batch is cut off, or its records cannot be read.
+    """
+    header = read_header(data)
+    if header.size_bytes > len(data):
+        raise RemoteProtocolError(f"batch of {header.size_bytes} bytes where {len(data)} are left")
+    records = yield from unpacked(header.attributes & COMPRESSION_MASK, data[HEADER_SIZE : header.size_bytes])
+    check_count(records, header.record_count)
+    appended = bool(header.attributes & ATTRIBUTE_LOG_APPEND_TIME)
+    position = 0
+    for first in range(0, header.record_count, SLICE_RECORDS):
+        if first:
+            yield None
+        found, position = deltas(records, position, min(SLICE_RECORDS, header.record_count - first))
+        for offset_delta, delta, _ in found:
+            recorded = header.max_timestamp if appended else header.base_timestamp + delta
+            offset = header.base_offset + offset_delta
+            if recorded >= timestamp and offset >= start_offset:
+                return offset, recorded
+    if position != len(records):
+        raise RemoteProtocolError(f"{len(records) - position} bytes follow the {header.record_count} records")
+    return None

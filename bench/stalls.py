@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""What huge requests cost others: the catalogue of tests/process/huge_requests.py against one broker.
+
+usage: stalls.py [--partitions 10000] [--topics 10000] [--only TEXT] [--out results.json]
+
+While each request is served, another client produces at depth 1. Printed for each: that client's longest pause, the longest turn
+of the broker's loop (CPU time), how much the broker's resident memory grew, how long the answer took, its size and its error codes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from tests.process.huge_requests import World, catalogue  # noqa: E402  # after the path
+from tests.process.stalling import Stalled, send_each  # noqa: E402  # as above
+
+
+def main() -> None:
+    """Prints one line a request and the worst at the end."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    world = World(partitions=arguments.partitions, topics=arguments.topics)
+    chosen = [huge for huge in catalogue() if arguments.only in huge.name]
+    found: list[Stalled] = []
+    with tempfile.TemporaryDirectory() as folder:
+        print(f"{'request':52s} {'pause ms':>9s} {'turn ms':>8s} {'RSS MB':>7s} {'answer s':>8s} {'kB':>7s}  codes")
+        for stalled in send_each(Path(folder), world, chosen):
+            found.append(stalled)
+            wrong = "" if stalled.as_expected else f"  NOT {sorted(stalled.huge.codes)}"
+            print(
+                f"{stalled.huge.name:52s} {stalled.pause_s * 1000:9.1f} {stalled.turn_s * 1000:8.1f} "
+                f"{stalled.growth_bytes / 2**20:7.1f} {stalled.answer_s:8.2f} {stalled.answer_bytes / 1000:7.0f}  "
+                f"{sorted(stalled.codes)}{wrong}",
+                flush=True,
+            )
+    print(f"longest pause {max(each.pause_s for each in found) * 1000:.1f} ms, {len(found)} requests")
+    if arguments.out is not None:
+        rows: list[dict[str, Any]] = [
+            {
+                "request": each.huge.name,
+                "pause_ms": each.pause_s * 1000,
+                "turn_ms": each.turn_s * 1000,
+                "rss_mb": each.growth_bytes / 2**20,
+            }
+            for each in found
+        ]
+        arguments.out.write_text(json.dumps({"at": time.time(), "cpus": os.cpu_count(), "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

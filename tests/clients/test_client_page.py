@@ -1,0 +1,69 @@
+"""The examples of docs/client.md as they are printed, in order, against one broker."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.client import Consumer, Record, TopicPartition
+from tests.process.conftest import Serve
+from tests.snippets import snippets
+
+pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+
+PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+FIRST, COPY, GROUPS, TWO_PHASE = snippets(PAGE, "python")
+
+
+async def run(snippet: str, bootstrap: str) -> dict[str, Any]:
+    """Runs an example as `python -m asyncio` does; returns its names."""
+    code = compile(
+        snippet.replace("localhost:9092", bootstrap), str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    )
+    names: dict[str, Any] = {}
+    async with asyncio.timeout(60):
+        waiting = eval(code, names)
+        if inspect.isawaitable(waiting):
+            await waiting
+    return names
+
+
+async def values(bootstrap: str, topic: str) -> list[bytes]:
+    """What a read_committed reader finds up to the present end of partition 0."""
+    found: list[Record] = []
+    async with Consumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([tp := TopicPartition(topic, 0)])
+        end = (await consumer.end_offsets([tp]))[tp]
+        async with asyncio.timeout(30):
+            while await consumer.position(tp) < end:
+                found += (await consumer.getmany(timeout_ms=200)).get(tp, [])
+    return [record.value for record in found]
+
+
+async def test_the_examples_do_what_the_page_says(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # one of them makes a database
+    bootstrap = serve(
+        "group.initial.rebalance.delay.ms=0",
+        "group.consumer.min.heartbeat.interval.ms=100",
+        "group.consumer.heartbeat.interval.ms=100",
+    ).address
+    await run(FIRST, bootstrap)
+    assert await values(bootstrap, "orders") == [b"value"] * 3
+    assert len(await values(bootstrap, "audit")) == 1
+    await run(COPY, bootstrap)
+    assert await values(bootstrap, "shouted") == [b"VALUE"] * 3
+    names = await run(GROUPS, bootstrap)
+    assert names["commit"].done()
+    for _ in range(2):  # the second process meets the decision of the first
+        names = await run(TWO_PHASE, bootstrap)
+        names["db"].close()
+    assert await values(bootstrap, "orders") == [b"value"] * 3 + [b"tea", b"cake", b"milk"] * 2

@@ -1,0 +1,89 @@
+"""The source on a log that an unclean election truncates below what was read or planned: it fails, or warns, by `failOnDataLoss`.
+
+The election is that of `tests/process/test_unclean_election.py`; afterwards the log grows beyond the offsets that were planned, so
+that offsets alone tell nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from barnabas.pipeline.discovery import ask, plan_batch
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.options import SourceOptions
+from barnabas.pipeline.planning import OffsetRange, Pushdown
+from barnabas.pipeline.reading import read_range
+from barnabas.pipeline.stream import StreamReader
+from tests.process.cluster import Cluster
+from tests.process.test_unclean_election import AFTER, BEFORE, LOST, TOPIC, cluster, produce
+
+__all__ = ["cluster"]
+
+pytestmark = pytest.mark.process
+
+
+def options_of(cluster: Cluster, *, streaming: bool, lenient: bool) -> SourceOptions:
+    given = {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "subscribe": TOPIC,
+        "startingOffsets": "earliest",
+        "failOnDataLoss": str(not lenient).lower(),
+        "kafka.max.partition.fetch.bytes": "100",  # a batch an answer
+    }
+    return SourceOptions.parse(given, streaming=streaming)
+
+
+def values(tables: Any) -> list[bytes]:
+    return [value for table in tables for value in table["value"].to_pylist()]
+
+
+def test_a_log_that_was_truncated_and_has_grown_again(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.create_topic(
+        TOPIC, 1, replication_factor=2, min__insync__replicas="1", unclean__leader__election__enable="true"
+    )
+    first = cluster.leader(TOPIC, 0)
+    (behind,) = (node_id for node_id in cluster.partitions(TOPIC)[0].replica_nodes if node_id != first)
+    produce(cluster, BEFORE)
+    cluster.kill(behind)
+    cluster.wait_until(lambda: cluster.partitions(TOPIC)[0].isr_nodes == [first], "the leader is alone in sync", 15)
+    produce(cluster, LOST)
+
+    kinds = {lenient: options_of(cluster, streaming=True, lenient=lenient) for lenient in (False, True)}
+    streams = {lenient: StreamReader(options) for lenient, options in kinds.items()}
+    ends = {lenient: stream.latestOffset({TOPIC: {"0": 0}}, ReadAllAvailable()) for lenient, stream in streams.items()}
+    assert ends[False] == ends[True] == {TOPIC: {"0": 20}}
+    (planned,) = ask(kinds[False], lambda discovery: plan_batch(discovery, Pushdown()))
+    assert planned[:4] == OffsetRange(TOPIC, 0, 0, 20)[:4]
+    begun = {lenient: read_range(options, planned) for lenient, options in kinds.items()}
+    for reading in begun.values():
+        assert values([next(reading)]) == BEFORE
+
+    cluster.kill(first)
+    cluster.start_node(behind)
+    cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == behind, "who had fallen behind leads", 30)
+    for _ in range(2):
+        produce(cluster, AFTER)
+
+    begun[False].close()
+    # In the middle of a task, whose next answer may have come before the election:
+    assert values(begun[True]) in (LOST, AFTER), "one branch or the other, never a part of each"
+    # Between the plan and its task:
+    with pytest.raises(PipelineError, match=r"failOnDataLoss.*stops the query: the log was truncated.*offset 10 "):
+        values(read_range(kinds[False], planned))
+    assert values(read_range(kinds[True], planned)) == BEFORE + AFTER
+    # Between two batches:
+    with pytest.raises(PipelineError, match=r"was truncated to offset 10, and offsets up to 19 were read or planned"):
+        streams[False].partitions({TOPIC: {"0": 0}}, ends[False])
+    with pytest.raises(PipelineError, match=r"was truncated to offset 10, and offsets up to 19 were read or planned"):
+        streams[False].latestOffset(ends[False], ReadAllAvailable())
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert streams[True].latestOffset(ends[True], ReadAllAvailable()) == {TOPIC: {"0": 30}}
+    assert "was truncated to offset 10" in caplog.text

@@ -1,0 +1,51 @@
+"""Huge requests, hostile and legitimate, beside a client that produces at depth 1: they hold up no client, and memory stays bounded.
+
+Measured is the CPU time of the longest turn of the broker's loop, which a busy machine stretches little, not the time that the
+other client waits; `bench/stalls.py` measures that.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.process.huge_requests import World, catalogue
+from tests.process.stalling import Stalled, send_each
+
+pytestmark = pytest.mark.process
+
+MIB = 1024 * 1024
+TURN_SECONDS_MAX = 0.25  # a turn is 1 to 10 ms on a quiet machine; before requests were cut into slices: up to 6.7 s
+GROWTH_BYTES_MAX = 64 * MIB
+# Requests that take much memory and change nothing: sent twice more at the end, they must find room in what was freed.
+REPEATED = ("Produce: unknown topics", "Produce: unknown partitions", "ConsumerGroupDescribe: unknown groups")
+
+
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory: pytest.TempPathFactory) -> list[Stalled]:
+    """What each request of the catalogue did, and then each of REPEATED, twice."""
+    requests = catalogue()
+    requests += [huge for huge in requests if huge.name in REPEATED] * 2
+    return list(send_each(tmp_path_factory.mktemp("stalls"), World(partitions=500, topics=500), requests))
+
+
+def test_no_request_keeps_the_loop_from_others(stalled: list[Stalled]) -> None:
+    long = {each.huge.name: round(each.turn_s, 3) for each in stalled if each.turn_s > TURN_SECONDS_MAX}
+    assert long == {}
+    assert len(stalled) >= 60
+
+
+def test_the_other_client_is_served_meanwhile(stalled: list[Stalled]) -> None:
+    """A request that takes the broker half a second leaves room for many others."""
+    starved = {each.huge.name: each.produced for each in stalled if each.answer_s > 0.5 and each.produced < 5}
+    assert starved == {}
+
+
+def test_no_request_takes_much_memory(stalled: list[Stalled]) -> None:
+    assert {each.huge.name: each.growth_bytes for each in stalled if each.growth_bytes > GROWTH_BYTES_MAX} == {}
+    again = stalled[-2 * len(REPEATED) :]
+    assert [each.huge.name for each in again] == [*REPEATED, *REPEATED]
+    assert sum(each.growth_bytes for each in again) < GROWTH_BYTES_MAX
+
+
+def test_every_request_is_answered_as_kafka_does(stalled: list[Stalled]) -> None:
+    assert {each.huge.name: sorted(each.codes) for each in stalled if not each.as_expected} == {}

@@ -1,0 +1,199 @@
+"""Random schedules of kills on the simulated network: nothing is lost or repeated, and work goes on within a bounded time.
+
+One broker, two, all, the same one again, the controller and a leader together; the address of a killed broker refuses, or vanishes
+until the broker is started again. All the time a producer writes to every partition 10 times a second, and a copier copies in
+transactions. While a majority of the brokers serves and is in sync, each partition is acknowledged something within
+GAP_SECONDS_MAX of virtual time. `BARNABAS_SEEDS=17:18` runs one seed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.node import Node
+from barnabas.client import Admin, NewTopic, Producer, RecordMetadata
+from barnabas.testing.simulation.world import Ports, World
+from tests.simulation.cluster import Watch, bootstrap
+from tests.simulation.kill_schedule import Kill, schedule
+from tests.simulation.test_cluster import converged, make_brokers
+from tests.simulation.workload import PARTITIONS, Broker, Journal, Program, copier, judge
+
+pytestmark = pytest.mark.simulation
+
+SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "0:2").split(":")))
+SOAK_SEEDS = range(100, 300)
+KILLS = 5
+GAP_SECONDS_MAX = 3.0
+LOOK_SECONDS = 0.02
+SEND_SECONDS = 0.1
+MAJORITY = 2
+
+
+@dataclass
+class Gaps:
+    """How long each partition has been without an acknowledgement while all was well."""
+
+    last: dict[int, float] = field(default_factory=lambda: dict.fromkeys(range(PARTITIONS), 0.0))
+    longest: float = 0.0
+
+    def look(self, now: float, healthy: bool) -> None:
+        """Looks every LOOK_SECONDS; time in which all is not well does not count."""
+        for partition, at in self.last.items():
+            if healthy:
+                self.longest = max(self.longest, now - at)
+            else:
+                self.last[partition] = now
+
+
+def steady(journal: Journal, gaps: Gaps) -> Program:
+    """Writes to each partition every SEND_SECONDS, waiting for nothing."""
+
+    async def program(ports: Ports) -> None:
+        loop = asyncio.get_running_loop()
+
+        async with Producer(
+            bootstrap_servers=journal.bootstrap, clock=ports.clock, rng=ports.rng, network=ports.network
+        ) as producer:
+
+            def acknowledged(partition: int, value: bytes, future: asyncio.Future[RecordMetadata]) -> None:
+                if not future.cancelled() and future.exception() is None:
+                    journal.acknowledged[partition].append(value)
+                    gaps.last[partition] = loop.time()
+
+            number = 0
+            while True:
+                for partition in range(PARTITIONS):
+                    value = b"%d-%d" % (partition, number)
+                    future = await producer.send("input", value, b"k", partition)
+                    future.add_done_callback(lambda done, p=partition, v=value: acknowledged(p, v, done))  # type: ignore[misc]  # mypy does not infer lambdas with defaults
+                number += 1
+                await asyncio.sleep(SEND_SECONDS)
+
+    return program
+
+
+class Killed:
+    """The cluster, and who of it is dead."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.rng = random.Random(seed)
+        self.brokers: dict[str, Broker] = make_brokers()
+        self.watch = Watch(world, self.brokers)
+        self.victims: list[str] = []
+        self.gaps = Gaps()
+
+    def start(self, name: str) -> None:
+        self.world.network.nameless.discard(name)
+        self.world.machine(name).start(self.brokers[name])
+
+    def kill(self, name: str, *, vanishes: bool) -> None:
+        self.world.machine(name).kill()
+        if vanishes:
+            self.world.network.nameless.add(name)
+
+    def serving(self) -> dict[int, Node]:
+        """Nodes that run and were unfenced, by their own images."""
+        found = {}
+        for name, broker in self.brokers.items():
+            node = broker.node
+            if node is not None and self.world.machine(name).process is not None:
+                own = node.image.brokers.get(node.node_id)
+                if own is not None and own.incarnation_id == node.lifecycle.incarnation_id and not own.fenced:
+                    found[node.node_id] = node
+        return found
+
+    def healthy(self) -> bool:
+        """Whether a majority serves and is in sync in every partition, by the newest image of those that serve."""
+        serving = self.serving()
+        if len(serving) < MAJORITY:
+            return False
+        newest = max((node.image for node in serving.values()), key=lambda image: image.offset)
+        return all(len(serving.keys() & set(partition.isr)) >= MAJORITY for _, _, partition in newest.partitions())
+
+    def choose(self, kind: str) -> list[str]:
+        names = list(self.brokers)
+        if kind == "all":
+            return names
+        if kind == "two":
+            return self.rng.sample(names, 2)
+        if kind == "again" and self.victims:
+            return [self.rng.choice(self.victims)]
+        if kind == "controller and leader":
+            images: list[MetadataImage] = [node.image for node in self.serving().values()]
+            leaders = [part.leader for image in images for _, _, part in image.partitions() if part.leader > 0]
+            controllers = [node.quorum.leader_id for node in self.serving().values() if node.quorum.leader_id > 0]
+            both = {*controllers[:1], *([self.rng.choice(leaders)] if leaders else [])}
+            return [f"broker-{each}" for each in sorted(both)]
+        return [self.rng.choice(names)]
+
+    async def watch_gaps(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self.gaps.look(loop.time(), self.healthy())
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def carry_out(self, kills: list[Kill]) -> None:
+        for kill in kills:
+            await asyncio.sleep(kill.after_seconds)
+            self.victims = self.choose(kill.kind)
+            for name in self.victims:
+                self.kill(name, vanishes=bool(self.rng.randrange(2)))
+            await asyncio.sleep(kill.down_seconds)
+            for name in self.victims:
+                self.start(name)
+        await asyncio.sleep(10)
+
+
+def run_kills(seed: int, count: int) -> float:
+    """One world of kills; returns the longest gap in seconds of virtual time."""
+    journal = Journal(bootstrap=bootstrap())
+    with World(seed) as world:
+        killed = Killed(world, seed)
+
+        async def main() -> None:
+            for name in killed.brokers:
+                killed.start(name)
+            await asyncio.sleep(5)
+            assert len(killed.serving()) == len(killed.brokers)
+            await world.machine("admin").start(create)
+            world.machine("writer").start(steady(journal, killed.gaps))
+            world.machine("worker").start(copier(journal, pause_s=0.02, abort_one_in=20))
+            await asyncio.sleep(5)
+            killed.gaps.longest = 0.0  # of the start
+            looking = asyncio.ensure_future(killed.watch_gaps())
+            await killed.carry_out(schedule(seed, count))
+            looking.cancel()
+            world.machine("writer").kill()
+            await judge(world, journal)
+            await converged(killed.brokers)
+
+        async def create(ports: Ports) -> None:
+            async with Admin(
+                bootstrap_servers=journal.bootstrap, clock=ports.clock, rng=ports.rng, network=ports.network
+            ) as admin:
+                await admin.create_topics([NewTopic(name, PARTITIONS, 3) for name in ("input", "output")])
+
+        world.run(main(), time_limit_s=3600)
+    assert all(len(values) > 50 for values in journal.acknowledged.values())
+    assert journal.committed > 10
+    assert killed.gaps.longest < GAP_SECONDS_MAX, f"seed {seed}"
+    return killed.gaps.longest
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_work_goes_on_through_kills(seed: int) -> None:
+    run_kills(seed, KILLS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", SOAK_SEEDS[::10])
+def test_work_goes_on_through_many_kills(first: int) -> None:
+    for seed in range(first, first + 10):
+        run_kills(seed, 20)

@@ -1,0 +1,124 @@
+"""Logs that a start finds: the loop goes on while they are read, the most wanted come first, and the node serves before the last."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import re
+import time
+
+import pytest
+
+from barnabas.broker.replica import recovery
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.admin import DeleteTopicsRequest
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.storage.disk import MemoryDisk
+from tests.unit.broker.conftest import Nodes, until
+
+TOPICS = ("a", "b", "c", "d", "e")
+BATCHES = 2_000
+
+
+async def filled(nodes: Nodes, disk: MemoryDisk) -> None:
+    """Five topics with two thousand batches each, synced with no state of theirs, and a machine that lost power."""
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    for topic in TOPICS:
+        await peer.create(topic)
+        replica = node.replicas.leader(topic, 0)
+        for _ in range(BATCHES):
+            replica.append(build_batch([NewRecord(None, bytes(20), int(time.time() * 1000))]))
+        disk.sync_now(replica.log.unsynced_files())
+    node.kill()
+    disk.crash()
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every log waits until the node serves, and slices are short."""
+    monkeypatch.setattr(recovery, "LIGHT_BYTES", 0)
+    monkeypatch.setattr(recovery, "BEFORE_SERVING_MS", -1)
+    monkeypatch.setattr(recovery, "SLICE_STEPS", 1)
+
+
+@pytest.mark.usefixtures("slow")
+async def test_the_node_serves_before_the_last_log_is_open(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    await filled(nodes, disk)
+    with caplog.at_level(logging.INFO):
+        node = await nodes.start(disk)
+        with pytest.raises(BrokerError) as refused:
+            node.replicas.leader("e", 0)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await until(lambda: node.replicas.get("e", 0) is not None)
+        assert node.replicas.get("d", 0) is None, "the one that was asked for comes first"
+        assert node.replicas.leader("e", 0).log.log_end_offset == BATCHES
+        await until(lambda: all(node.replicas.get(topic, 0) is not None for topic in TOPICS))
+        await asyncio.sleep(0)
+    lines = [message for message in caplog.messages if message.startswith("recovered")]
+    assert re.fullmatch(r"recovered \d of 5 partitions, 0\.0 of 0\.0 GiB", lines[0])
+    assert lines[-1].startswith("recovered 5 of 5 partitions")
+    for topic in TOPICS:
+        assert node.replicas.leader(topic, 0).log.log_end_offset == BATCHES
+
+
+@pytest.mark.usefixtures("slow")
+async def test_the_loop_has_its_turn_between_slices(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    await filled(nodes, disk)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    node = await nodes.start(disk)
+    counting = asyncio.get_running_loop().create_task(count())
+    await until(lambda: all(node.replicas.get(topic, 0) is not None for topic in TOPICS))
+    counting.cancel()
+    assert turns > len(TOPICS) * BATCHES // 128 // 2
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_topic_that_is_deleted_before_its_log_is_open(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    await filled(nodes, disk)
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.call(DeleteTopicsRequest(topic_names=["e"], timeout_ms=5_000), 3)
+    assert not disk.exists("e-0")
+    await peer.create("e")
+    await until(lambda: all(node.replicas.get(topic, 0) is not None for topic in TOPICS))
+    assert node.replicas.leader("e", 0).log.log_end_offset == 0
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_stop_before_the_last_log_is_open_forgets_nothing(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    await filled(nodes, disk)
+    disk.fail(["open"], path="e-0/", times=None, number=errno.EMFILE)  # is tried again each second
+    await (await nodes.start(disk)).stop()
+    disk.heal()
+    assert not disk.exists(".kafka_cleanshutdown"), "logs that were not opened were not checked"
+    node = await nodes.start(disk)
+    await until(lambda: all(node.replicas.get(topic, 0) is not None for topic in TOPICS))
+    assert {node.replicas.leader(topic, 0).log.log_end_offset for topic in TOPICS} == {BATCHES}
+
+
+async def test_after_a_kill_the_saved_states_are_gone_on_from(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    await (await nodes.peer(node)).create("t")
+    replica = node.replicas.leader("t", 0)
+    for _ in range(BATCHES):
+        replica.append(build_batch([NewRecord(None, bytes(20), int(time.time() * 1000))]))
+    await until(lambda: replica.log.states.end_offset == BATCHES)
+    node.kill()
+    disk.kill()
+    disk.fail(["pread"], path="t-0", after=20, times=None)  # a walk over all batches reads more often
+    again = await nodes.start(disk)
+    assert again.replicas.leader("t", 0).log.log_end_offset == BATCHES

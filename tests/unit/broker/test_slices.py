@@ -1,0 +1,156 @@
+"""Long work in slices: others are served between them, whatever it comes to, and a large request is answered like a small one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.broker.node import Node
+from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, UNITS_PER_SLICE, Slices, Work
+from barnabas.errors import ErrorCode, InvariantViolated
+from barnabas.protocol import registry
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.schema import decode_in_slices, encode, encode_in_slices, finished
+from tests.process.huge_requests import World, apis_with_lists, catalogue
+from tests.unit.broker.conftest import Peer, until
+
+
+class Turns:
+    """A loop of which each turn is asked for."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+        self.fatal: list[InvariantViolated] = []
+        self.slices = Slices(self.due.append, self.fatal.append)
+
+    def turn(self) -> None:
+        due, self.due[:] = self.due[:], []
+        for callback in due:
+            callback()
+
+    def run(self) -> int:
+        """How many turns it took until nothing was left."""
+        count = 0
+        while self.due:
+            self.turn()
+            count += 1
+        return count
+
+
+def work(name: str, slices: int, story: list[str]) -> Work:
+    for _ in range(slices):
+        story.append(name)
+        yield UNITS_PER_SLICE
+    return name
+
+
+def test_long_work_takes_turns() -> None:
+    turns, story = Turns(), list[str]()
+    for name in "ab":
+        turns.slices.start(work(name, 3, story), story.append, story.append)  # type: ignore[arg-type]  # no errors here
+    turns.run()
+    assert story == ["a", "b", "a", "b", "a", "b", "a", "b"]
+    assert gc.isenabled()
+
+
+def test_the_collector_is_held_while_there_is_work() -> None:
+    turns, story = Turns(), list[str]()
+    turns.slices.start(work("a", 3, story), story.append, print)
+    assert not gc.isenabled()
+    turns.run()
+    assert gc.isenabled()
+
+
+def test_a_bounded_number_is_under_way() -> None:
+    turns, story = Turns(), list[str]()
+    assert LARGE_REQUESTS_AT_ONCE == 2
+    for name in "abc":
+        turns.slices.start(work(name, 2, story), lambda _: None, print)
+    turns.run()
+    assert story == ["a", "b", "a", "b", "c", "c"]  # the third begins when the first has ended
+
+
+def test_work_that_is_cancelled_goes_no_further() -> None:
+    turns, story = Turns(), list[str]()
+    slice_ = turns.slices.start(work("a", 5, story), story.append, print)
+    turns.turn()
+    slice_.cancel()
+    turns.run()
+    assert story == ["a"]
+
+
+def test_an_error_goes_to_whoever_waits() -> None:
+    def fails() -> Work:
+        yield UNITS_PER_SLICE
+        raise ValueError("no")
+
+    turns = Turns()
+    errors: list[Any] = []
+    turns.slices.start(fails(), errors.append, errors.append)
+    turns.run()
+    assert [str(error) for error in errors] == ["no"]
+
+
+def test_a_broken_invariant_of_a_callback_stops_the_node() -> None:
+    def broken(_result: Any) -> None:
+        raise InvariantViolated("broken")
+
+    turns = Turns()
+    turns.slices.start(work("a", 1, []), broken, print)
+    turns.run()
+    assert [str(error) for error in turns.fatal] == ["broken"]
+
+
+async def test_others_are_served_while_a_large_request_is(peer: Peer, node: Node, another: Callable[..., Any]) -> None:
+    other = await another()
+    names = [f"unknown-{number}" for number in range(30_000)]
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+    )
+    sent = peer.send(request, 12)
+    behind = peer.send(ApiVersionsRequest(), 0)
+    await asyncio.sleep(0)
+    served = 0
+    while node.slices.busy or not served:
+        await other.call(ApiVersionsRequest(), 0)
+        served += 1
+    assert served > 10
+    answer = await peer.receive(sent)
+    assert [topic.name for topic in answer.topics] == names
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert (await peer.receive(behind)).error_code == 0
+
+
+async def test_a_connection_that_closes_ends_its_large_request(peer: Peer, node: Node) -> None:
+    topics = [MetadataRequestTopic(name=f"unknown-{number}") for number in range(50_000)]
+    peer.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
+    await until(lambda: node.slices.busy)
+    peer.writer.close()
+    await until(lambda: not node.slices.busy)
+    assert gc.isenabled()
+
+
+HUGE = catalogue()
+
+
+@pytest.mark.parametrize(
+    "huge", [huge for huge in HUGE if "many" in huge.name or "unknown" in huge.name], ids=lambda h: h.name
+)
+def test_both_codecs_of_a_message_agree(huge: Any) -> None:
+    request = huge.request(World(partitions=10, topics=10))
+    plain = encode(request, huge.version)
+    assert b"".join(finished(encode_in_slices(request, huge.version))) == plain
+    decoded = finished(decode_in_slices(type(request), plain, huge.version))
+    assert encode(decoded, huge.version) == plain
+
+
+def test_the_catalogue_has_a_request_for_every_api_with_a_list() -> None:
+    there = {type(huge.request(World(partitions=10, topics=10))).API_KEY for huge in HUGE}
+    assert [api.name for api in apis_with_lists() if api.key not in there] == []
+    assert len(HUGE) >= 60
+    assert {huge.listener for huge in HUGE} == {"broker", "controller"}
+    assert all(huge.version <= registry.API[type(huge.request(World(10, 10))).API_KEY].versions[1] for huge in HUGE)

@@ -1,0 +1,185 @@
+"""The walk over the lengths inside a batch: it accepts what the decoder accepts, and sees what the decoder sees."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.record_codec import NewRecord, Record, decode, encode, encode_kept, encode_varint
+from barnabas.protocol.record_walk import check_count, deltas, walk
+
+NOW = 1_700_000_000_000
+
+texts = st.one_of(st.none(), st.binary(max_size=12), st.binary(min_size=60, max_size=140))
+headers = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=8))), max_size=3)
+records = st.builds(
+    NewRecord, texts, texts, st.integers(NOW - 10, NOW + 10) | st.integers(0, 2 * NOW), headers.map(tuple)
+)
+
+
+def walked(data: bytes, count: int, slice_size: int = 10**9) -> tuple[int, int, int]:
+    """Lowest and highest timestamp delta and the records without a key, found slice by slice.
+
+    Raises:
+        RemoteProtocolError: as the walk, or bytes follow the last record.
+    """
+    check_count(data, count)
+    position, lowest, highest, without_key = 0, 2**64, -(2**64), 0
+    for first in range(0, count, slice_size):
+        position, low, high, missing = walk(data, position, first, min(count, first + slice_size))
+        lowest, highest, without_key = min(lowest, low), max(highest, high), without_key + missing
+    if position != len(data):
+        raise RemoteProtocolError("bytes follow")
+    return lowest, highest, without_key
+
+
+def decoded(data: bytes, count: int) -> list[Record]:
+    """What the decoder makes of it, its offset deltas checked beside it.
+
+    Raises:
+        RemoteProtocolError: as the decoder, or a gap.
+    """
+    found: list[Record] = decode(data, count, 0, 0, -1)
+    if [record.offset for record in found] != list(range(count)):
+        raise RemoteProtocolError("offset deltas have gaps")
+    return found
+
+
+def agree(data: bytes, count: int, slice_size: int) -> None:
+    try:
+        found = decoded(data, count)
+    except RemoteProtocolError:
+        with pytest.raises(RemoteProtocolError):
+            walked(data, count, slice_size)
+        return
+    lowest, highest, without_key = walked(data, count, slice_size)
+    if found:
+        times = [record.timestamp for record in found]
+        assert (lowest, highest) == (min(times), max(times))
+    assert without_key == sum(record.key is None for record in found)
+    seen, position = deltas(data, 0, count)
+    assert seen == [(record.offset, record.timestamp, record.key is not None) for record in found]
+    assert position == len(data)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(records, max_size=12), st.integers(1, 13))
+def test_what_was_encoded_is_accepted(rows: list[NewRecord], slice_size: int) -> None:
+    data, _ = encode(rows, NOW)
+    assert len(decoded(data, len(rows))) == len(rows)
+    agree(data, len(rows), slice_size)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(records, min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4),
+    st.integers(-3, 3),
+    st.integers(-4, 4),
+    st.integers(1, 7),
+)
+def test_the_walk_accepts_what_the_decoder_accepts(
+    rows: list[NewRecord], changes: list[tuple[int, int]], more: int, longer: int, slice_size: int
+) -> None:
+    """Bytes changed anywhere, another count, a longer or a shorter end."""
+    data = bytearray(encode(rows, NOW)[0])
+    for place, value in changes:
+        data[place % len(data)] = value
+    whole = bytes(data + bytes(longer)) if longer >= 0 else bytes(data[:longer])
+    agree(whole, len(rows) + more, slice_size)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[NewRecord]:
+    """Stretches of records of the same lengths, whose timestamps move, and others between them."""
+    rows: list[NewRecord] = []
+    for _ in range(draw(st.integers(1, 3))):
+        like = draw(records)
+        step = draw(st.sampled_from([0, 1, 30, -1]))
+        count = draw(st.sampled_from([1, 33, 70, 110]))
+        rows += [like._replace(timestamp=NOW + step * (number // 8)) for number in range(count)]
+    return rows
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    runs(),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=2),
+    st.sampled_from([0, 0, 0, 1, -1]),
+    st.sampled_from([0, 0, 0, 1, -1, -5]),
+    st.sampled_from([32, 33, 64, 1_000]),
+)
+def test_runs_of_records_of_the_same_lengths(
+    rows: list[NewRecord], changes: list[tuple[int, int]], more: int, longer: int, slice_size: int
+) -> None:
+    data = bytearray(encode(rows, NOW)[0])
+    for place, value in changes:
+        data[place % len(data)] = value
+    whole = bytes(data + bytes(longer)) if longer >= 0 else bytes(data[:longer])
+    agree(whole, len(rows) + more, slice_size)
+
+
+@pytest.mark.parametrize("first", [0, 40, 60, 63, 64, 8_100, 8_191, 8_192, 16_300, 2**20 - 40, 2**20 - 1, 2**20])
+def test_any_byte_of_a_run_may_be_wrong(first: int) -> None:
+    """At every width of the offset deltas: a run is what the walk record by record makes of it."""
+    count = 72
+    pieces = []
+    for delta in range(first, first + count):
+        body = b"\x00" + encode_varint(delta % 5 * 40) + encode_varint(delta) + b"\x02k\x04vv\x00"
+        pieces.append(encode_varint(len(body)) + body)
+    data = b"".join(pieces)
+
+    def one_by_one(data: bytes) -> tuple[int, int, int, int] | None:
+        position, lowest, highest, without_key = 0, 2**64, -(2**64), 0
+        try:
+            for number in range(first, first + count):
+                position, low, high, missing = walk(data, position, number, number + 1)
+                lowest, highest, without_key = min(lowest, low), max(highest, high), without_key + missing
+        except RemoteProtocolError:
+            return None
+        return position, lowest, highest, without_key
+
+    def at_once(data: bytes) -> tuple[int, int, int, int] | None:
+        try:
+            return walk(data, 0, first, first + count)
+        except RemoteProtocolError:
+            return None
+
+    whole = one_by_one(data)
+    assert whole is not None
+    assert at_once(data) == whole
+    for place in range(len(data)):
+        for flip in (0x01, 0x80):
+            changed = data[:place] + bytes([data[place] ^ flip]) + data[place + 1 :]
+            assert at_once(changed) == one_by_one(changed), (place, flip)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60), st.integers(-1, 9), st.integers(1, 4))
+@example(b"\x0c\x00\x00\x00\x01\x01\x00" * 2, 2, 1)  # the second record's delta is 0 again
+def test_any_bytes(data: bytes, count: int, slice_size: int) -> None:
+    agree(data, count, slice_size)
+
+
+def test_a_count_that_the_bytes_cannot_hold_costs_nothing() -> None:
+    with pytest.raises(RemoteProtocolError, match="claims 2147483647 records in 7 bytes"):
+        check_count(encode([NewRecord(None, None, NOW)], NOW)[0], 2**31 - 1)
+
+
+def test_gaps_are_refused_from_producers_and_read_from_logs() -> None:
+    kept = encode_kept([Record(5, NOW, b"k", None, ()), Record(9, NOW + 3, None, b"v", ())], 5, NOW)
+    with pytest.raises(RemoteProtocolError, match="record 1 has offset delta 4"):
+        walk(kept, 0, 0, 2)
+    assert deltas(kept, 0, 2) == ([(0, 0, True), (4, 3, False)], len(kept))
+    assert deltas(kept, 0, 1)[0] == [(0, 0, True)]
+
+
+@pytest.mark.parametrize("delta", [0, 1, 63, 64, 8191, 8192, 2**20 - 1, 2**20])
+def test_offset_deltas_of_every_width(delta: int) -> None:
+    body = b"\x00\x00" + encode_varint(delta) + b"\x01\x01\x00"
+    record = encode_varint(len(body)) + body
+    assert walk(record, 0, delta, delta + 1)[0] == len(record)
+    with pytest.raises(RemoteProtocolError):
+        walk(record, 0, delta + 1, delta + 2)

@@ -1,0 +1,50 @@
+"""compression.{gzip,lz4,zstd}.level, of topics and brokers, where a batch is brought under the topic's codec."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.topic_config import log_config
+from barnabas.protocol.compression import Compression, compress
+from barnabas.protocol.records import NewRecord, build_batch, decode_records, read_header
+from barnabas.storage.disk import MemoryDisk
+from tests.unit.storage.batches import NOW, append, open_log
+
+
+def words() -> bytes:
+    drawn = random.Random(7)
+    return b" ".join(
+        b"%s-%d" % (drawn.choice([b"order", b"flight", b"tea"]), drawn.randrange(10**6)) for _ in range(4000)
+    )
+
+
+VALUE = words()
+
+
+def stored(config: BrokerConfig, overrides: dict[str, str]) -> bytes:
+    """What a log with these settings stores of an uncompressed batch."""
+    log = open_log(MemoryDisk(), log_config(config, overrides))
+    append(log, build_batch([NewRecord(None, VALUE, NOW)]))
+    return bytes(log.read(0, 1 << 20, end_offset=1).records)
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", "1", "9"), ("lz4", "1", "17"), ("zstd", "-50", "19")])
+def test_the_level_decides_the_size(codec: str, low: str, high: str) -> None:
+    sizes = []
+    for level in (low, high):
+        of_topic = stored(BrokerConfig(), {"compression.type": codec, f"compression.{codec}.level": level})
+        of_broker = stored(BrokerConfig({"compression.type": codec, f"compression.{codec}.level": level}), {})
+        assert of_topic == of_broker
+        header = read_header(of_topic)
+        assert header.compression == Compression[codec.upper()]
+        assert [record.value for record in decode_records(of_topic, 0, header)] == [VALUE]
+        sizes.append(len(of_topic))
+    assert sizes[0] > sizes[1]
+
+
+@pytest.mark.parametrize(("codec", "level"), [(Compression.GZIP, -1), (Compression.LZ4, 9), (Compression.ZSTD, 3)])
+def test_kafkas_default_levels_are_the_codecs_own(codec: Compression, level: int) -> None:
+    assert compress(codec, VALUE, level) == compress(codec, VALUE)

@@ -1,0 +1,319 @@
+"""What a start reads of a log whose state was saved, and when it must not believe that state."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from barnabas.storage.disk import MemoryDisk, MemoryFile
+from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE, SavedState
+from barnabas.storage.segment import StoredIndexes
+from tests.unit.storage.batches import (
+    CONFIG,
+    append,
+    append_transactional,
+    end_transaction,
+    idempotent,
+    open_log,
+    plain,
+    small_segments,
+)
+from tests.unit.storage.test_disk import Draws
+from tests.unit.storage.test_recovery import described
+
+LARGE = replace(CONFIG, index_interval_bytes=1000)
+LOG = "t-0/00000000000000000000.log"
+
+
+class CountingDisk(MemoryDisk):
+    """Counts the bytes that are read of .log files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_bytes_read = 0
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        file = super().open(path, create=create)
+        return _CountingFile(self, path, file.inode, self.generation) if path.endswith(".log") else file
+
+
+class _CountingFile(MemoryFile):
+    def pread(self, size: int, offset: int) -> bytes:
+        data = super().pread(size, offset)
+        disk = self._disk
+        assert isinstance(disk, CountingDisk)
+        disk.log_bytes_read += len(data)
+        return data
+
+
+def filled(disk: MemoryDisk, batches: int = 600) -> PartitionLog:
+    """A log of one large segment with producers, an aborted and an open transaction, in several epochs."""
+    log = open_log(disk, LARGE)
+    append_transactional(log, 5, 0, 2)
+    end_transaction(log, 5, commit=False)
+    append_transactional(log, 6, 0, 2)
+    for n in range(batches):
+        append(log, idempotent(4, n, size=400), leader_epoch=n // 200)
+    return log
+
+
+def sync(disk: MemoryDisk, log: PartitionLog) -> None:
+    end = log.log_end_offset
+    disk.sync_now(log.unsynced_files())
+    log.mark_synced(end)
+
+
+class TestAfterAKill:
+    def test_only_the_tail_is_read(self) -> None:
+        disk = CountingDisk()
+        log = filled(disk)
+        log.save_state()
+        for n in range(600, 610):
+            append(log, idempotent(4, n, size=400), leader_epoch=3)
+        before = described(log)
+        disk.kill()
+        disk.log_bytes_read = 0
+        again = open_log(disk, LARGE)
+        assert disk.log_bytes_read < disk.size(LOG) // 4  # the tail, and what tells of the producers' last batches
+        assert described(again) == before
+        assert again.truncated_bytes == 0
+        assert append(again, idempotent(4, 609, size=400)).duplicate
+
+    def test_whether_a_producer_was_forgotten_is_known(self) -> None:
+        disk = MemoryDisk()
+        log = filled(disk)
+        for complete in (True, False):
+            log.producers.complete = complete
+            append(log, plain(2), leader_epoch=3)
+            log.save_state()
+            disk.kill()
+            log = open_log(disk, LARGE)
+            assert log.producers.complete is complete
+        disk.kill()
+        assert not open_log(disk, LARGE, log_start_offset=5).producers.complete
+
+    def test_a_torn_last_write_is_cut(self) -> None:
+        disk = MemoryDisk()
+        log = filled(disk)
+        log.save_state()
+        append(log, plain(2), leader_epoch=3)
+        before = described(log)
+        disk.open(LOG).pwrite(bytes(plain(3))[:70], log.size_bytes)
+        disk.kill()
+        again = open_log(disk, LARGE)
+        assert described(again) == before
+        assert again.truncated_bytes == 70
+
+    def test_a_second_and_a_third_kill(self) -> None:
+        disk = MemoryDisk()
+        log = filled(disk)
+        for n in range(600, 630, 3):
+            log.save_state()
+            append(log, idempotent(4, n, 3), leader_epoch=n)
+            before = described(log)
+            disk.kill()
+            log = open_log(disk, LARGE)
+            assert described(log) == before
+
+    def test_rolls_since_the_state_are_read(self) -> None:
+        disk = MemoryDisk()
+        config = small_segments()
+        log = open_log(disk, config)
+        append(log, idempotent(4, 0, 2))
+        log.save_state()
+        for n in range(2, 30):
+            append(log, idempotent(4, n), leader_epoch=n // 7)
+        assert len(log.segments) > 3
+        before = described(log)
+        disk.kill()
+        assert described(open_log(disk, config)) == before
+
+    def test_a_clean_stop_before_leaves_a_state_for_the_kill_after_it(self) -> None:
+        disk = CountingDisk()
+        filled(disk).close()
+        log = open_log(disk, LARGE, clean=True)
+        append(log, plain(2), leader_epoch=3)
+        before = described(log)
+        disk.kill()
+        disk.log_bytes_read = 0
+        again = open_log(disk, LARGE)
+        assert disk.log_bytes_read < disk.size(LOG) // 4
+        assert described(again) == before
+
+
+class TestAfterAPowerLoss:
+    def test_a_state_of_the_boot_before_does_not_count(self) -> None:
+        disk = MemoryDisk()
+        log = filled(disk)
+        sync(disk, log)
+        append(log, plain(2), leader_epoch=3)
+        log.save_state()
+        flip(disk, LOG, log.size_bytes - 10)  # of the batch that was not synced
+        disk.sync_now([disk.open(LOG), disk.open(f"t-0/{LATEST_STATE}")])
+        disk.crash()
+        again = open_log(disk, LARGE)
+        assert again.log_end_offset == log.log_end_offset - 2
+
+    def test_only_what_was_not_synced_is_read(self) -> None:
+        disk = CountingDisk()
+        log = filled(disk)
+        log.save_state(synced=True)
+        sync(disk, log)
+        for n in range(600, 610):
+            append(log, idempotent(4, n, size=400), leader_epoch=3)
+        log.save_state()
+        before = described(log)
+        disk.sync_now([disk.open(name) for name in (LOG, f"t-0/{LATEST_STATE}", f"t-0/{SYNCED_STATE}")])
+        disk.crash()
+        disk.log_bytes_read = 0
+        again = open_log(disk, LARGE)
+        assert disk.log_bytes_read < disk.size(LOG) // 4
+        assert described(again) == before
+        assert again.recovery_point == log.recovery_point
+
+    def test_a_kill_in_the_recovery_does_not_make_the_state_count(self) -> None:
+        """The process that found the machine restarted is killed before it has read the log."""
+        disk = MemoryDisk()
+        log = filled(disk)
+        sync(disk, log)
+        append(log, plain(2), leader_epoch=3)
+        log.save_state()
+        flip(disk, LOG, log.size_bytes - 10)
+        disk.sync_now([disk.open(LOG), disk.open(f"t-0/{LATEST_STATE}")])
+        disk.crash()
+        steps = PartitionLog.opening(disk, "t-0", LARGE, now_ms=0, topic_id=None, clean=False)
+        next(steps)
+        steps.close()
+        disk.kill()
+        assert open_log(disk, LARGE).log_end_offset == log.log_end_offset - 2
+
+    def test_a_state_is_not_called_synced_before_the_sync(self) -> None:
+        disk = MemoryDisk()
+        log = filled(disk)
+        log.save_state(synced=True)
+        assert not disk.exists(f"t-0/{SYNCED_STATE}")
+        append(log, plain())
+        sync(disk, log)
+        assert disk.exists(f"t-0/{SYNCED_STATE}")
+
+
+def flip(disk: MemoryDisk, path: str, position: int) -> None:
+    file = disk.open(path)
+    (byte,) = file.pread(1, position)
+    file.pwrite(bytes([byte ^ 1]), position)
+
+
+class TestBelief:
+    @pytest.mark.parametrize("synced", [False, True])
+    @pytest.mark.parametrize("damage", ["short", "zeros", "flipped", "empty"])
+    @pytest.mark.parametrize("suffix", ["checkpoint", ".index", ".timeindex"])
+    def test_a_damaged_state_or_index_costs_time_only(self, suffix: str, damage: str, synced: bool) -> None:
+        disk = MemoryDisk()
+        log = filled(disk)
+        log.save_state(synced=synced)
+        sync(disk, log)
+        append(log, plain(2), leader_epoch=3)
+        before = described(log)
+        disk.kill()
+        for name in disk.listdir("t-0"):
+            if name.endswith(suffix) and name != "leader-epoch-checkpoint":
+                data = disk.read(f"t-0/{name}")
+                middle = len(data) // 2
+                new = {
+                    "short": data[:middle],
+                    "zeros": bytes(len(data)),
+                    "flipped": data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :],
+                    "empty": b"",
+                }[damage]
+                disk.replace(f"t-0/{name}", new)
+        assert described(open_log(disk, LARGE)) == before
+
+    @pytest.mark.parametrize("synced", [False, True])
+    def test_a_log_that_was_cut_and_written_again(self, synced: bool) -> None:
+        disk = MemoryDisk()
+        log = filled(disk)
+        log.save_state(synced=synced)
+        sync(disk, log)
+        log.truncate_to(log.log_end_offset - 20)
+        assert disk.size(f"t-0/{SYNCED_STATE if synced else LATEST_STATE}") == 0
+        for _ in range(40):
+            append(log, plain(1, size=400), leader_epoch=9)
+        before = described(log)
+        disk.kill()
+        assert described(open_log(disk, LARGE)) == before
+
+    @pytest.mark.parametrize("synced", [False, True])
+    def test_a_log_that_another_program_cut_and_wrote_again(self, synced: bool) -> None:
+        """Kafka knows nothing of the state: the batch that ended there tells that it is of another log."""
+        disk = MemoryDisk()
+        log = filled(disk)
+        log.save_state(synced=synced)
+        sync(disk, log)
+        states = {name: disk.read(f"t-0/{name}") for name in disk.listdir("t-0") if "state" in name}
+        assert states
+        log.truncate_to(log.log_end_offset - 20)
+        for n in range(580, 620):
+            append(log, idempotent(4, n, size=400), leader_epoch=9)
+        before = described(log)
+        for name, data in states.items():
+            disk.replace(f"t-0/{name}", data)
+        disk.kill()
+        assert described(open_log(disk, LARGE)) == before
+
+    def test_a_log_that_begins_anew_where_the_state_ends(self) -> None:
+        disk = MemoryDisk()
+        log = filled(disk)
+        log.save_state()
+        log.truncate_fully_and_start_at(log.log_end_offset)
+        disk.kill()
+        assert not open_log(disk, LARGE).producers.entries
+
+    def test_power_losses_and_kills_one_after_another(self) -> None:
+        for seed in range(60):
+            rng = random.Random(seed)
+            disk = MemoryDisk()
+            synced = 0
+            config = small_segments(2_000)
+            for life in range(8):
+                log = open_log(disk, config)
+                assert log.log_end_offset >= synced, f"seed {seed}, life {life}"
+                for _ in range(rng.randrange(25)):
+                    append(log, plain(1 + rng.randrange(3)), leader_epoch=life)
+                    draw = rng.randrange(8)
+                    if draw < 2:
+                        log.save_state(synced=draw == 0)
+                    elif draw == 2:
+                        sync(disk, log)
+                        synced = log.log_end_offset
+                    elif draw == 3 and rng.random() < 0.3 and log.log_end_offset > 4:
+                        log.truncate_to(log.log_end_offset - rng.randrange(4))
+                        sync(disk, log)
+                        synced = log.log_end_offset
+                before = described(log)
+                if rng.random() < 0.5:
+                    disk.crash(Draws(seed * 100 + life))
+                else:
+                    disk.kill()
+                    assert described(open_log(disk, config)) == before, f"seed {seed}, life {life}"
+                    disk.kill()
+
+
+class TestFile:
+    STATE = SavedState(
+        "boot", 3, 90, 4_000, 3_900, bytes(61), StoredIndexes(1, 2, 3, 4), [(0, 3), (4, 50)], b"a", b"pp", True
+    )
+
+    def test_it_is_read_as_it_was_written(self) -> None:
+        data = self.STATE.to_bytes()
+        assert SavedState.from_bytes(data) == self.STATE
+        assert SavedState.from_bytes(data + b"of a longer one before it") == self.STATE
+
+    def test_a_file_that_is_not_whole_is_none(self) -> None:
+        data = self.STATE.to_bytes()
+        for size in range(len(data)):
+            assert SavedState.from_bytes(data[:size]) is None
+        for position in range(len(data)):
+            assert SavedState.from_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]) is None
