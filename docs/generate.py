@@ -20,7 +20,7 @@ from barnabas.broker.quorum.roles import VALID_PREVIOUS as QUORUM_ROLES
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.broker.unserved_keys import PREFIXES, UNSERVED_KEYS, Unserved
-from barnabas.client.transactions import VALID_PREVIOUS as PRODUCER_STATES
+from barnabas.client.producer.transactions import VALID_PREVIOUS as PRODUCER_STATES
 from barnabas.protocol.registry import API
 
 HERE = Path(__file__).parent
@@ -74,7 +74,7 @@ def coverage() -> str:
         )
         + diagram("States of a classic group", "barnabas/broker/coordinator/group_state.py", GROUP_STATES)
         + diagram("Roles in the metadata quorum", "barnabas/broker/quorum/roles.py", QUORUM_ROLES)
-        + diagram("States of the bundled producer", "barnabas/client/transactions.py", PRODUCER_STATES)
+        + diagram("States of the bundled producer", "barnabas/client/producer/transactions.py", PRODUCER_STATES)
     )
 
 

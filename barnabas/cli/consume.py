@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from barnabas.cli.session import Bootstrap, worked
-from barnabas.client.consumer import Consumer
+from barnabas.client import Consumer
 from barnabas.client.errors import UnknownTopicOrPartition
 from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import ErrorCode

@@ -10,9 +10,8 @@ import json
 import sys
 from collections.abc import Iterable
 
-from barnabas.client.consumer import Consumer
+from barnabas.client import Consumer, Producer
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
-from barnabas.client.producer import Producer
 from barnabas.client.types import Record
 from barnabas.runtime.loop import run
 

@@ -32,9 +32,8 @@ from barnabas.cli.feed import feed
 from barnabas.cli.kills import Kills
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, line_of
 from barnabas.cli.rows import InputMissing, flights, lines
-from barnabas.client.consumer import Consumer
+from barnabas.client import Consumer, Producer
 from barnabas.client.errors import KafkaError
-from barnabas.client.producer import Producer
 from barnabas.client.types import TopicPartition
 from barnabas.runtime.loop import run
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from barnabas.client.producer import Producer
+from barnabas.client import Producer
 
 __all__ = ["feed", "let_in"]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from barnabas.cli.session import Bootstrap, worked
-from barnabas.client.producer import Producer
+from barnabas.client import Producer
 from barnabas.client.types import RecordMetadata
 
 __all__ = ["produce"]

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from barnabas.cli.session import Bootstrap, worked
+from barnabas.client import Producer
 from barnabas.client.admin import Admin, TransactionDescription, TransactionListing
 from barnabas.client.errors import IllegalState, KafkaError
-from barnabas.client.producer import Producer
 
 __all__ = ["app"]
 

@@ -7,8 +7,7 @@ from barnabas.client.consumer import Consumer
 from barnabas.client.errors import KafkaError
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.client.group import RebalanceListener
-from barnabas.client.producer import Producer
-from barnabas.client.transaction import Transaction
+from barnabas.client.producer import Producer, Transaction
 from barnabas.client.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,

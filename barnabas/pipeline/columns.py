@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from barnabas.client.ranges import Chunk, PlacedBatch
+from barnabas.client.consumer.ranges import Chunk, PlacedBatch
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.record_codec import record_starts
 from barnabas.protocol.records import ATTRIBUTE_LOG_APPEND_TIME, NO_TIMESTAMP

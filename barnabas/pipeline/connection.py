@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.client.cluster import Cluster
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut
+from barnabas.client.net.cluster import Cluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import ClientOptions
 

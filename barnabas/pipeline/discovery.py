@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from barnabas.client.cluster import Cluster
 from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
-from barnabas.client.metadata import ClusterMetadata
-from barnabas.client.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.metadata import ClusterMetadata
+from barnabas.client.net.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.connection import connected, unreachable

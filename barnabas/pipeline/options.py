@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.client.cluster import parse_bootstrap
 from barnabas.client.errors import IllegalState
-from barnabas.client.offsets import EARLIEST, LATEST
+from barnabas.client.net.cluster import parse_bootstrap
+from barnabas.client.net.offsets import EARLIEST, LATEST
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError
 

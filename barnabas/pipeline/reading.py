@@ -11,10 +11,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.ranges import Chunk, RangeReader
 from barnabas.client.errors import KafkaError, LogTruncated, OffsetOutOfRange, RequestTimedOut
-from barnabas.client.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
-from barnabas.client.ranges import Chunk, RangeReader
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.pipeline.columns import decode

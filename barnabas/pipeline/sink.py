@@ -33,7 +33,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, Producer
-from barnabas.client.cluster import Cluster
+from barnabas.client.net.cluster import Cluster
 from barnabas.pipeline import decisions
 from barnabas.pipeline.connection import connected
 from barnabas.pipeline.decision_record import Decision, Handle, SlotMark

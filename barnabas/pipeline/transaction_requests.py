@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.client import TopicPartition
-from barnabas.client.backoff import Backoff
-from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, RequestTimedOut, code_of, error_for
+from barnabas.client.net.backoff import Backoff
+from barnabas.client.net.cluster import Cluster, Purpose
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.decision_record import Identity
 from barnabas.protocol.messages.groups import (

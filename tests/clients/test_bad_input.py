@@ -32,7 +32,7 @@ from barnabas.client.errors import (
     SerializationFailed,
     UnknownTopicOrPartition,
 )
-from barnabas.client.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionState
 from barnabas.protocol.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import encode

@@ -35,8 +35,8 @@ from barnabas.client.errors import (
     TransactionFailed,
     UnknownTopicOrPartition,
 )
-from barnabas.client.murmur2 import partition_for_key
-from barnabas.client.transaction_state import TransactionState
+from barnabas.client.producer.murmur2 import partition_for_key
+from barnabas.client.producer.transaction_state import TransactionState
 from barnabas.client.types import ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import NewRecord, encode_records

@@ -16,13 +16,13 @@ from barnabas.client import (
     KafkaError,
     NewMessage,
     Producer,
+    RebalanceListener,
     Record,
     TopicPartition,
     exactly_once,
 )
 from barnabas.client.errors import CommitFailed, IllegalState, UnsupportedByBroker
 from barnabas.client.exactly_once import CopyProgress
-from barnabas.client.group import RebalanceListener
 from barnabas.errors import ErrorCode
 from tests.clients.bundled import make_topic, poll_until
 from tests.clients.group_members import Aiokafka, Bundled, KafkaPython, Librdkafka, Member, Membership

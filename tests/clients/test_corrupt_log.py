@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.client import Consumer, Producer, TopicPartition
-from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords
-from barnabas.client.ranges import RangeReader
+from barnabas.client.net.cluster import Cluster
 from tests.process.conftest import Serve
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.client import Consumer, PreparedTransaction, Producer, TopicPartition
 from barnabas.client.errors import IllegalState, ProducerFailed, ProducerFenced
-from barnabas.client.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionState
 from tests.process.served import ServedBroker
 
 pytestmark = pytest.mark.clients

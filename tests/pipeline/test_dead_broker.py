@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installed")
 
 from barnabas.client import Producer
-from barnabas.client.cluster import Cluster as Client
+from barnabas.client.net.cluster import Cluster as Client
 from barnabas.pipeline.topic_sink import transactions_of
 from barnabas.pipeline.transaction_requests import TransactionRequests
 from tests.process.cluster import Cluster

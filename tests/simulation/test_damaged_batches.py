@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from barnabas.client import Producer, TopicPartition
-from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords, KafkaError
-from barnabas.client.offsets import list_offsets
-from barnabas.client.ranges import RangeReader
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.offsets import list_offsets
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import HEADER_SIZE, read_header
 from barnabas.testing.simulation.world import Ports, World

@@ -14,7 +14,7 @@ import sqlite3
 import pytest
 
 from barnabas.client import Admin, KafkaError, PreparedTransaction, Producer, TopicPartition
-from barnabas.client.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionState
 from barnabas.testing.simulation.world import Ports, World
 from tests.simulation.chaos import Chaos
 from tests.simulation.workload import BOOTSTRAP, Broker, Program, read_all

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, Producer, Record, TopicPartition
-from barnabas.client.epoch_trail import EpochTrail
+from barnabas.client.consumer.epoch_trail import EpochTrail
 from barnabas.client.errors import LogTruncated, OffsetOutOfRange
 from barnabas.testing.simulation.world import Ports, Program, World, WorldFailed
 from tests.simulation.cluster_story import Story, clients

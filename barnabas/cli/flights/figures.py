@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.cli.flights.dataset import Dataset, Reckoned
+from barnabas.client import Consumer
 from barnabas.client.admin import Admin
-from barnabas.client.consumer import Consumer
 from barnabas.client.types import TopicPartition
 
 __all__ = ["Check", "checks", "open_partitions", "read_files", "read_topic"]

@@ -14,7 +14,7 @@ from typing import Final
 
 from barnabas.cli.flights.dataset import Dataset, Event
 from barnabas.cli.flights.story import Story, Transaction
-from barnabas.client.producer import Producer
+from barnabas.client import Producer
 
 __all__ = ["TRANSACTIONAL_ID", "WATERMARK", "replay", "send_tables"]
 

@@ -8,7 +8,7 @@ from typing import Literal
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import LogDirDescription, QuorumDescription, ReplicaDescription
 from barnabas.client.errors import code_of, error_for
-from barnabas.client.metadata import Broker
+from barnabas.client.net.metadata import Broker
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import (

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from barnabas.client.cluster import Cluster, Purpose
-from barnabas.client.deadline import Deadline
 from barnabas.client.errors import COORDINATOR_MOVED, ClientClosed, KafkaError, code_of, error_for
+from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.deadline import Deadline
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import ConfigEntry, NewTopic
-from barnabas.client.deadline import Deadline
 from barnabas.client.errors import KafkaError, error_for
-from barnabas.client.metadata import TopicInfo
-from barnabas.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
+from barnabas.client.net.deadline import Deadline
+from barnabas.client.net.metadata import TopicInfo
+from barnabas.client.net.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
 from barnabas.client.types import OffsetAndTimestamp, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.assignors import (
+from barnabas.client.group.assignors import (
     ASSIGNORS,
     MemberSubscription,
     assign_cooperative_sticky,

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas.client.classic_group import ClassicGroup
-from barnabas.client.cluster import Cluster
 from barnabas.client.errors import AuthorizationFailed
-from barnabas.client.group import GroupHooks
-from barnabas.client.membership import MemberState
+from barnabas.client.group.classic_group import ClassicGroup
+from barnabas.client.group.group import GroupHooks
+from barnabas.client.group.membership import MemberState
+from barnabas.client.net.cluster import Cluster
 from tests.unit.client.test_membership import joined, make
 
 TURNS = 10  # of the loop, for tasks that wait for nothing

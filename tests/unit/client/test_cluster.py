@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import cluster as cluster_module
-from barnabas.client.cluster import Cluster
 from barnabas.client.errors import BrokerUnreachable
+from barnabas.client.net import cluster as cluster_module
+from barnabas.client.net.cluster import Cluster
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import FindCoordinatorResponse
 from barnabas.protocol.messages.metadata import (

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.client.classic_group import ClassicGroup
-from barnabas.client.cluster import Cluster
-from barnabas.client.commits import Commits, _Turns
-from barnabas.client.consumer_group import ConsumerGroup
-from barnabas.client.consumer_membership import ConsumerMemberState
+from barnabas.client.consumer.commits import Commits, _Turns
+from barnabas.client.consumer.fetching import FetchConfig, Fetcher
 from barnabas.client.errors import CommitFailed
-from barnabas.client.fetching import FetchConfig, Fetcher
-from barnabas.client.group import Group, GroupHooks
+from barnabas.client.group.classic_group import ClassicGroup
+from barnabas.client.group.consumer_group import ConsumerGroup
+from barnabas.client.group.consumer_membership import ConsumerMemberState
+from barnabas.client.group.group import Group, GroupHooks
+from barnabas.client.net.cluster import Cluster
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse

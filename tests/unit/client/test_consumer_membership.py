@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.consumer_membership import VALID_PREVIOUS, ConsumerMember, ConsumerMemberState
 from barnabas.client.errors import KafkaError, UnsupportedByBroker
-from barnabas.client.membership import Next
+from barnabas.client.group.consumer_membership import VALID_PREVIOUS, ConsumerMember, ConsumerMemberState
+from barnabas.client.group.membership import Next
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import (

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from barnabas.client.consumer.fetching import FetchConfig, Fetcher, InFlightFetch
 from barnabas.client.errors import BrokerUnreachable, KafkaError, OffsetOutOfRange
-from barnabas.client.fetching import FetchConfig, Fetcher, InFlightFetch
-from barnabas.client.metadata import ClusterMetadata
+from barnabas.client.net.metadata import ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (

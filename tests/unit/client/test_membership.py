@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.errors import IllegalState, KafkaError
-from barnabas.client.membership import VALID_PREVIOUS, GroupMember, MemberState, Next
+from barnabas.client.group.membership import VALID_PREVIOUS, GroupMember, MemberState, Next
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import (

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from barnabas.client.epoch_trail import EpochTrail
+from barnabas.client.consumer.epoch_trail import EpochTrail
+from barnabas.client.consumer.fetching import InFlightFetch
+from barnabas.client.consumer.position_checks import InFlightCheck
 from barnabas.client.errors import BrokerUnreachable, KafkaError, LogTruncated, OffsetOutOfRange, UnsupportedByBroker
-from barnabas.client.fetching import InFlightFetch
-from barnabas.client.position_checks import InFlightCheck
 from barnabas.errors import ErrorCode
 from barnabas.limits import EPOCHS_REMEMBERED_MAX
 from barnabas.protocol.messages import fetch as fetches

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from barnabas.client import Producer, TopicPartition
-from barnabas.client.cluster import Cluster
-from barnabas.client.ranges import Chunk, RangeReader
+from barnabas.client.consumer.ranges import Chunk, RangeReader
+from barnabas.client.net.cluster import Cluster
 from barnabas.testing.simulation.world import Ports, World
 from tests.simulation.workload import BOOTSTRAP, Broker
 

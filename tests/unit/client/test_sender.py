@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from barnabas.client.batching import BATCH_OVERHEAD, Accumulator, record_size_max
 from barnabas.client.errors import (
     BrokerUnreachable,
     DeliveryTimedOut,
@@ -20,9 +19,10 @@ from barnabas.client.errors import (
     RequestTimedOut,
     TransactionFailed,
 )
-from barnabas.client.sender import Dispatch, Sender, SenderConfig
-from barnabas.client.transaction_state import TransactionState
-from barnabas.client.transactions import Transactions
+from barnabas.client.producer.batching import BATCH_OVERHEAD, Accumulator, record_size_max
+from barnabas.client.producer.sender import Dispatch, Sender, SenderConfig
+from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from barnabas.client.errors import BrokerUnreachable
-from barnabas.client.transport import Connection
+from barnabas.client.net.transport import Connection
 from barnabas.protocol.exchange import Exchange, ExchangeState
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.ranges import Chunk, PlacedBatch, deliverable
-from barnabas.client.read_committed import AbortedFilter
+from barnabas.client.consumer.ranges import Chunk, PlacedBatch, deliverable
+from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import (
     HEADER_SIZE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.offsets import EARLIEST, LATEST
+from barnabas.client.net.offsets import EARLIEST, LATEST
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions

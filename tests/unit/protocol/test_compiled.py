@@ -76,7 +76,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_tests_of_the_plain_loops_pass_with_the_compiled_ones(tree: Path) -> None:
     build(tree, ".")
     loaded = (
-        "import barnabas.protocol.record_codec as r, barnabas.protocol.record_walk as w, barnabas.client.murmur2 as m;"
+        "import barnabas.protocol.record_codec as r, barnabas.protocol.record_walk as w, barnabas.client.producer.murmur2 as m;"
         "print(r.__file__, w.__file__, m.__file__)"
     )
     files = run(tree, "-c", loaded).stdout.split()

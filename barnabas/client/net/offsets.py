@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from barnabas.client.cluster import Cluster, Purpose
-from barnabas.client.deadline import Deadline
 from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, UnsupportedByBroker, code_of, error_for
+from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.deadline import Deadline
 from barnabas.client.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-from barnabas.client.cluster import Cluster, Purpose
-from barnabas.client.deadline import Deadline
+from barnabas.client.consumer.fetch_session import VERSION_BY_NAME_MAX, VERSION_MAX
+from barnabas.client.consumer.read_committed import AbortedFilter, is_delivered
 from barnabas.client.errors import (
     BrokerUnreachable,
     CorruptRecords,
@@ -24,9 +24,9 @@ from barnabas.client.errors import (
     OffsetOutOfRange,
     error_for,
 )
-from barnabas.client.fetch_session import VERSION_BY_NAME_MAX, VERSION_MAX
-from barnabas.client.metadata import NO_ID
-from barnabas.client.read_committed import AbortedFilter, is_delivered
+from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.deadline import Deadline
+from barnabas.client.net.metadata import NO_ID
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer

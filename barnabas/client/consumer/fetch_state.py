@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from barnabas.client.backoff import retry_pause_ms
-from barnabas.client.epoch_trail import EpochTrail
+from barnabas.client.consumer.epoch_trail import EpochTrail
+from barnabas.client.consumer.nearest import NearestReplica
+from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.client.errors import KafkaError
-from barnabas.client.metadata import NO_ID, TopicInfo
-from barnabas.client.nearest import NearestReplica
-from barnabas.client.read_committed import AbortedFilter
+from barnabas.client.net.backoff import retry_pause_ms
+from barnabas.client.net.metadata import NO_ID, TopicInfo
 from barnabas.client.types import Record, TopicPartition
 from barnabas.ports import Buffer, Rng
 

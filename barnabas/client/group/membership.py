@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from barnabas.client.assignors import ASSIGNORS, COOPERATIVE, MemberSubscription
-from barnabas.client.assignors_data import Ownership, read_ownership, user_data
 from barnabas.client.errors import COORDINATOR_MOVED, IllegalState, KafkaError, NotKafka, code_of, error_for
+from barnabas.client.group.assignors import ASSIGNORS, COOPERATIVE, MemberSubscription
+from barnabas.client.group.assignors_data import Ownership, read_ownership, user_data
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.messages.groups import (

@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.client.backoff import Backoff
-from barnabas.client.cluster import Cluster, Purpose
+from barnabas.client.consumer.fetch_state import Reset
+from barnabas.client.consumer.fetching import Fetcher, InFlightFetch
+from barnabas.client.consumer.position_checks import InFlightCheck
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NoOffsetForPartition
-from barnabas.client.fetch_state import Reset
-from barnabas.client.fetching import Fetcher, InFlightFetch
-from barnabas.client.offsets import EARLIEST, LATEST, committed_offsets, list_offsets
-from barnabas.client.position_checks import InFlightCheck
+from barnabas.client.net.backoff import Backoff
+from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.offsets import EARLIEST, LATEST, committed_offsets, list_offsets
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode, LocalProtocolError
 from barnabas.protocol.messages.fetch import FetchResponse

@@ -17,18 +17,18 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from barnabas.client.backoff import Backoff
-from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.errors import CommitFailed, KafkaError
-from barnabas.client.fetching import Fetcher
-from barnabas.client.group import Group
-from barnabas.client.offsets import commit_offsets
+from barnabas.client.group.group import Group
+from barnabas.client.net.backoff import Backoff
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.offsets import commit_offsets
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
 __all__ = ["Commits"]
 
-log = logging.getLogger("barnabas.client.consumer")
+log = logging.getLogger("barnabas.client.consumer.consumer")
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 

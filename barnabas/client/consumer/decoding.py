@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.client.consumer.fetch_state import Fetched, PartitionState
+from barnabas.client.consumer.read_committed import is_delivered
 from barnabas.client.errors import CorruptRecords, KafkaError
-from barnabas.client.fetch_state import Fetched, PartitionState
-from barnabas.client.read_committed import is_delivered
 from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader, decode_records, read_header

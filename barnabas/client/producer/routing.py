@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.client.batching import Accumulator, PartitionQueue
-from barnabas.client.cluster import Cluster
-from barnabas.client.delivery import Delivery
 from barnabas.client.errors import BufferExhausted, ClientClosed, IllegalState, InvalidTopic, error_for
-from barnabas.client.metadata import ClusterMetadata, TopicInfo
-from barnabas.client.murmur2 import partition_for_key
-from barnabas.client.partitioning import StickyPartitioner
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.metadata import ClusterMetadata, TopicInfo
+from barnabas.client.producer.batching import Accumulator, PartitionQueue
+from barnabas.client.producer.delivery import Delivery
+from barnabas.client.producer.murmur2 import partition_for_key
+from barnabas.client.producer.partitioning import StickyPartitioner
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 

@@ -18,16 +18,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from barnabas.client.cluster import Cluster, Purpose
 from barnabas.client.errors import KafkaError
-from barnabas.client.metadata import ClusterMetadata
-from barnabas.client.transport import Connection
+from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.metadata import ClusterMetadata
+from barnabas.client.net.transport import Connection
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
 __all__ = ["Group", "GroupHooks", "RebalanceListener", "matching_topics"]
 
-log = logging.getLogger("barnabas.client.group")
+log = logging.getLogger("barnabas.client.group.group")
 
 _LEAVE_TIMEOUT_MS = 2_000  # a close does not wait longer for the coordinator to take note
 

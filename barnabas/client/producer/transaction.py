@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from barnabas.client.errors import KafkaError, TransactionFailed
 
 if TYPE_CHECKING:
-    from barnabas.client.producer import Producer
+    from barnabas.client.producer.producer import Producer
 
 __all__ = ["Transaction"]
 
-log = logging.getLogger("barnabas.client.producer")
+log = logging.getLogger("barnabas.client.producer.producer")
 
 
 class Transaction:

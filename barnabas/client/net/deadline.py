@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from barnabas.client.backoff import Backoff
-from barnabas.client.cluster import Cluster
 from barnabas.client.errors import KafkaError, RequestTimedOut
+from barnabas.client.net.backoff import Backoff
+from barnabas.client.net.cluster import Cluster
 
 __all__ = ["Deadline"]
 

@@ -16,9 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from barnabas.client.batching import BATCH_OVERHEAD, Accumulator, PartitionQueue, record_size_max
-from barnabas.client.cluster import Cluster
-from barnabas.client.delivery import Delivery
 from barnabas.client.errors import (
     ClientClosed,
     IllegalState,
@@ -27,12 +24,15 @@ from barnabas.client.errors import (
     SerializationFailed,
     TransactionFailed,
 )
-from barnabas.client.outgoing_record import as_bytes, checked_headers, codec_of
-from barnabas.client.routing import Routing
-from barnabas.client.sender import Sender, SenderConfig
-from barnabas.client.transaction import Transaction
-from barnabas.client.transaction_state import TransactionState
-from barnabas.client.transactions import Transactions
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.producer.batching import BATCH_OVERHEAD, Accumulator, PartitionQueue, record_size_max
+from barnabas.client.producer.delivery import Delivery
+from barnabas.client.producer.outgoing_record import as_bytes, checked_headers, codec_of
+from barnabas.client.producer.routing import Routing
+from barnabas.client.producer.sender import Sender, SenderConfig
+from barnabas.client.producer.transaction import Transaction
+from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import (
     ConsumerGroupMetadata,
     Headers,
@@ -47,7 +47,7 @@ from barnabas.protocol.records import EncodedRecords, NewRecord
 
 __all__ = ["Producer"]
 
-log = logging.getLogger("barnabas.client.producer")
+log = logging.getLogger("barnabas.client.producer.producer")
 
 Serializer = Callable[[Any], bytes | None]
 

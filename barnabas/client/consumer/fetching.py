@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.client.decoding import Deserializer, Deserializers, corrupt, deserialized, judged
+from barnabas.client.consumer.decoding import Deserializer, Deserializers, corrupt, deserialized, judged
+from barnabas.client.consumer.fetch_session import FetchSession
+from barnabas.client.consumer.fetch_state import NEVER, Fetched, PartitionState
+from barnabas.client.consumer.position_checks import PositionChecks
+from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.client.errors import CorruptRecords, KafkaError, code_of, error_for
-from barnabas.client.fetch_session import FetchSession
-from barnabas.client.fetch_state import NEVER, Fetched, PartitionState
-from barnabas.client.metadata import ClusterMetadata
-from barnabas.client.position_checks import PositionChecks
-from barnabas.client.read_committed import AbortedFilter
+from barnabas.client.net.metadata import ClusterMetadata
 from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer, Rng
@@ -34,7 +34,7 @@ from barnabas.protocol.records import HEADER_SIZE, read_header
 
 __all__ = ["FetchConfig", "Fetcher", "InFlightFetch"]
 
-log = logging.getLogger("barnabas.client.consumer")
+log = logging.getLogger("barnabas.client.consumer.consumer")
 
 _WAIT_WITH_FULL_BUFFERS_MS = 20  # how long a fetch may hold up partitions that it leaves out because they have enough
 _INTERRUPT_AFTER_MS = 10  # an answer that has something to tell has come by then

@@ -20,25 +20,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from barnabas.client.classic_group import ClassicGroup
-from barnabas.client.cluster import Cluster
-from barnabas.client.commits import Commits
-from barnabas.client.consumer_group import ConsumerGroup
+from barnabas.client.consumer.commits import Commits
+from barnabas.client.consumer.fetch_state import PartitionState, Reset
+from barnabas.client.consumer.fetching import FetchConfig, Fetcher
+from barnabas.client.consumer.positions import Positions
+from barnabas.client.consumer.reader import Reader
 from barnabas.client.errors import ClientClosed, IllegalState, check_topic_name, error_for
-from barnabas.client.fetch_state import PartitionState, Reset
-from barnabas.client.fetching import FetchConfig, Fetcher
-from barnabas.client.group import Group, GroupHooks, RebalanceListener, matching_topics
-from barnabas.client.membership import GroupMember
-from barnabas.client.offsets import committed_offsets
-from barnabas.client.positions import Positions
-from barnabas.client.reader import Reader
+from barnabas.client.group.classic_group import ClassicGroup
+from barnabas.client.group.consumer_group import ConsumerGroup
+from barnabas.client.group.group import Group, GroupHooks, RebalanceListener, matching_topics
+from barnabas.client.group.membership import GroupMember
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.offsets import committed_offsets
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng
 
 __all__ = ["Consumer"]
 
-log = logging.getLogger("barnabas.client.consumer")
+log = logging.getLogger("barnabas.client.consumer.consumer")
 
 Deserializer = Callable[[Any], Any]
 

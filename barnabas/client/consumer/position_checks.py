@@ -19,9 +19,9 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from barnabas.client.consumer.fetch_state import PartitionState
 from barnabas.client.errors import KafkaError, LogTruncated, UnsupportedByBroker, code_of, error_for
-from barnabas.client.fetch_state import PartitionState
-from barnabas.client.metadata import NO_ID, ClusterMetadata
+from barnabas.client.net.metadata import NO_ID, ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.ports import Rng
@@ -34,7 +34,7 @@ from barnabas.protocol.messages.offsets import (
 
 __all__ = ["InFlightCheck", "PositionChecks"]
 
-log = logging.getLogger("barnabas.client.consumer")
+log = logging.getLogger("barnabas.client.consumer.consumer")
 
 
 class InFlightCheck(NamedTuple):

@@ -19,11 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.client.backoff import retry_pause_ms
-from barnabas.client.batching import Accumulator, Batch, PartitionQueue
 from barnabas.client.errors import DeliveryTimedOut, KafkaError, code_of, error_for
-from barnabas.client.metadata import NO_ID
-from barnabas.client.transactions import CONCURRENT_BACKOFF_MS, Transactions
+from barnabas.client.net.backoff import retry_pause_ms
+from barnabas.client.net.metadata import NO_ID
+from barnabas.client.producer.batching import Accumulator, Batch, PartitionQueue
+from barnabas.client.producer.transactions import CONCURRENT_BACKOFF_MS, Transactions
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX, RETAINED_BATCHES, SEQUENCE_MAX

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from barnabas.client.metadata import NO_ID, ClusterMetadata
+from barnabas.client.net.metadata import NO_ID, ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 

@@ -15,17 +15,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from barnabas.client.backoff import Backoff
-from barnabas.client.cluster import Cluster
 from barnabas.client.errors import KafkaError
-from barnabas.client.group import Group, GroupHooks, matching_topics
-from barnabas.client.membership import GroupMember, MemberState, Next
+from barnabas.client.group.group import Group, GroupHooks, matching_topics
+from barnabas.client.group.membership import GroupMember, MemberState, Next
+from barnabas.client.net.backoff import Backoff
+from barnabas.client.net.cluster import Cluster
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
 __all__ = ["ClassicGroup"]
 
-log = logging.getLogger("barnabas.client.group")
+log = logging.getLogger("barnabas.client.group.group")
 
 _JOIN_GRACE_MS = 5_000  # a join is answered after the rebalance timeout at the latest; then the network's share
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
-from barnabas.client.backoff import Backoff
 from barnabas.client.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -31,8 +30,9 @@ from barnabas.client.errors import (
     code_of,
     error_for,
 )
-from barnabas.client.metadata import Broker, ClusterMetadata
-from barnabas.client.transport import Connection
+from barnabas.client.net.backoff import Backoff
+from barnabas.client.net.metadata import Broker, ClusterMetadata
+from barnabas.client.net.transport import Connection
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng

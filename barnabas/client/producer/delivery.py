@@ -14,19 +14,19 @@ import asyncio
 import logging
 from typing import Any
 
-from barnabas.client.batching import Accumulator
-from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ClientClosed, KafkaError, ProducerFailed, TransactionFailed
-from barnabas.client.sender import Dispatch, Sender
-from barnabas.client.transaction_state import Outgoing, TransactionState
-from barnabas.client.transactions import Transactions
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.producer.batching import Accumulator
+from barnabas.client.producer.sender import Dispatch, Sender
+from barnabas.client.producer.transaction_state import Outgoing, TransactionState
+from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import RecordMetadata
 from barnabas.errors import LocalProtocolError
 from barnabas.protocol.messages.produce import ProduceResponse
 
 __all__ = ["Delivery"]
 
-log = logging.getLogger("barnabas.client.producer")
+log = logging.getLogger("barnabas.client.producer.producer")
 
 _EXPIRE_EVERY_MS = 50  # overdue batches are looked for this often at most
 

@@ -17,19 +17,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from barnabas.client.backoff import Backoff
-from barnabas.client.cluster import Cluster
-from barnabas.client.consumer_membership import ConsumerMember, ConsumerMemberState, unsupported
 from barnabas.client.errors import KafkaError, UnsupportedByBroker
-from barnabas.client.group import Group, GroupHooks
-from barnabas.client.membership import Change, Next
+from barnabas.client.group.consumer_membership import ConsumerMember, ConsumerMemberState, unsupported
+from barnabas.client.group.group import Group, GroupHooks
+from barnabas.client.group.membership import Change, Next
+from barnabas.client.net.backoff import Backoff
+from barnabas.client.net.cluster import Cluster
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
 __all__ = ["ConsumerGroup"]
 
-log = logging.getLogger("barnabas.client.group")
+log = logging.getLogger("barnabas.client.group.group")
 
 _HEARTBEAT = ConsumerGroupHeartbeatRequest.API_KEY
 _PATTERN_VERSION = 1

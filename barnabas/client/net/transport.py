@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.client.backoff import Backoff
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut, UnsupportedByBroker
+from barnabas.client.net.backoff import Backoff
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer, Clock, Network, Rng
 from barnabas.protocol.connection import FrameReader

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from barnabas.client.backoff import Backoff
 from barnabas.client.errors import (
     BrokerUnreachable,
     IllegalState,
@@ -29,7 +28,8 @@ from barnabas.client.errors import (
     code_of,
     error_for,
 )
-from barnabas.client.transaction_state import VALID_PREVIOUS, OffsetsJob, Outgoing, Step, TransactionState
+from barnabas.client.net.backoff import Backoff
+from barnabas.client.producer.transaction_state import VALID_PREVIOUS, OffsetsJob, Outgoing, Step, TransactionState
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated
 from barnabas.ports import Rng

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.fetch_state import PartitionState, Reset
+from barnabas.client.consumer.fetching import Fetcher
+from barnabas.client.consumer.reader import Reader
 from barnabas.client.errors import ClientClosed, IllegalState, RequestTimedOut
-from barnabas.client.fetch_state import PartitionState, Reset
-from barnabas.client.fetching import Fetcher
-from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
-from barnabas.client.reader import Reader
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = ["Positions"]

@@ -1,0 +1,1 @@
+"""Connections to brokers, cluster metadata, coordinator look-ups, retries, and the offset requests that all clients share."""
