@@ -55,6 +55,7 @@ class Discovery:
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self.options = options
+        self._epochs: Offsets = {}  # of the leaders that told the last offsets
 
     async def partitions(self, expected: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
         """Every partition that the subscription names now, in order.
@@ -126,8 +127,9 @@ class Discovery:
         return await self._listed(dict.fromkeys(partitions, LATEST))
 
     def epochs(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The leader epochs under which offsets were told; −1 where one is not known."""
-        return {tp: self._cluster.metadata.leader_epochs.get(tp, -1) for tp in partitions}
+        """The leader epochs under which last offsets were told, else those of the metadata; −1 where one is not known."""
+        known = self._cluster.metadata.leader_epochs
+        return {tp: self._epochs.get(tp, known.get(tp, -1)) for tp in partitions}
 
     async def truncated(self, seen: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> Offsets:
         """The partitions whose logs were truncated below an offset (KIP-320), and where each log was cut.
@@ -211,6 +213,8 @@ class Discovery:
         if not timestamps:
             return {}
         found = await list_offsets(self._cluster, timestamps, read_committed=self.options.read_committed)
+        told = {tp: found[tp].leader_epoch for tp, timestamp in timestamps.items() if timestamp == LATEST}
+        self._epochs |= {tp: epoch for tp, epoch in told.items() if epoch is not None and epoch >= 0}
         return {tp: found[tp].offset for tp in timestamps}
 
 

@@ -19,6 +19,7 @@ from barnabas.client.net.cluster import parse_bootstrap
 from barnabas.client.net.offsets import EARLIEST, LATEST
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.planning import EPOCHS
 
 __all__ = ["COLUMNS", "Bound", "ClientOptions", "Options", "SourceOptions", "Subscription"]
 
@@ -207,12 +208,14 @@ class Bound:
         everywhere: EARLIEST, LATEST or a timestamp (ms) for every partition; None where `at` names each of them.
         at: offset (EARLIEST, LATEST among them) or timestamp by partition.
         by_time: the numbers are timestamps.
+        epochs: leader epochs under which the offsets were told, where they come from a checkpoint.
     """
 
     option: str
     everywhere: int | None
     at: Mapping[TopicPartition, int] = field(default_factory=dict)
     by_time: bool = False
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -369,7 +372,24 @@ def _bound(options: Options, names: tuple[str, ...], default: str) -> Bound:
         return Bound(option, None, _json_partitions(option, value, least=0), by_time=True)
     if value.lower() in ("earliest", "latest"):
         return Bound(option, EARLIEST if value.lower() == "earliest" else LATEST)
-    return Bound(option, None, _json_partitions(option, value, least=EARLIEST))
+    offsets, epochs = _apart(value)
+    return Bound(
+        option,
+        None,
+        _json_partitions(option, offsets, least=EARLIEST),
+        epochs=_json_partitions(option, epochs, least=0),
+    )
+
+
+def _apart(value: str) -> tuple[str, str]:
+    """The offsets of a checkpoint, and the leader epochs that stand beside them."""
+    try:
+        parsed: Any = json.loads(value)
+    except ValueError:
+        return value, "{}"  # refused with the offsets
+    if not isinstance(parsed, dict) or EPOCHS not in parsed:
+        return value, "{}"
+    return json.dumps({name: each for name, each in parsed.items() if name != EPOCHS}), json.dumps(parsed[EPOCHS])
 
 
 def _json_partitions(option: str, value: str, *, least: int = 0, lists: bool = False) -> dict[TopicPartition, int]:

@@ -4,7 +4,9 @@ Driven by: the offsets a cluster told, the options, the filters that Spark pushe
 the end offsets of micro-batches.
 
 Invariants: the ranges of a plan are disjoint, in order within a partition, and cover what was asked for; the same input
-gives the same plan. The form of offsets in checkpoints is that of Spark's Kafka connector: {"topic":{"0":23}}.
+gives the same plan. The form of offsets in checkpoints is that of Spark's Kafka connector, with one more key for the leader
+epochs under which the offsets were told: {"topic":{"0":23},"leader epochs":{"topic":{"0":5}}}. No topic can have that name.
+Checkpoints without epochs are as good; only a truncation between two runs of the query goes unseen with them.
 """
 
 from __future__ import annotations
@@ -16,8 +18,19 @@ from typing import Any, NamedTuple
 
 from barnabas.client.types import TopicPartition
 
-__all__ = ["OffsetRange", "Offsets", "Pushdown", "from_json", "limited", "split", "to_json"]
+__all__ = [
+    "EPOCHS",
+    "OffsetRange",
+    "Offsets",
+    "Pushdown",
+    "epochs_from_json",
+    "from_json",
+    "limited",
+    "split",
+    "to_json",
+]
 
+EPOCHS = "leader epochs"  # beside the topics in a checkpoint: no topic has a space in its name
 Offsets = dict[TopicPartition, int]
 
 
@@ -39,17 +52,38 @@ class OffsetRange(NamedTuple):
         return max(0, self.end - self.start)
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as they stand in a checkpoint, in one order whatever theirs is: Spark compares them as text."""
+def to_json(
+    offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
+) -> dict[str, Any]:
+    """Offsets as they stand in a checkpoint, in one order whatever theirs is: Spark compares them as text.
+
+    Args:
+        epochs: the leader epochs under which the offsets were told. Offset 0 needs none, because no log is truncated below it.
+    """
+    found: dict[str, Any] = _by_topic(offsets)
+    known = {tp: epoch for tp, epoch in (epochs or {}).items() if epoch >= 0 and offsets.get(tp, 0) > 0}
+    return found | {EPOCHS: _by_topic(known)} if known else found
+
+
+def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
+    """The offsets of a checkpoint."""
+    return _by_partition({topic: each for topic, each in checkpoint.items() if topic != EPOCHS})
+
+
+def epochs_from_json(checkpoint: Mapping[str, Any]) -> Offsets:
+    """The leader epochs of a checkpoint; none in one that an earlier version has written."""
+    return _by_partition(checkpoint.get(EPOCHS, {}))
+
+
+def _by_topic(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
-    for tp in sorted(offsets):
-        found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    for tp in sorted(numbers):
+        found.setdefault(tp.topic, {})[str(tp.partition)] = numbers[tp]
     return found
 
 
-def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """The offsets of a checkpoint."""
-    return {TopicPartition(topic, int(p)): n for topic, each in offsets.items() for p, n in each.items()}
+def _by_partition(numbers: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {TopicPartition(topic, int(p)): n for topic, each in numbers.items() for p, n in each.items()}
 
 
 def split(

@@ -4,7 +4,7 @@ Spark keeps one of these in a worker of its own on the driver for as long as a q
 the form of Spark's Kafka connector. Nothing is committed to the cluster: the checkpoint is the position.
 
 A log that an unclean election truncated below the offsets that were read or planned counts as lost data, too. Leader epochs show
-this; only the running process knows them, because the checkpoint holds only offsets.
+this (KIP-320). They stand in the checkpoint beside the offsets, so that a query that is started again finds it out as well.
 
 A partition that appears while the query runs is read from its first record on. Offsets that the log no longer holds, or
 topics that are gone, stop the query before its tasks start, or are passed over where `failOnDataLoss` is off.
@@ -29,7 +29,7 @@ from barnabas.client.types import TopicPartition
 from barnabas.pipeline.discovery import Discovery, ask
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
-from barnabas.pipeline.planning import OffsetRange, Offsets, from_json, limited, split, to_json
+from barnabas.pipeline.planning import OffsetRange, Offsets, epochs_from_json, from_json, limited, split, to_json
 from barnabas.pipeline.reading import read_range
 from barnabas.pipeline.source import RangePartition, check_schema
 
@@ -45,15 +45,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target: Offsets | None = None  # under Trigger.AvailableNow: nothing after it is read
         self._latest: Offsets | None = None
-        self._epochs: Offsets = {}  # leader epochs when the last batch was planned: a new process does not know them
+        self._epochs: Offsets = {}  # leader epochs by which logs were last checked: newer than those of the checkpoint
 
     def initialOffset(self) -> dict[str, Any]:
-        async def first_offsets(discovery: Discovery) -> Offsets:
+        async def first_offsets(discovery: Discovery) -> dict[str, Any]:
             partitions = await discovery.partitions()
             firsts = await discovery.firsts(partitions)
-            return await discovery.starts(partitions, firsts, await discovery.lasts(partitions))
+            starts = await discovery.starts(partitions, firsts, await discovery.lasts(partitions))
+            return to_json(starts, {**discovery.epochs(partitions), **self._options.start.epochs})
 
-        return to_json(ask(self._options, first_offsets))
+        return ask(self._options, first_offsets)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self._options.max_offsets_per_trigger
@@ -76,14 +77,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._latest = ends
             new = [tp for tp in ends if tp not in begun]
             known = begun | (await discovery.firsts(new) if new else {})
-            await self._check_truncated(discovery, {tp: offset for tp, offset in begun.items() if tp in ends})
+            await self._check_truncated(discovery, {tp: offset for tp, offset in begun.items() if tp in ends}, start)
             self._epochs = discovery.epochs(ends)
             ends = self._going_on(known, ends)
             rows = getattr(limit, "max_rows", None)
             return ends if rows is None else limited(known, ends, rows)
 
-        end = to_json(ask(self._options, end_of_batch))
-        return start if end == start else end
+        ends = ask(self._options, end_of_batch)
+        return start if ends == begun else to_json(ends, self._epochs)  # the same text: other epochs make no batch
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ends = from_json(start), from_json(end)
@@ -91,16 +92,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         async def check(discovery: Discovery) -> Offsets:
             there = dict.fromkeys(await discovery.partitions(ends))
             firsts = await discovery.firsts([tp for tp in ends if tp in there])
-            await self._check_truncated(discovery, {tp: ends[tp] for tp in firsts})
-            epochs.update(discovery.epochs(firsts))
+            await self._check_truncated(discovery, {tp: ends[tp] for tp in firsts}, end)
+            self._epochs = discovery.epochs(firsts)
             return self._starts(begun, ends, firsts)
 
         if all(begun.get(tp) == offset for tp, offset in ends.items()):
             return []
-        epochs: Offsets = {}
         starts = ask(self._options, check)
         options = self._options
-        ranges = [OffsetRange(*tp, starts[tp], ends[tp], epochs[tp]) for tp in sorted(starts)]
+        ranges = [OffsetRange(*tp, starts[tp], ends[tp], self._epochs[tp]) for tp in sorted(starts)]
         return [
             RangePartition(each) for each in split(ranges, options.min_partitions, options.max_records_per_partition)
         ]
@@ -113,9 +113,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _last_offsets(self, discovery: Discovery) -> Offsets:
         return await discovery.lasts(await discovery.partitions())
 
-    async def _check_truncated(self, discovery: Discovery, seen: Offsets) -> None:
+    async def _check_truncated(self, discovery: Discovery, seen: Offsets, checkpoint: Mapping[str, Any]) -> None:
         """Tells of logs that were truncated below offsets that were planned or read, whatever was written there since."""
-        for tp, end in (await discovery.truncated(seen, self._epochs)).items():
+        epochs = epochs_from_json(checkpoint) | self._epochs
+        for tp, end in (await discovery.truncated(seen, epochs)).items():
             self._lost(
                 tp, f"was truncated to offset {end}, and offsets up to {seen[tp] - 1} were read or planned already"
             )

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
+from barnabas.pipeline.planning import EPOCHS
 from barnabas.pipeline.stream import StreamReader
 from tests.pipeline import topics
 from tests.process.served import ServedBroker
@@ -23,6 +24,11 @@ pytestmark = pytest.mark.process
 def reader_of(broker: ServedBroker, topic: str, **more: str) -> StreamReader:
     given = {"kafka.bootstrap.servers": broker.address, "subscribe": topic, "startingOffsets": "earliest"}
     return StreamReader(SourceOptions.parse(given | more, streaming=True))
+
+
+def offsets(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Without the leader epochs that stand beside them."""
+    return {topic: each for topic, each in checkpoint.items() if topic != EPOCHS}
 
 
 def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
@@ -63,7 +69,7 @@ def test_available_now_ends_where_it_began_to_look(broker: ServedBroker) -> None
     reader.prepareForTriggerAvailableNow()
     topics.send(broker.address, topic, [b"v"] * 10)
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    assert end == {topic: {"0": 10}}
+    assert offsets(end) == {topic: {"0": 10}}
     assert reader.latestOffset(end, ReadAllAvailable()) is end
 
 
@@ -74,7 +80,7 @@ def test_a_new_partition_begins_at_its_first_record(broker: ServedBroker) -> Non
     topics.add_partitions(broker.address, topic, 2)
     topics.send(broker.address, topic, [b"v"] * 5, partition=1)
     end = reader.latestOffset(start, ReadMaxRows(3))
-    assert end == {topic: {"0": 0, "1": 3}}
+    assert offsets(end) == {topic: {"0": 0, "1": 3}}
     assert rows(reader, start, end) == [(1, 0), (1, 1), (1, 2)]
     topics.delete_records(broker.address, topic, {1: 2})
     with pytest.raises(PipelineError, match=rf"partition 1 of '{topic}' has lost offsets 0 to 1: keep records longer"):
@@ -94,7 +100,7 @@ def test_what_is_gone_stops_a_stream_or_not(broker: ServedBroker) -> None:
     with pytest.raises(PipelineError, match=rf"option 'subscribe' .*does not exist: {gone}"):
         strict.partitions(start, end)
     assert rows(lenient, start, end) == [(0, n) for n in range(5)]
-    assert lenient.latestOffset(end, ReadAllAvailable()) == {kept: {"0": 5}}
+    assert offsets(lenient.latestOffset(end, ReadAllAvailable())) == {kept: {"0": 5}}
 
 
 def test_a_log_that_ends_before_what_was_read(broker: ServedBroker) -> None:
@@ -104,4 +110,4 @@ def test_a_log_that_ends_before_what_was_read(broker: ServedBroker) -> None:
     with pytest.raises(PipelineError, match="ends at offset 5, and was read up to 9 already"):
         reader_of(broker, topic).latestOffset(read_before, ReadAllAvailable())
     lenient = reader_of(broker, topic, failOnDataLoss="false")
-    assert lenient.latestOffset(read_before, ReadAllAvailable()) == {topic: {"0": 5}}
+    assert offsets(lenient.latestOffset(read_before, ReadAllAvailable())) == {topic: {"0": 5}}

@@ -1,11 +1,12 @@
 """The source on a log that an unclean election truncates below what was read or planned: it fails, or warns, by `failOnDataLoss`.
 
 The election is that of `tests/process/test_unclean_election.py`; afterwards the log grows beyond the offsets that were planned, so
-that offsets alone tell nothing.
+that offsets alone tell nothing. A query that is started again has only what its checkpoint says.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -15,10 +16,11 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from barnabas.client.types import TopicPartition
 from barnabas.pipeline.discovery import ask, plan_batch
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
-from barnabas.pipeline.planning import OffsetRange, Pushdown
+from barnabas.pipeline.planning import EPOCHS, OffsetRange, Pushdown, from_json
 from barnabas.pipeline.reading import read_range
 from barnabas.pipeline.stream import StreamReader
 from tests.process.cluster import Cluster
@@ -58,7 +60,7 @@ def test_a_log_that_was_truncated_and_has_grown_again(cluster: Cluster, caplog: 
     kinds = {lenient: options_of(cluster, streaming=True, lenient=lenient) for lenient in (False, True)}
     streams = {lenient: StreamReader(options) for lenient, options in kinds.items()}
     ends = {lenient: stream.latestOffset({TOPIC: {"0": 0}}, ReadAllAvailable()) for lenient, stream in streams.items()}
-    assert ends[False] == ends[True] == {TOPIC: {"0": 20}}
+    assert ends[False] == ends[True] == {TOPIC: {"0": 20}, EPOCHS: {TOPIC: {"0": 0}}}
     (planned,) = ask(kinds[False], lambda discovery: plan_batch(discovery, Pushdown()))
     assert planned[:4] == OffsetRange(TOPIC, 0, 0, 20)[:4]
     begun = {lenient: read_range(options, planned) for lenient, options in kinds.items()}
@@ -85,5 +87,31 @@ def test_a_log_that_was_truncated_and_has_grown_again(cluster: Cluster, caplog: 
         streams[False].latestOffset(ends[False], ReadAllAvailable())
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        assert streams[True].latestOffset(ends[True], ReadAllAvailable()) == {TOPIC: {"0": 30}}
+        assert from_json(streams[True].latestOffset(ends[True], ReadAllAvailable())) == {TopicPartition(TOPIC, 0): 30}
     assert "was truncated to offset 10" in caplog.text
+    _start_again(kinds, json.loads(json.dumps(ends[False])), caplog)
+
+
+def _start_again(kinds: dict[bool, SourceOptions], end: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """New readers, as after a restart of the query, go on from a checkpoint that was written before the election."""
+    truncated = r"was truncated to offset 10, and offsets up to 19 were read or planned"
+    with pytest.raises(PipelineError, match=truncated):
+        StreamReader(kinds[False]).latestOffset(end, ReadAllAvailable())
+    with pytest.raises(PipelineError, match=truncated):  # the last batch was planned, and not done
+        StreamReader(kinds[False]).partitions({TOPIC: {"0": 0}}, end)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        lenient = StreamReader(kinds[True])
+        done = lenient.latestOffset(end, ReadAllAvailable())
+        assert from_json(done) == {TopicPartition(TOPIC, 0): 30}
+        assert values(table for part in lenient.partitions(end, done) for table in lenient.read(part)) == AFTER
+    assert caplog.text.count("was truncated to offset 10") == 1
+    assert StreamReader(kinds[False]).latestOffset(done, ReadAllAvailable()) is done, "its epochs are those of the log"
+    # A checkpoint of an earlier version has no epochs, and is taken as it is:
+    before = {TOPIC: {"0": 20}}
+    assert from_json(StreamReader(kinds[False]).latestOffset(before, ReadAllAvailable())) == from_json(done)
+    # Its offsets, given to another query with their epochs:
+    given = {"kafka.bootstrap.servers": kinds[False].client.bootstrap_servers, "subscribe": TOPIC}
+    another = StreamReader(SourceOptions.parse(given | {"startingOffsets": json.dumps(end)}, streaming=True))
+    with pytest.raises(PipelineError, match=truncated):
+        another.latestOffset(another.initialOffset(), ReadAllAvailable())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.client.types import TopicPartition
-from barnabas.pipeline.planning import OffsetRange, Pushdown, from_json, limited, split, to_json
+from barnabas.pipeline.planning import OffsetRange, Pushdown, epochs_from_json, from_json, limited, split, to_json
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 
@@ -73,6 +73,17 @@ def test_offsets_of_checkpoints() -> None:
     assert text == '{"a": {"0": 1}, "b": {"2": 3, "10": 4}}'
     assert from_json(json.loads(text)) == offsets
     assert json.dumps(to_json(dict(sorted(offsets.items())))) == text
+    assert epochs_from_json(json.loads(text)) == {}, "an earlier version has written it"
+
+
+def test_leader_epochs_stand_beside_the_offsets_of_a_checkpoint() -> None:
+    read, unread, unknown = TopicPartition("b", 10), TopicPartition("b", 2), TopicPartition("a", 0)
+    offsets = {read: 4, unread: 0, unknown: 1}
+    epochs = {read: 7, unread: 7, unknown: -1, TopicPartition("gone", 0): 3}
+    text = json.dumps(to_json(offsets, epochs))
+    assert text == '{"a": {"0": 1}, "b": {"2": 0, "10": 4}, "leader epochs": {"b": {"10": 7}}}'
+    assert from_json(json.loads(text)) == offsets
+    assert epochs_from_json(json.loads(text)) == {read: 7}
 
 
 def filters_of(text: str) -> list[object]:
