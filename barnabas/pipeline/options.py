@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.client.errors import IllegalState
-from barnabas.client.net.cluster import parse_bootstrap
+from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.offsets import EARLIEST, LATEST
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError

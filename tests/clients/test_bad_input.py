@@ -88,8 +88,8 @@ CLIENTS = [Producer, Consumer, Admin]
 @pytest.mark.parametrize(
     ("servers", "says"),
     [
-        ("", "names no address"),
-        ([], "names no address"),
+        ("", "contains no address"),
+        ([], "contains no address"),
         ("localhost:", "is not host:port"),
         ("localhost:kafka", "is not host:port"),
         (":9092", "is not host:port"),
@@ -129,7 +129,7 @@ async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def test_an_http_server_is_told_at_once(client: Any) -> None:
     async with stranger(http) as address:
         async with asyncio.timeout(10):
-            with pytest.raises(NotKafka, match="speaks HTTP; give the address of a broker"):
+            with pytest.raises(NotKafka, match="speaks HTTP; use the address of a broker"):
                 await client(bootstrap_servers=address, request_timeout_ms=60_000).start()
 
 
@@ -161,7 +161,7 @@ async def test_a_tls_port(tls: ssl.SSLContext) -> None:
 
 async def test_something_that_says_nothing() -> None:
     async with stranger(mute) as address:
-        with pytest.raises(BrokerUnreachable, match="takes connections and says nothing; is it a Kafka broker"):
+        with pytest.raises(BrokerUnreachable, match="accepts connections and does not answer; is it a Kafka broker"):
             await Producer(bootstrap_servers=address, request_timeout_ms=500).start()
 
 
@@ -181,7 +181,7 @@ async def demands_authentication(reader: asyncio.StreamReader, writer: asyncio.S
 
 async def test_a_listener_that_demands_authentication() -> None:
     async with stranger(demands_authentication) as address:
-        with pytest.raises(BrokerUnreachable, match=r"demand authentication \(SASL\)\? This client has none"):
+        with pytest.raises(BrokerUnreachable, match=r"require authentication \(SASL\)\? This client has none"):
             await Producer(bootstrap_servers=address, request_timeout_ms=500).start()
 
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.errors import CommitFailed, KafkaError
+from barnabas.client.group.committed_offsets import commit_offsets
 from barnabas.client.group.group import Group
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import Cluster
-from barnabas.client.net.offsets import commit_offsets
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 

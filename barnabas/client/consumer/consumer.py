@@ -27,11 +27,11 @@ from barnabas.client.consumer.positions import Positions
 from barnabas.client.consumer.reader import Reader
 from barnabas.client.errors import ClientClosed, IllegalState, check_topic_name, error_for
 from barnabas.client.group.classic_group import ClassicGroup
+from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.consumer_group import ConsumerGroup
 from barnabas.client.group.group import Group, GroupHooks, RebalanceListener, matching_topics
 from barnabas.client.group.membership import GroupMember
 from barnabas.client.net.cluster import Cluster
-from barnabas.client.net.offsets import committed_offsets
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Network, Rng

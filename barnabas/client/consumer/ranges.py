@@ -320,21 +320,13 @@ class RangeReader:
             session_epoch=-1,
             topics=[FetchTopic(topic=self._tp.topic, topic_id=topic_id, partitions=[partition])],
         )
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(outcome: Any) -> None:
-            if not answer.done():
-                answer.set_result(outcome)
-
-        version_max = VERSION_BY_NAME_MAX if topic_id == NO_ID else VERSION_MAX
         try:
-            connection.send(
+            self._answer = connection.send_soon(
                 request,
-                done,
                 timeout_ms=self._cluster.request_timeout_ms + self._max_wait_ms,
-                version_max=version_max,
+                version_max=VERSION_BY_NAME_MAX if topic_id == NO_ID else VERSION_MAX,
             )
         except KafkaError as error:
-            done(error)
-        self._answer = answer
+            self._answer = asyncio.get_running_loop().create_future()
+            self._answer.set_result(error)
         self._asked = offset

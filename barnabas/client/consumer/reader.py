@@ -16,9 +16,11 @@ from barnabas.client.consumer.fetch_state import Reset
 from barnabas.client.consumer.fetching import Fetcher, InFlightFetch
 from barnabas.client.consumer.position_checks import InFlightCheck
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NoOffsetForPartition
+from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import Cluster, Purpose
-from barnabas.client.net.offsets import EARLIEST, LATEST, committed_offsets, list_offsets
+from barnabas.client.net.offsets import EARLIEST, LATEST, list_offsets
+from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode, LocalProtocolError
 from barnabas.protocol.messages.fetch import FetchResponse
@@ -50,7 +52,7 @@ class Reader:
         self._pump_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters(cluster.clock)
         self._resolver: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -74,24 +76,11 @@ class Reader:
             self._loop.call_soon(self._pump)
 
     def notify(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake_all()
 
     async def changed(self, deadline_ms: int | None = None) -> bool:
-        """Waits until a poll should look again; False where `deadline_ms` comes first."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            if deadline_ms is None:
-                await waiter
-            else:
-                async with asyncio.timeout(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000):
-                    await waiter
-        except TimeoutError:
-            return False
-        return True
+        """Waits until a poll should look again; returns False if `deadline_ms` passes first."""
+        return await self._waiters.wait(deadline_ms)
 
     def _pump(self) -> None:
         self._pump_scheduled = False

@@ -215,7 +215,7 @@ class ClassicGroup(Group):
                     self.error = error
                     member.on_lost(error.code or ErrorCode.UNKNOWN_MEMBER_ID)
             if verdict is Next.GO_ON:
-                backoff.settle()
+                backoff.reset()
             else:
                 if verdict is Next.FIND_COORDINATOR:
                     self._cluster.forget_coordinator("group", member.group_id)

@@ -171,7 +171,7 @@ class ConsumerGroup(Group):
                     self.error = error
                     member.fence()
             if verdict is Next.GO_ON:
-                backoff.settle()
+                backoff.reset()
             else:
                 if verdict is Next.FIND_COORDINATOR:
                     cluster.forget_coordinator("group", self.group_id)

@@ -1,10 +1,10 @@
-"""How soon the same thing is tried again: the one rule behind every pause of the client.
+"""The pause before a retry: one rule for every retry of the client.
 
-A pause is a share of how long the trouble has lasted, so that what takes 0.3 s to mend is not waited for a second, and what
-takes a minute is not asked for a thousand times: whenever the end comes, it is noticed a quarter too late at most. Doubling
-pauses would notice it as late again as it came. Jitter spreads clients that lost the same broker at the same moment.
+A pause is a quarter of the time for which the attempts have failed, within limits. A failure that lasts 0.3 s causes short
+pauses, and a failure of a minute causes few requests; recovery is noticed at most 25 % late. (With doubling pauses it can be
+noticed 100 % late.) Jitter spreads clients that lost the same broker at the same moment.
 
-Pure: fed with times and an Rng.
+Pure: time and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from barnabas.ports import Rng
 __all__ = ["PAUSE_MAX_MS", "Backoff", "retry_pause_ms"]
 
 PAUSE_MAX_MS = 1_000
-_SHARE = 4  # a pause is a quarter of the trouble so far
-_JITTER = 0.2  # more or less, of each pause
+_SHARE = 4  # a pause is a quarter of the time since the first failure
+_JITTER = 0.2  # each pause varies by ±20 %
 
 
-def retry_pause_ms(lasted_ms: int, first_ms: int, rng: Rng) -> int:
-    """The pause before the next attempt.
+def retry_pause_ms(failing_ms: int, first_ms: int, rng: Rng) -> int:
+    """The pause before the next attempt, in milliseconds.
 
     Args:
-        lasted_ms: since the first attempt failed; 0 where it has failed just now.
+        failing_ms: time since the first failed attempt; 0 for the first failure.
         first_ms: the shortest pause, ≥ 0.
     """
-    pause = min(max(first_ms, lasted_ms // _SHARE), max(first_ms, PAUSE_MAX_MS))
+    pause = min(max(first_ms, failing_ms // _SHARE), max(first_ms, PAUSE_MAX_MS))
     return int(pause * (1 - _JITTER + 2 * _JITTER * rng.random()))
 
 
 class Backoff:
-    """The pauses of one thing that is tried until it goes well.
+    """The pauses between the attempts of one operation.
 
     Args:
         first_ms: the shortest pause, ≥ 0.
@@ -44,11 +44,11 @@ class Backoff:
         self._since_ms: int | None = None
 
     def pause_ms(self, now_ms: int) -> int:
-        """It failed: how long to wait."""
+        """Records a failed attempt and returns the pause before the next one."""
         if self._since_ms is None:
             self._since_ms = now_ms
         return retry_pause_ms(now_ms - self._since_ms, self._first_ms, self._rng)
 
-    def settle(self) -> None:
-        """It went well, or it is another thing now: the next trouble begins anew."""
+    def reset(self) -> None:
+        """Records a success: the next failure starts with the shortest pause."""
         self._since_ms = None

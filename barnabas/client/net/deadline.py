@@ -1,4 +1,4 @@
-"""Retries with pauses until a time is over, for requests that a coroutine sends on its caller's behalf."""
+"""Retries with pauses until a deadline, for requests that a coroutine sends on behalf of its caller."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Deadline"]
 
 
 class Deadline:
-    """The time that a call has.
+    """The time limit of one call, and the pauses between its attempts.
 
     Args:
-        timeout_ms: from now; the cluster's `request_timeout_ms` where None.
+        timeout_ms: from now; None means the cluster's `request_timeout_ms`.
     """
 
     def __init__(self, cluster: Cluster, timeout_ms: int | None) -> None:
@@ -29,10 +29,10 @@ class Deadline:
         return max(1, self._at_ms - self._cluster.clock.monotonic_ms())
 
     async def pause(self, error: KafkaError) -> None:
-        """Waits a moment before the next attempt, or raises `error` where it is final.
+        """Waits before the next attempt after a retriable `error`; raises any other error.
 
         Raises:
-            RequestTimedOut: the time is over; `error` is its cause.
+            RequestTimedOut: the deadline has passed; `error` is the cause.
         """
         if not error.retriable:
             raise error

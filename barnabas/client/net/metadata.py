@@ -1,10 +1,9 @@
-"""What the client knows of the cluster: brokers, topics with their ids, leaders with their epochs.
+"""The client's copy of the cluster metadata: brokers, topics with their ids, leaders with their epochs.
 
-Driven by: Metadata answers and the leader hints of Produce and Fetch answers (KIP-951).
-Emits: nothing; others look things up.
+Driven by: Metadata answers and the leader hints in Produce and Fetch answers (KIP-951). Emits: nothing.
 
-Invariants: a partition's leader epoch never goes back while the topic's id stays (KIP-320), so a lagging broker cannot
-undo what a newer answer said; a topic that was created anew (another id) starts afresh.
+Invariants: the leader epoch of a partition never decreases while the topic id stays the same (KIP-320), so the answer of a
+broker that lags behind cannot replace newer information. A topic with a new id starts without known epochs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NO_ID = bytes(16)
 
 
 class Broker(NamedTuple):
-    """One live broker and where clients reach it."""
+    """One live broker and its address for clients."""
 
     node_id: int
     host: str
@@ -32,7 +31,7 @@ class Broker(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """`leader` is −1 where there is none at the moment."""
+    """One partition. `leader` is −1 while there is none."""
 
     partition: int
     leader: int
@@ -42,7 +41,10 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """`partitions` are in order; `available` are the numbers of those that have a leader. `error` is NONE for a topic that is there."""
+    """One topic. `partitions` are in order of their numbers; `available` has the numbers of those with a leader.
+
+    `error` is NONE if the topic exists.
+    """
 
     name: str
     topic_id: bytes
@@ -53,10 +55,10 @@ class TopicInfo(NamedTuple):
 
 
 class ClusterMetadata:
-    """The client's picture of the cluster.
+    """The client's copy of the cluster metadata.
 
     Args:
-        max_age_ms: what is older is asked for anew.
+        max_age_ms: older metadata is requested again.
     """
 
     def __init__(self, max_age_ms: int = 300_000) -> None:
@@ -65,13 +67,13 @@ class ClusterMetadata:
         self.controller_id = -1
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, TopicInfo] = {}
-        self.leaders: dict[TopicPartition, int] = {}  # only partitions that have one
+        self.leaders: dict[TopicPartition, int] = {}  # partitions without a leader are absent
         self.leader_epochs: dict[TopicPartition, int] = {}
         self.names: dict[bytes, str] = {}  # topic id → name
-        self.updated_ms = -1  # monotonic ms of the last answer taken, −1 before the first
+        self.updated_ms = -1  # monotonic ms of the last answer, −1 before the first
 
     def update(self, response: MetadataResponse, now_ms: int, *, whole: bool) -> None:
-        """Takes an answer. `whole`: it was asked for every topic, so those it does not name are gone."""
+        """Applies an answer. `whole`: the request was for every topic, so topics that are absent no longer exist."""
         self.updated_ms = now_ms
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
@@ -88,7 +90,7 @@ class ClusterMetadata:
                 del self.topics[name]
 
     def hint(self, tp: TopicPartition, leader: int, leader_epoch: int) -> bool:
-        """Takes a newer leader named in a refusal (KIP-951); whether it was news."""
+        """Applies the leader named in an error response, if its epoch is newer (KIP-951); returns whether it was."""
         if leader < 0 or leader_epoch <= self.leader_epochs.get(tp, -1):
             return False
         self.leaders[tp] = leader
@@ -96,17 +98,17 @@ class ClusterMetadata:
         return True
 
     def hint_endpoints(self, endpoints: Iterable[Any]) -> None:
-        """Takes the addresses that came with hints, of brokers not known yet."""
+        """Adds the addresses of unknown brokers that came with leader hints."""
         for each in endpoints:
             self.brokers.setdefault(each.node_id, Broker(each.node_id, each.host, each.port, each.rack))
 
     def partition_count(self, topic: str) -> int:
-        """Partitions of a topic, 0 where it is unknown."""
+        """The number of partitions of a topic; 0 if the topic is unknown."""
         info = self.topics.get(topic)
         return len(info.partitions) if info is not None else 0
 
     def topic_id(self, topic: str) -> bytes:
-        """The topic's id, all zero where it is unknown."""
+        """The id of a topic; all zeros if it is unknown."""
         info = self.topics.get(topic)
         return info.topic_id if info is not None else NO_ID
 
@@ -115,7 +117,7 @@ class ClusterMetadata:
         known = self.topics.get(name)
         if error is not ErrorCode.NONE:
             if known is not None and error.retriable and error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return  # the answer of a broker that is still catching up says nothing new
+                return  # the broker is still catching up: keep what is known
             self._forget(name)
             self.topics[name] = TopicInfo(name, NO_ID, topic.is_internal, (), (), error)
             return

@@ -1,36 +1,19 @@
-"""Offsets: those of the log (earliest, latest, by time) and those a group has committed.
+"""Look-ups of offsets in partition logs: the first, the last, by timestamp, and the end of a leader epoch.
 
-Functions over a Cluster that send the requests, follow leaders and coordinators, and retry what is retriable until their
-time is over. Used by consumer and admin.
-Follows KIP-79 (ListOffsets by time), KIP-320 (leader epochs), KIP-447 (stable offsets).
+Each function asks the partition leaders through a `Cluster`, follows changes of leadership, and retries retriable errors until
+its time-out. Used by the consumer, the admin client and the pipeline.
+Follows KIP-79 (offsets by time) and KIP-320 (leader epochs).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, UnsupportedByBroker, code_of, error_for
-from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.errors import KafkaError, UnsupportedByBroker, code_of, error_for
+from barnabas.client.net.cluster import Cluster
 from barnabas.client.net.deadline import Deadline
-from barnabas.client.types import (
-    ConsumerGroupMetadata,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    TopicPartition,
-)
+from barnabas.client.types import OffsetAndTimestamp, TopicPartition
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.groups import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
 from barnabas.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -41,12 +24,11 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 
-__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "commit_offsets", "committed_offsets", "epoch_ends", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "epoch_ends", "list_offsets"]
 
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
-_NAMES_VERSION_MAX = 9  # OffsetCommit and OffsetFetch go by topic id from version 10
 
 
 async def list_offsets(
@@ -56,10 +38,12 @@ async def list_offsets(
     read_committed: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """For each partition the offset at a timestamp (ms), or at LATEST, EARLIEST, MAX_TIMESTAMP. Offset −1: no such record.
+    """Returns the offset of each partition for a timestamp (ms since the Unix epoch), or for LATEST, EARLIEST, MAX_TIMESTAMP.
+
+    Offset −1 means that there is no such record.
 
     Raises:
-        KafkaError: a partition that is unknown or whose leader cannot be asked in time.
+        KafkaError: a partition is unknown, or its leader did not answer within `timeout_ms`.
     """
     deadline = Deadline(cluster, timeout_ms)
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
@@ -94,12 +78,13 @@ async def list_offsets(
 async def epoch_ends(
     cluster: Cluster, epochs: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
 ) -> dict[TopicPartition, int]:
-    """Where a leader epoch ends in each partition's log: the end of the newest epoch there that is not newer (KIP-320).
+    """Returns for each partition the end offset of the given leader epoch, or of the newest older epoch in its log (KIP-320).
 
-    A log that has lost nothing of what it had under that epoch does not end there before. −1 where the leader cannot tell.
+    If the log has lost no record of that epoch, the result is not below the offset after its last known record. −1 means that
+    the leader does not know.
 
     Raises:
-        KafkaError: a partition that is unknown or whose leader cannot be asked in time.
+        KafkaError: a partition is unknown, or its leader did not answer within `timeout_ms`.
     """
     deadline = Deadline(cluster, timeout_ms)
     found: dict[TopicPartition, int] = {}
@@ -134,106 +119,6 @@ async def epoch_ends(
     return found
 
 
-async def committed_offsets(
-    cluster: Cluster,
-    group: ConsumerGroupMetadata,
-    partitions: Iterable[TopicPartition] | None,
-    *,
-    as_member: bool = False,
-    timeout_ms: int | None = None,
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a group has committed, for the partitions that have something; None asks for all of the group's.
-
-    Waits while a transaction is about to commit an offset asked for (KIP-447).
-
-    Args:
-        as_member: asks in the name of the member that `group` names, which is refused where that is not its present epoch
-            (KIP-848).
-    """
-    deadline = Deadline(cluster, timeout_ms)
-    wanted = None if partitions is None else list(partitions)
-    while True:
-        try:
-            response: OffsetFetchResponse = await _ask_coordinator(
-                cluster, group.group_id, _fetch_request(group, wanted, as_member), deadline.left_ms
-            )
-        except KafkaError as error:
-            cluster.forget_coordinator("group", group.group_id)
-            await deadline.pause(error)
-            continue
-        answer: Any = response.groups[0] if response.groups else response
-        problem: KafkaError | None = None
-        code = code_of(answer.error_code)
-        if code is not ErrorCode.NONE:
-            problem = error_for(code, f"offsets of group {group.group_id!r} cannot be read")
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
-        for topic in answer.topics:
-            for p in topic.partitions:
-                code = code_of(p.error_code)
-                if code is not ErrorCode.NONE:
-                    problem = error_for(code, topic=topic.name, partition=p.partition_index)
-                elif p.committed_offset >= 0:
-                    found[TopicPartition(topic.name, p.partition_index)] = OffsetAndMetadata(
-                        p.committed_offset, p.metadata or "", p.committed_leader_epoch
-                    )
-        if problem is None:
-            return found
-        if problem.code in COORDINATOR_MOVED:
-            cluster.forget_coordinator("group", group.group_id)
-        await deadline.pause(problem)
-
-
-async def commit_offsets(
-    cluster: Cluster,
-    group: ConsumerGroupMetadata,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    *,
-    timeout_ms: int | None = None,
-) -> None:
-    """Commits offsets in a group's name.
-
-    Raises:
-        CommitFailed: the member that `group` names is no longer one, or a rebalance is under way.
-        KafkaError: the coordinator refused, or could not be asked in time; the commit may have taken effect then.
-    """
-    if not offsets:
-        return
-    deadline = Deadline(cluster, timeout_ms)
-    while True:
-        try:
-            response: OffsetCommitResponse = await _ask_coordinator(
-                cluster, group.group_id, _commit_request(group, offsets), deadline.left_ms
-            )
-        except KafkaError as error:
-            cluster.forget_coordinator("group", group.group_id)
-            await deadline.pause(error)
-            continue
-        problem: KafkaError | None = None
-        for topic in response.topics:
-            for p in topic.partitions:
-                code = code_of(p.error_code)
-                if code is not ErrorCode.NONE:
-                    problem = error_for(
-                        code, f"offsets of group {group.group_id!r}", topic=topic.name, partition=p.partition_index
-                    )
-        if problem is None:
-            return
-        if problem.code in COORDINATOR_MOVED:
-            cluster.forget_coordinator("group", group.group_id)
-        await deadline.pause(problem)
-
-
-async def _ask_coordinator(cluster: Cluster, group_id: str, request: Any, timeout_ms: int) -> Any:
-    node_id = await cluster.find_coordinator("group", group_id, timeout_ms=timeout_ms)
-    return await cluster.request(
-        request,
-        node_id=node_id,
-        purpose=Purpose.COORDINATOR,
-        timeout_ms=timeout_ms,
-        version_max=_NAMES_VERSION_MAX,
-    )
-
-
 def _list_request(
     cluster: Cluster, partitions: Mapping[TopicPartition, int], read_committed: bool, timeout_ms: int
 ) -> ListOffsetsRequest:
@@ -260,7 +145,7 @@ def _take_listed(
     left: dict[TopicPartition, int],
     found: dict[TopicPartition, OffsetAndTimestamp],
 ) -> KafkaError | None:
-    """Moves what was found from `left` to `found`; returns a problem, if there is one."""
+    """Moves the answered partitions from `left` to `found`; returns the error of a refused one, if any."""
     problem: KafkaError | None = None
     for topic in response.topics:
         for p in topic.partitions:
@@ -271,56 +156,9 @@ def _take_listed(
                     found[tp] = OffsetAndTimestamp(p.offset, p.timestamp, p.leader_epoch)
             else:
                 problem = error_for(code, broker=node_id, topic=tp.topic, partition=tp.partition)
-                # Retriable where a batch was sent. Here the damaged batch lies on the broker's disk.
+                # Retriable in an answer to Produce. Here the damaged batch is on the broker's disk, so a retry does not help.
                 if code is ErrorCode.CORRUPT_MESSAGE:
                     return KafkaError(str(problem), code=code, broker=node_id, topic=tp.topic, partition=tp.partition)
                 if not problem.retriable:
                     return problem
     return problem
-
-
-def _fetch_request(
-    group: ConsumerGroupMetadata, wanted: list[TopicPartition] | None, as_member: bool
-) -> OffsetFetchRequest:
-    indexes: dict[str, list[int]] = {}
-    for tp in wanted or ():
-        indexes.setdefault(tp.topic, []).append(tp.partition)
-    return OffsetFetchRequest(
-        group_id=group.group_id,
-        topics=None
-        if wanted is None
-        else [OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in indexes.items()],
-        groups=[
-            OffsetFetchRequestGroup(
-                group_id=group.group_id,
-                member_id=group.member_id if as_member else None,
-                member_epoch=group.generation_id if as_member else -1,
-                topics=None
-                if wanted is None
-                else [OffsetFetchRequestTopics(name=t, partition_indexes=p) for t, p in indexes.items()],
-            )
-        ],
-        require_stable=True,
-    )
-
-
-def _commit_request(
-    group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-) -> OffsetCommitRequest:
-    topics: dict[str, OffsetCommitRequestTopic] = {}
-    for tp, committed in offsets.items():
-        topics.setdefault(tp.topic, OffsetCommitRequestTopic(name=tp.topic)).partitions.append(
-            OffsetCommitRequestPartition(
-                partition_index=tp.partition,
-                committed_offset=committed.offset,
-                committed_leader_epoch=committed.leader_epoch,
-                committed_metadata=committed.metadata,
-            )
-        )
-    return OffsetCommitRequest(
-        group_id=group.group_id,
-        generation_id_or_member_epoch=group.generation_id,
-        member_id=group.member_id,
-        group_instance_id=group.group_instance_id,
-        topics=list(topics.values()),
-    )

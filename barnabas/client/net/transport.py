@@ -1,8 +1,9 @@
 """One connection to one broker: the asyncio shell around `protocol/exchange.py`.
 
-`Connection` owns the socket: connects, with the pauses of `backoff.py` between attempts, writes once per wake-up, keeps one timer
-for the earliest deadline. `done` of each request is called exactly once, with the decoded response or a KafkaError. An abandoned request (its
-caller was cancelled) keeps its place and its answer is dropped.
+Driven by: `send`, the socket, one timer for the earliest deadline. Emits: one write per event-loop iteration; `on_change`.
+
+Invariants: `done` of each request is called exactly once, with the decoded response or a KafkaError. The answer to a request
+whose caller was cancelled is dropped. Attempts to connect are separated by the pauses of `backoff.py`.
 """
 
 from __future__ import annotations
@@ -22,19 +23,21 @@ from barnabas.runtime.scope import Scope
 
 __all__ = ["Connection"]
 
-_STEADY_MS = 1_000  # a connection that lasted so long was a good one: its loss is a new trouble
-_STALLED_MS = 300  # an attempt that takes longer does not hold up others
-_UNWRITTEN_BYTES_MAX = 1024 * 1024  # above it a socket is not `writable`: batches rather grow than queue up there
+_STEADY_MS = 1_000  # the loss of a connection that lasted this long starts with the shortest pause again
+_STALLED_MS = 300  # after this time another address is tried while the attempt continues
+_UNWRITTEN_BYTES_MAX = (
+    1024 * 1024
+)  # above it a socket is not `writable`: records then wait in batches, which can still grow
 
 
 class Connection:
-    """The shell of one connection. Opened by `open`, again after `backoff`; closed for good by `close`.
+    """One connection. `open` connects, and reconnects once `backoff` is 0; `close` is final.
 
     Args:
         host, port: where the broker listens.
-        node_id: the broker's id, −1 while it is only an address.
-        on_change: called whenever the connection became ready, was lost, could not be made, or may be tried again.
-        on_lost: called before that where the connection was ready and ended without this side's doing.
+        node_id: the broker's id; negative for a bootstrap address.
+        on_change: called when the connection becomes ready, is lost, cannot be made, or may be tried again.
+        on_lost: called before `on_change` when a ready connection was lost, but not for `close` or a `drop` without fault.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class Connection:
         self.core = core
         self.node_id = node_id
         self.error: KafkaError | None = None  # why the last attempt or connection ended
-        self.silent = False  # somebody gave up waiting for an answer, and nothing has come since
+        self.silent = False  # a caller gave up waiting for an answer, and no bytes have arrived since
         self._clock = clock
         self._network = network
         self._scope = scope
@@ -66,7 +69,7 @@ class Connection:
         self._backoff = Backoff(reconnect_backoff_ms, rng)
         self._on_change = on_change
         self._on_lost = on_lost
-        self._began_ms = 0  # the attempt that is under way
+        self._began_ms = 0  # start of the current attempt
         self._ready_ms = 0
         self._retry_at_ms = 0
         self._socket: FramedSocket | None = None
@@ -74,7 +77,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._unwritten: list[Buffer] = []
-        self._heard = False  # it has answered more than ApiVersions
+        self._answered = False  # it has answered a request other than ApiVersions
 
     # -- for the cluster -----------------------------------------------------------------------------------------------
 
@@ -85,30 +88,30 @@ class Connection:
 
     @property
     def backoff(self) -> int:
-        """Milliseconds until another attempt to connect is due; 0 = now."""
+        """Milliseconds until the next attempt to connect is due; 0 = now."""
         return max(0, self._retry_at_ms - self._clock.monotonic_ms())
 
     @property
     def stalled(self) -> bool:
-        """Whether an attempt to connect is under way and takes suspiciously long."""
-        under_way = self.core.state in (ExchangeState.CONNECTING, ExchangeState.NEGOTIATING)
-        return under_way and self._clock.monotonic_ms() - self._began_ms > _STALLED_MS
+        """Whether the current attempt to connect takes unusually long."""
+        connecting = self.core.state in (ExchangeState.CONNECTING, ExchangeState.NEGOTIATING)
+        return connecting and self._clock.monotonic_ms() - self._began_ms > _STALLED_MS
 
     @property
-    def mute(self) -> bool:
-        """Whether the other side has taken the connection and has not said what it speaks."""
+    def negotiating(self) -> bool:
+        """Whether the peer has accepted the connection and not yet answered ApiVersions."""
         return self.core.state is ExchangeState.NEGOTIATING
 
     @property
     def writable(self) -> bool:
-        """Whether little enough waits in the socket's buffer."""
+        """Whether the socket's buffer has room for more requests."""
         socket = self._socket
         if socket is None or socket.transport is None:
             return False
         return socket.transport.get_write_buffer_size() < _UNWRITTEN_BYTES_MAX
 
     def open(self) -> None:
-        """Begins to connect where that is due; `on_change` follows."""
+        """Begins to connect if that is due; `on_change` follows."""
         if self.core.state is ExchangeState.DISCONNECTED and self.backoff == 0 and not self._scope.stopping:
             self.core.on_connecting()
             self._began_ms = self._clock.monotonic_ms()
@@ -125,13 +128,14 @@ class Connection:
         version_min: int = 0,
         answered: bool = True,
     ) -> None:
-        """Sends a request; `done` is called once with its response or a KafkaError, never from within this call.
+        """Sends a request; `done` is called once with the response or a KafkaError, but not from within this call.
 
         Args:
-            version_min: is spoken even to a broker that does not offer it.
+            version_min: the lowest version to use, even if the broker does not offer it.
+            answered: whether the broker answers this request (not Produce with acks=0).
 
         Raises:
-            UnsupportedByBroker, BrokerUnreachable: nothing was sent, `done` is not called.
+            UnsupportedByBroker, BrokerUnreachable: nothing was sent, and `done` is not called.
             barnabas.errors.LocalProtocolError: the request cannot be encoded.
         """
         now_ms = self._clock.monotonic_ms()
@@ -153,38 +157,44 @@ class Connection:
         self._arm()
 
     async def request(self, request: Any, *, timeout_ms: int | None = None, version_max: int = VERSION_MAX) -> Any:
-        """Sends a request and waits for its response. A cancelled wait drops the answer; the request may have taken effect.
+        """Sends a request and waits for its response. If the wait is cancelled, the request may still have taken effect.
 
         Raises:
-            KafkaError: nothing was sent or no answer came.
+            KafkaError: nothing was sent, or no answer arrived.
         """
-        answer = asyncio.get_running_loop().create_future()
+        outcome = await self.send_soon(request, timeout_ms=timeout_ms, version_max=version_max)
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
+
+    def send_soon(
+        self, request: Any, *, timeout_ms: int | None = None, version_max: int = VERSION_MAX
+    ) -> asyncio.Future[Any]:
+        """Sends a request; the result of the future is the response or a KafkaError. Raises as `send`."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def done(outcome: Any) -> None:
             if not answer.done():
                 answer.set_result(outcome)
 
         self.send(request, done, timeout_ms=timeout_ms, version_max=version_max)
-        outcome = await answer
-        if isinstance(outcome, KafkaError):
-            raise outcome
-        return outcome
+        return answer
 
     def close(self) -> None:
-        """Closes for good; waiting requests fail with BrokerUnreachable."""
+        """Closes for good; unanswered requests fail with BrokerUnreachable."""
         self.core.close()
         if self._retry_timer is not None:
             self._retry_timer.cancel()
         self._lost(BrokerUnreachable("the client was closed", broker=self.node_id))
 
     def drop(self, error: KafkaError, *, at_fault: bool = True) -> None:
-        """Gives the present connection up; another is made when one is needed, at once where the broker is not at fault."""
+        """Closes the current connection; `open` makes another, without a pause unless the broker is `at_fault`."""
         self._lost(error, at_fault=at_fault)
 
     # -- from the socket -----------------------------------------------------------------------------------------------
 
     def on_socket_open(self) -> None:
-        self._heard = False
+        self._answered = False
         self._write(self.core.on_connected(self._clock.monotonic_ms()))
         self._arm()
 
@@ -194,7 +204,7 @@ class Connection:
         self.silent = False
         try:
             for frame in reader.received(count):
-                self._heard = self.ready
+                self._answered = self.ready
                 core.on_frame(frame)
                 if core.versions_answer is not None:
                     answer, core.versions_answer = core.versions_answer, None
@@ -204,27 +214,27 @@ class Connection:
                         self.error = None
                         self._on_change()
         except RemoteProtocolError as error:
-            if self._heard:
+            if self._answered:
                 text = f"{self.host}:{self.port} broke Kafka's protocol: {error}"
             else:
-                text = f"{self.host}:{self.port} does not answer as a Kafka broker: {_stranger(bytes(reader.unread[:8])) or error}"
+                text = f"{self.host}:{self.port} does not answer as a Kafka broker: {_other_protocol(bytes(reader.unread[:8])) or error}"
             self._lost(NotKafka(text))
             return
         self._arm()
 
     def on_socket_lost(self) -> None:
         hint = ""
-        if self.mute:
-            hint = " before it said what it speaks: is it a Kafka broker, without TLS or SASL?"
-        elif self.ready and not self._heard:
-            hint = " at the first request: does this listener demand authentication (SASL)? This client has none, use another listener"
+        if self.negotiating:
+            hint = " before it answered ApiVersions: is it a Kafka broker, without TLS or SASL?"
+        elif self.ready and not self._answered:
+            hint = " at the first request: does this listener require authentication (SASL)? This client has none; use another listener"
         self._lost(BrokerUnreachable(f"{self.host}:{self.port} closed the connection{hint}", broker=self.node_id))
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internal --------------------------------------------------------------------------------------------------------
 
     async def _connect(self, socket: FramedSocket) -> None:
         if socket.owner is None:
-            return  # closed or given up before this task's first step
+            return  # closed before this task began
         try:
             async with asyncio.timeout(self._connect_timeout_ms / 1000):
                 await self._network.connect(lambda: socket, self.host, self.port)
@@ -236,7 +246,7 @@ class Connection:
                 )
 
     def _write(self, parts: list[Buffer]) -> None:
-        """Gathers what one wake-up writes into one call."""
+        """Collects the writes of one event-loop iteration into one call."""
         if not parts:
             return
         if not self._unwritten:
@@ -265,7 +275,7 @@ class Connection:
             now_ms = self._clock.monotonic_ms()
             self.error = error
             if was_ready and now_ms - self._ready_ms >= _STEADY_MS:
-                self._backoff.settle()
+                self._backoff.reset()
             pause_ms = self._backoff.pause_ms(now_ms)
             self._retry_at_ms = now_ms + pause_ms
             if self.core.state is not ExchangeState.CLOSED:
@@ -277,7 +287,7 @@ class Connection:
         self._on_change()
 
     def _arm(self) -> None:
-        """Keeps one timer, at or before the earliest deadline: it is moved only when it fires."""
+        """Keeps one timer, at or before the earliest deadline. It is rescheduled only when it fires."""
         deadline = self.core.timer_at()
         if deadline is None or (self._timer is not None and self._timer_ms <= deadline):
             return
@@ -292,8 +302,8 @@ class Connection:
         overdue = self.core.on_timer(self._clock.monotonic_ms())
         if overdue is not None:
             hint = (
-                f": {self.host}:{self.port} takes connections and says nothing; is it a Kafka broker?"
-                if self.mute
+                f": {self.host}:{self.port} accepts connections and does not answer; is it a Kafka broker?"
+                if self.negotiating
                 else ""
             )
             self._lost(RequestTimedOut(f"no answer to {overdue} in time{hint}", broker=self.node_id))
@@ -301,10 +311,10 @@ class Connection:
             self._arm()
 
 
-def _stranger(first: bytes) -> str | None:
-    """What else than Kafka answers with these bytes; None where that is not known."""
+def _other_protocol(first: bytes) -> str | None:
+    """A hint about the protocol of an answer that begins with these bytes; None if it is unknown."""
     if first.startswith(b"HTTP"):
-        return "it speaks HTTP; give the address of a broker's Kafka listener"
+        return "it speaks HTTP; use the address of a broker's Kafka listener"
     if first[:2] == b"\x15\x03":
-        return "it speaks TLS, which this client does not; give the address of a plaintext listener"
+        return "it speaks TLS, which this client does not support; use the address of a plaintext listener"
     return None

@@ -16,6 +16,7 @@ from typing import Any
 
 from barnabas.client.errors import ClientClosed, KafkaError, ProducerFailed, TransactionFailed
 from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.waiters import Waiters
 from barnabas.client.producer.batching import Accumulator
 from barnabas.client.producer.sender import Dispatch, Sender
 from barnabas.client.producer.transaction_state import Outgoing, TransactionState
@@ -46,7 +47,7 @@ class Delivery:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._expire_at_ms = 0
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters(cluster.clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         cluster.listeners.append(self.wake)
 
@@ -66,23 +67,13 @@ class Delivery:
             self._sender.abandon(ClientClosed("the producer was closed before the record was sent"))
             self._deliver()
             self.closed = True
-            self._release_waiters()
+            self._waiters.wake_all()
 
     async def progress(self, deadline_ms: int | None = None) -> bool:
         """Waits until something came of the pump; False where `deadline_ms` comes first."""
         if self.closed:
             raise ClientClosed("the producer is closed")
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            if deadline_ms is None:
-                await waiter
-            else:
-                async with asyncio.timeout(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000):
-                    await waiter
-        except TimeoutError:
-            return False
-        return True
+        return await self._waiters.wait(deadline_ms)
 
     def wake(self) -> None:
         """Runs the pump at the end of the present wake-up."""
@@ -195,7 +186,7 @@ class Delivery:
             self._txn.transactional_id is not None or self._sender.needs_producer_id
         ):
             self._sender.adopt(txn.producer_id, txn.producer_epoch)
-        self._release_waiters()
+        self._waiters.wake_all()
         self.wake()
 
     def _deliver(self) -> None:
@@ -203,7 +194,7 @@ class Delivery:
         outcomes, self._sender.outcomes = self._sender.outcomes, []
         if not outcomes:
             if self._txn.state in (TransactionState.READY, TransactionState.PREPARED, TransactionState.FATAL_ERROR):
-                self._release_waiters()
+                self._waiters.wake_all()
             return
         new = tuple.__new__  # as in `send`
         for batch, base_offset, append_time, error in outcomes:
@@ -230,13 +221,7 @@ class Delivery:
                     future.set_result(new(RecordMetadata, (topic, partition, offset, written, kind)))
                 if base_offset >= 0:
                     offset += 1
-        self._release_waiters()
-
-    def _release_waiters(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake_all()
 
     def _arm(self, now: int) -> None:
         at = self._sender.wake_at()

@@ -296,7 +296,7 @@ class Transactions:
         else:
             raise InvariantViolated(f"{type(response).__name__} is no answer to {request.step.value}")
         if not self._not_before_ms:
-            self._backoff.settle()
+            self._backoff.reset()
 
     def _choose(self, drained: bool) -> Outgoing | None:
         state = self.state

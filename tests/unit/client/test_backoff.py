@@ -35,5 +35,5 @@ def test_after_it_went_well_the_next_trouble_begins_anew() -> None:
     backoff = Backoff(20, SeededRng())
     backoff.pause_ms(0)
     assert backoff.pause_ms(10_000) > 700
-    backoff.settle()
+    backoff.reset()
     assert backoff.pause_ms(10_001) < 25

@@ -61,10 +61,10 @@ async def test_a_heartbeat_that_fails_after_the_leave_means_nothing(cluster: Clu
     await turns()  # the heartbeat waits for the coordinator to be found
     group.leave_soon("test")
     await turns()
-    cluster._coordinator_errors["group", "g"] = AuthorizationFailed("not for you")
-    cluster._notify()
+    cluster._coordinators._errors["group", "g"] = AuthorizationFailed("not for you")
+    cluster.notify_change()
     await turns()
-    assert ("group", "g") not in cluster._coordinator_errors, "told"
+    assert ("group", "g") not in cluster._coordinators._errors, "raised"
     assert member.state is MemberState.LEFT
     assert group.error is None
     assert cluster.scope.crash is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.errors import IllegalState
-from barnabas.client.net.cluster import parse_bootstrap
+from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.metadata import NO_ID, ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode

@@ -1,0 +1,106 @@
+"""Looks up the coordinators of groups and transactional ids, and remembers them.
+
+Driven by: `Cluster`, for every request to a coordinator. Emits: FindCoordinator requests; `notify_change` after each result.
+
+Invariants: at most one look-up per key runs at a time; a coordinator that is no longer among the brokers is looked up again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from barnabas.client.errors import KafkaError, code_of, error_for
+from barnabas.client.net.backoff import Backoff
+from barnabas.client.net.metadata import Broker, ClusterMetadata
+from barnabas.errors import ErrorCode
+from barnabas.ports import Clock, Rng
+from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.runtime.scope import Scope
+
+__all__ = ["Coordinators"]
+
+_KEY_TYPES = {"group": 0, "transaction": 1}
+_VERSION_MAX = 4
+
+
+class _Brokers(Protocol):
+    """What the look-ups need from the cluster."""
+
+    clock: Clock
+    rng: Rng
+    scope: Scope
+    metadata: ClusterMetadata
+    retry_backoff_ms: int
+
+    @property
+    def closed(self) -> bool: ...
+
+    async def ask_any(self, request: Any, *, version_max: int) -> Any: ...
+
+    def unreachable(self, node_id: int) -> bool: ...
+
+    def notify_change(self) -> None: ...
+
+
+class Coordinators:
+    """The known coordinators, by kind ("group" or "transaction") and key."""
+
+    def __init__(self, brokers: _Brokers) -> None:
+        self._brokers = brokers
+        self._known: dict[tuple[str, str], int] = {}
+        self._lookups: dict[tuple[str, str], None] = {}
+        self._errors: dict[tuple[str, str], KafkaError] = {}
+
+    def get(self, kind: str, key: str) -> int | None:
+        """Node id of a coordinator; None while a look-up runs. A missing one starts a look-up.
+
+        Raises:
+            KafkaError: the last look-up failed with an error that a retry does not cure.
+        """
+        brokers = self._brokers
+        found = self._known.get((kind, key))
+        if found in brokers.metadata.brokers:
+            return found
+        self._known.pop((kind, key), None)
+        error = self._errors.pop((kind, key), None)
+        if error is not None:
+            raise error
+        if (kind, key) not in self._lookups and not brokers.closed:
+            self._lookups[kind, key] = None
+            brokers.scope.start(self._look_up(kind, key), name=f"find {kind} coordinator")
+        return None
+
+    def forget(self, kind: str, key: str) -> None:
+        """Drops a coordinator that moved or cannot be reached; the next `get` looks it up again."""
+        self._known.pop((kind, key), None)
+
+    async def _look_up(self, kind: str, key: str) -> None:
+        brokers = self._brokers
+        request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind], coordinator_keys=[key])
+        backoff = Backoff(brokers.retry_backoff_ms, brokers.rng)
+        try:
+            while not brokers.closed:
+                try:
+                    response: FindCoordinatorResponse = await brokers.ask_any(request, version_max=_VERSION_MAX)
+                    found = response.coordinators[0] if response.coordinators else response
+                    code = code_of(found.error_code)
+                    if code is not ErrorCode.NONE:
+                        raise error_for(code, found.error_message)
+                except KafkaError as error:
+                    if not error.retriable:
+                        self._errors[kind, key] = error
+                        return
+                else:
+                    known = brokers.metadata.brokers.get(found.node_id)
+                    if known is None or (known.host, known.port) != (found.host, found.port):
+                        brokers.metadata.brokers[found.node_id] = Broker(found.node_id, found.host, found.port)
+                    # An unreachable coordinator has probably died, and the broker that named it has not noticed yet.
+                    if not brokers.unreachable(found.node_id):
+                        self._known[kind, key] = found.node_id
+                        return
+                await asyncio.sleep(backoff.pause_ms(brokers.clock.monotonic_ms()) / 1000)
+        finally:
+            self._lookups.pop((kind, key), None)
+            if not brokers.closed:
+                brokers.notify_change()
