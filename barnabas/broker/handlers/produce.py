@@ -263,13 +263,14 @@ class _Prepared:
         version = self.call.version
         replicas = self.replicas
         answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+        replica = None if name is None else replicas.obtain(name, data.index)
+        if replica is None:  # nothing but its answer is kept: a request may name 100,000 of them
+            answer.error_code = _unknown(self.node, name, data.index, version)
+            return answer
         records: Buffer = b"" if data.records is None else data.records
         batch = _Batch(answer, records)
         self.batches.append(batch)
-        replica = None if name is None else replicas.obtain(name, data.index)
-        if replica is None:
-            batch.error = BrokerError(_unknown(self.node, name, data.index, version))
-        elif replicas.is_internal(replica.topic) and self.call.client_id != ADMIN_CLIENT_ID:
+        if replicas.is_internal(replica.topic) and self.call.client_id != ADMIN_CLIENT_ID:
             batch.error = BrokerError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {replica.topic}"
             )
@@ -409,7 +410,7 @@ class _Appends:
         self.pending = pending  # where the request has waited already
         self.at = 0  # the next batch
         self.waiting: list[tuple[_Batch, int]] = []
-        self.failed = False
+        self.failed = sum([len(topic.partition_responses) for topic in response.responses]) > len(batches)
         self.listed = 0  # record errors in the answer
 
     def run(self) -> ProduceResponse | Pending | None:
@@ -469,7 +470,7 @@ class _Appends:
     def _end(self, acks: int) -> ProduceResponse | Pending | None:
         if acks == 0:
             if self.failed:
-                self.call.connection.close("Produce with acks=0 failed: " + _first_error(self.batches))
+                self.call.connection.close("Produce with acks=0 failed: " + _first_error(self.response))
             return None
         if not self.waiting:
             if self.failed:
@@ -538,8 +539,9 @@ def _nothing() -> Work:
     yield from ()
 
 
-def _first_error(batches: list[_Batch]) -> str:
-    return next(ErrorCode(batch.answer.error_code).name for batch in batches if batch.answer.error_code)
+def _first_error(response: ProduceResponse) -> str:
+    answers = (answer for topic in response.responses for answer in topic.partition_responses)
+    return next(ErrorCode(answer.error_code).name for answer in answers if answer.error_code)
 
 
 def _enough_in_sync(replica: Replica) -> bool:
