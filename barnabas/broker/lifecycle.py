@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config import Endpoint
 from barnabas.broker.metadata.features import supported_features
-from barnabas.broker.metadata.image import BrokerImage
+from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.protocol.messages.cluster import (
@@ -94,7 +94,6 @@ class Lifecycle:
 
     Attributes:
         standing: where the broker is in its life.
-        clean: whether the last stop was, so that files need no check; set by the node.
         broker_epoch: of the present registration, -1 before it.
         incarnation_id: of this process.
     """
@@ -102,7 +101,6 @@ class Lifecycle:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.standing = Standing.STARTING
-        self.clean = False
         self.broker_epoch = -1
         self.incarnation_id = node.rng.uuid()
         self._session_ms = node.config.get_int("broker.session.timeout.ms")
@@ -210,8 +208,8 @@ class Lifecycle:
         broker = self.node.image.brokers.get(self.node.node_id)
         return broker if broker is not None and broker.epoch == self.broker_epoch else None
 
-    def on_image(self) -> None:
-        """The own image is a new one."""
+    def on_image(self, _former: MetadataImage, _image: MetadataImage, _delta: MetadataDelta) -> None:
+        """A new image is published."""
         waiting, self._awaited = self._awaited, []
         for condition, future in waiting:
             if future.done():

@@ -1,6 +1,6 @@
 """Listing: which brokers this node tells clients of, with their addresses under the listener by which they came.
 
-Driven by: published images (`node.on_image`) and the monotonic clock. Asked by Metadata, DescribeCluster and leader hints.
+Driven by: published images (a subscriber of `CurrentImage`) and the monotonic clock. Asked by Metadata, DescribeCluster and leader hints.
 
 A broker that was just fenced, or shuts down, is listed for one session more (broker.session.timeout.ms), though it leads nothing.
 Kafka lists a dead broker as long, for it does not know better; here its death is known within a second. But clients take what a
@@ -14,13 +14,11 @@ Invariants: what is live is listed; who was never seen unfenced by this node is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.records import RegisteredEndpoint
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+from barnabas.broker.reactor import Reactor
 
 __all__ = ["BrokerListing"]
 
@@ -28,19 +26,21 @@ Addressed = list[tuple[BrokerImage, RegisteredEndpoint]]
 
 
 class BrokerListing:
-    """See the module. There is one on every node, as `node.listing`."""
+    """See the module. Every node has one."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, reactor: Reactor, config: BrokerConfig, current: CurrentImage) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._current = current
         self._live: dict[str, Addressed] = {}  # by listener
         self._missed_until_ms: dict[int, int] = {}  # fenced brokers that are listed still, by id
 
     def on_image(self, former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
-        """`image` took the place of `former`, whose offset is −1 where it is this node's first."""
+        """`image` replaces `former`, whose offset is −1 before this node's first image."""
         if not delta.brokers:
             return
         self._live.clear()
-        until_ms = self._node.clock.monotonic_ms() + self._node.config.get_int("broker.session.timeout.ms")
+        until_ms = self._reactor.clock.monotonic_ms() + self._config.get_int("broker.session.timeout.ms")
         for broker_id in delta.brokers:
             broker, before = image.brokers.get(broker_id), former.brokers.get(broker_id)
             if broker is None or not _is_away(broker):
@@ -52,7 +52,7 @@ class BrokerListing:
         """Brokers that serve: neither fenced nor shutting down."""
         found = self._live.get(listener)
         if found is None:
-            found = self._live[listener] = _with_address(self._node.image.alive_brokers(), listener)
+            found = self._live[listener] = _with_address(self._current.image.alive_brokers(), listener)
         return found
 
     def listed(self, listener: str) -> Addressed:
@@ -60,14 +60,14 @@ class BrokerListing:
         live = self.live(listener)
         if not self._missed_until_ms:
             return live
-        now_ms = self._node.clock.monotonic_ms()
+        now_ms = self._reactor.clock.monotonic_ms()
         self._missed_until_ms = {each: until for each, until in self._missed_until_ms.items() if now_ms < until}
-        brokers = self._node.image.brokers
+        brokers = self._current.image.brokers
         return live + _with_address([brokers[each] for each in self._missed_until_ms], listener)
 
     def registered(self, listener: str) -> Addressed:
         """All registered brokers, fenced ones too."""
-        return _with_address(list(self._node.image.brokers.values()), listener)
+        return _with_address(list(self._current.image.brokers.values()), listener)
 
 
 def _is_away(broker: BrokerImage) -> bool:

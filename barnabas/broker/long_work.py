@@ -19,13 +19,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.storage.steps import Steps
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["LongWork", "Offload", "in_place"]
 
@@ -47,8 +45,8 @@ async def in_place(work: Callable[[], None]) -> None:
 class LongWork:
     """See the module."""
 
-    def __init__(self, node: Node, offload: Offload) -> None:
-        self._node = node
+    def __init__(self, reactor: Reactor, offload: Offload) -> None:
+        self._reactor = reactor
         self._offload = offload
         self._queue: deque[_Job] = deque()
         self._busy = False
@@ -66,7 +64,7 @@ class LongWork:
         cost = max(records - FREE_RECORDS, 0) + (COMPRESSED_COST if compressed else 0)
         if cost:
             if not self._spent:
-                self._node.soon(self._begin_turn)
+                self._reactor.soon(self._begin_turn)
             self._spent += cost
 
     def _begin_turn(self) -> None:
@@ -82,9 +80,9 @@ class LongWork:
         """
         job = _Job(steps, done)
         self._queue.append(job)
-        if not self._busy and not self._node.scope.stopping:
+        if not self._busy and not self._reactor.scope.stopping:
             self._busy = True
-            self._node.scope.start(self._run(), name="long work")
+            self._reactor.scope.start(self._run(), name="long work")
         return job.cancel
 
     async def _run(self) -> None:

@@ -1,11 +1,11 @@
 """Node: one node of a cluster, put together. The composition root of the broker package.
 
-Driven by: `start`, `stop`, `kill`; the metadata log, whose loader calls `prepare_image` and `on_image` for every change.
+Driven by: `start`, `stop`, `kill`; the metadata loader, which publishes every change through `current_image`.
 Emits: a served address; a data directory that another start, or Apache Kafka, can open.
 
 The four ports come in here and nowhere else. Every node follows the metadata quorum and replays its log. One with the role
 controller votes, and may become the active controller. One with the role broker owns replicas, coordinators and connections of
-clients. All of them own the lock and identity of their data directory and the time of their wake-ups (`soon`, `call_later`).
+clients. All of them own the lock and identity of their data directory. What the parts need from the process is in `reactor`.
 
 Invariants: no client is served before the node's own image holds its registration, unfenced; the clean-shutdown file is
 written last at a stop and taken away first at a start; after `fatal` nothing is acknowledged any more.
@@ -13,15 +13,15 @@ written last at a stop and taken away first at a start; after `fatal` nothing is
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
 from barnabas.broker.coordinator.connection_fence import ConnectionFence
 from barnabas.broker.coordinator.groups import GroupCoordinator
 from barnabas.broker.coordinator.transactions import TransactionCoordinator
+from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.identity import Identity
 from barnabas.broker.lifecycle import Lifecycle
@@ -31,8 +31,10 @@ from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.loader import MetadataLoader
+from barnabas.broker.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.assignments import DirectoryAssignments
 from barnabas.broker.replica.cleaner import Cleaner
 from barnabas.broker.replica.directories import LogDirectories
@@ -45,31 +47,37 @@ from barnabas.broker.router import Router
 from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.slices import Slices, Work
-from barnabas.broker.waiting import Timer, Timers
 from barnabas.errors import InvariantViolated
 from barnabas.ports import Clock, Disk, Network, Rng
-from barnabas.runtime.scope import Scope
-
-if TYPE_CHECKING:
-    from barnabas.broker.metadata.controller import QuorumController
-    from barnabas.broker.metadata.loader import MetadataLoader
 
 __all__ = ["Node"]
 
 log = logging.getLogger(__name__)
 
 LAST_WORDS_MS: Final = 500  # between the failure of the last directory and the end
-SOON_PASSES_MAX: Final = 10_000  # callbacks in one wake-up before the loop gets a breath
 # Requests of librdkafka, of the Java client and of aiokafka whose codecs are made before `ready`.
 HOT_ROUTES: Final = ((18, 3), (3, 12), (0, 10), (1, 16))
+
+
+class Coordinator(Protocol):
+    """The coordinator of an internal topic."""
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This node leads the partition in that epoch."""
+        ...
+
+    def on_resigned(self, partition: int) -> None:
+        """This node no longer leads the partition."""
+        ...
 
 
 class Node:
     """One node.
 
     Attributes:
-        image: the metadata as this node has replayed it.
-        failure: what made the node stop by itself, else None.
+        reactor: clock, random numbers, tasks and timers of the node.
+        clean_start: whether the last stop of the data directory was clean; known once it is opened.
+        current_image: the published metadata, and the parts that are told of a new one, in their order.
     """
 
     def __init__(
@@ -93,26 +101,26 @@ class Node:
             on_fatal: called once when the node cannot go on (disk failed, invariant broken); it has stopped serving then.
         """
         self.config = config
+        self.reactor = Reactor(clock, rng, name=f"node {config.node_id}", on_fatal=self._on_failure)
         self.clock = clock
         self.rng = rng
+        self.scope = self.reactor.scope
+        self.soon = self.reactor.soon
+        self.call_later = self.reactor.call_later
+        self.fatal = self.reactor.fatal
         self.disk = disk
         self.network = network
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
+        self.clean_start = False
         self.listener_name = config.inter_broker_listener  # by which the brokers reach each other
         self.alone = CONTROLLER in config.roles and len(config.voter_endpoints) < 2  # nobody else can be the controller
-        self.image = MetadataImage()
-        self.failure: BaseException | None = None
-        self.scope = Scope(f"node {config.node_id}", on_crash=self.fatal)
+        self.current_image = CurrentImage()
         self._on_fatal = on_fatal
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._soon: list[Callable[[], None]] = []
-        self._soon_due = False
         self._alive = False
         self._logs_open = False
-        self._timers = Timers(clock, self._loop_call_later, self.fatal)
-        self.slices = Slices(self._next_turn, self.fatal)
+        self.slices = Slices(self.reactor.next_turn, self.reactor.fatal)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.reads_by_rack = config.get_str("replica.selector.class") == RACK_AWARE_SELECTOR  # KIP-392
         self.throttles = ReplicationThrottles(config)
@@ -122,25 +130,38 @@ class Node:
             slots=config.get_int("max.incremental.fetch.session.cache.slots"),
             reads_by_rack=self.reads_by_rack,
         )
-        self.listing = BrokerListing(self)
+        self.listing = BrokerListing(self.reactor, config, self.current_image)
         self.connection_fence = ConnectionFence()
-        self.peers = Peers(self)
+        self.peers = Peers(self.reactor, network, config)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.directory_assignments = DirectoryAssignments(self)
         self.lifecycle = Lifecycle(self)
         self.loader = MetadataLoader(self)
         self.quorum_controller = QuorumController(self) if CONTROLLER in config.roles else None
         self.controller = ControllerChannel(self)
-        self.quorum = Quorum(self)
+        self.quorum = Quorum(self.reactor, config, disk, self.peers, on_disk_failed=self.log_dirs.main.fail)
         self.quorum.listener = self.loader
         self.fetchers = Fetchers(self)
-        self.replicas = Replicas(self, self._tell)
+        self.replicas = Replicas(self, self._on_elections)
         self.upkeep = Upkeep(self)
         self.cleaner = Cleaner(self)
         self.offload = offload
-        self.long_work = LongWork(self, offload)
+        self.long_work = LongWork(self.reactor, offload)
         self.transactions = TransactionCoordinator(self)
         self.groups = GroupCoordinator(self)
+        self._coordinators: dict[str, Coordinator] = {
+            TRANSACTION_STATE_TOPIC: self.transactions,
+            GROUP_METADATA_TOPIC: self.groups,
+        }
+        self.current_image.followers = (self._reconfigure, self._apply_to_replicas)
+        self.current_image.subscribers = (
+            self.listing.on_image,
+            self.transactions.on_image,
+            self.groups.on_image,
+            self.lifecycle.on_image,
+            *(() if self.quorum_controller is None else (self.quorum_controller.on_image,)),
+            self.controller.on_image,
+        )
         self.router = Router(self)
         self.server = Server(self, self.router)
         self.controller_router = Router(self, listener="controller")
@@ -160,13 +181,13 @@ class Node:
             BarnabasError: the data directory belongs to another node or cluster, or is damaged; the controller refuses the node, or
                 none registers it within initial.broker.registration.timeout.ms.
         """
-        self._loop = asyncio.get_running_loop()
+        self.reactor.attach()
         self._alive = True
         try:
-            identity = self.log_dirs.open(self.config, self.rng)
+            identity = self.log_dirs.open(self.config, self.reactor.rng)
             self.cluster_id, self.directory_id = identity.cluster_id, identity.directory_id
-            self.lifecycle.clean = identity.clean
-            self.quorum.open()
+            self.clean_start = identity.clean
+            self.quorum.open(identity.cluster_id, identity.directory_id, clean=identity.clean)
             address = await self._listen()
             await self.quorum.start()
             if CONTROLLER in self.config.roles:
@@ -192,7 +213,7 @@ class Node:
     async def _start_broker(self, identity: Identity) -> None:
         await self.lifecycle.register(self._endpoints(), identity.broker_epoch)
         self._logs_open = True
-        await self.replicas.load(self.image)
+        await self.replicas.load(self.current_image.image)
         self.transactions.start()
         self.groups.start()
         self.fetchers.start()
@@ -230,9 +251,7 @@ class Node:
         self.controller_server.close()
         self.peers.close()
         self.slices.close()
-        await self.scope.stop()
-        self._timers.stop()
-        self._run_soon()
+        await self.reactor.stop()
         if self._logs_open:
             self._logs_open = False
             self.replicas.close(self.lifecycle.broker_epoch)
@@ -249,7 +268,7 @@ class Node:
 
     def _give_back(self) -> None:
         """No log of a partition was opened: the directory is left as clean as it was found."""
-        if self.log_dirs.main.identity is not None and not self._logs_open and self.failure is None:
+        if self.log_dirs.main.identity is not None and not self._logs_open and self.reactor.failure is None:
             try:
                 self.quorum.close()
                 self.log_dirs.give_back()
@@ -260,12 +279,10 @@ class Node:
         """Ends at once, as a crash does: nothing is written, nobody is told."""
         self._alive = False
         self.slices.close()
-        self._soon.clear()
-        self._timers.stop()
+        self.reactor.kill()
         self._end_control()
         self.quorum.kill()
         self.controller.close()
-        self.scope.cancel()
         self.replicas.abandon()
         self.fetchers.stop()
         self.peers.abort()
@@ -273,11 +290,8 @@ class Node:
         self.controller_server.abort()
         self.log_dirs.release()
 
-    def fatal(self, error: BaseException) -> None:
+    def _on_failure(self, error: BaseException) -> None:
         """The node cannot go on: it stops serving and tells its owner. What is on disk stays as it is."""
-        if self.failure is not None:
-            return
-        self.failure = error
         log.critical("node %d stops: %s", self.node_id, error, exc_info=isinstance(error, InvariantViolated))
         self.kill()
         self.lifecycle.on_fatal(error)
@@ -289,26 +303,22 @@ class Node:
     def _log_directory(self, disk: Disk) -> LogDirectory:
         return LogDirectory(
             disk,
-            soon=self.soon,
+            soon=self.reactor.soon,
             start=self._start_sync,
             on_failure=self._on_directory_failed,
         )
 
     def _start_sync(self, sync: Coroutine[Any, Any, None], name: str) -> None:
-        if self.scope.stopping:
+        if self.reactor.scope.stopping:
             sync.close()  # what is left is synced when the logs are closed
         else:
-            self.scope.start(sync, name=name)
-
-    def on_metadata_disk_failed(self, error: OSError) -> None:
-        """The metadata log cannot be written or synced: its directory is offline, for partitions, too."""
-        self.log_dirs.main.fail(error)
+            self.reactor.scope.start(sync, name=name)
 
     def _on_directory_failed(self, directory: LogDirectory) -> None:
         """Its partitions are offline from here on. Without the metadata log the node ends."""
         if not self._alive:
             return
-        self._tell(self.replicas.on_directory_failed(directory))
+        self._on_elections(self.replicas.on_directory_failed(directory))
         if directory is not self.log_dirs.main:
             self.lifecycle.on_directory_failed(directory)
         elif directory.failure is not None:
@@ -318,81 +328,44 @@ class Node:
         """Nobody is answered any more. Before the end others are told, so that they need not find out: who leads the quorum
         resigns, and the controller hears that this broker's directories are offline."""
         if self.alone or not self._logs_open:
-            self.fatal(failure)
+            self.reactor.fatal(failure)
             return
         self.server.abort()
         self.quorum.resign()
         self.lifecycle.hurry()
-        self.call_later(LAST_WORDS_MS, lambda: self.fatal(failure))
-
-    # -- time
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        """Runs it at the end of the present wake-up, after every connection that had something to say."""
-        self._soon.append(callback)
-        if not self._soon_due and self._loop is not None:
-            self._soon_due = True
-            self._loop.call_soon(self._run_soon)
-
-    def _next_turn(self, callback: Callable[[], None]) -> None:
-        (self._loop or asyncio.get_running_loop()).call_soon(callback)
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Runs it after `delay_ms`; the result's `cancel` prevents it."""
-        return self._timers.call_later(delay_ms, callback)
-
-    def _loop_call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        return (self._loop or asyncio.get_running_loop()).call_later(delay_s, callback)
-
-    def _run_soon(self) -> None:
-        passes = 0
-        soon = self._soon
-        while soon:
-            if passes > SOON_PASSES_MAX and self._loop is not None:
-                self._loop.call_soon(self._run_soon)
-                return
-            ready, soon[:] = soon[:], []
-            for callback in ready:
-                passes += 1
-                try:
-                    callback()
-                except InvariantViolated as error:
-                    self.fatal(error)
-                except Exception:
-                    log.exception("%r failed at the end of a wake-up", callback)
-        self._soon_due = False
+        self.reactor.call_later(LAST_WORDS_MS, lambda: self.reactor.fatal(failure))
 
     # -- metadata
 
-    def prepare_image(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """The metadata log was replayed further: configuration, replicas and their coordinators follow it in slices. Then `on_image`."""
+    @property
+    def image(self) -> MetadataImage:
+        """The published metadata image."""
+        return self.current_image.image
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What made the node stop by itself, else None."""
+        return self.reactor.failure
+
+    def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> Work:
+        """The node's own settings follow the next image."""
         if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.config.reconfigure(image.cluster_config, image.broker_config(self.node_id))
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
             self.server.on_config()
             self.controller_server.on_config()
+        yield from ()
+
+    def _apply_to_replicas(self, image: MetadataImage, delta: MetadataDelta) -> Work:
+        """The replicas follow the next image, once their logs are open."""
         if self._logs_open:
             yield from self.replicas.apply(image, delta)
 
-    def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """The replicas have followed the metadata log: `image` is this node's from now on."""
-        self.listing.on_image(self.image, image, delta)
-        self.image = image
-        if self._logs_open and (delta.partitions or delta.deleted):
-            self.transactions.on_leaders_moved()
-        if delta.deleted:
-            self.groups.on_topics_deleted([topic.name for topic in delta.deleted.values()])
-        self.lifecycle.on_image()
-
-    def _tell(self, elections: list[Election]) -> None:
-        """Coordinators follow the leadership of their topics' partitions."""
+    def _on_elections(self, elections: list[Election]) -> None:
+        """The coordinator of a topic follows the leadership of the topic's partitions."""
         for topic, partition, leader_epoch, leads in elections:
-            coordinator: Any
-            if topic == "__transaction_state":
-                coordinator = self.transactions
-            elif topic == "__consumer_offsets":
-                coordinator = self.groups
-            else:
+            coordinator = self._coordinators.get(topic)
+            if coordinator is None:
                 continue
             if leads:
                 coordinator.on_elected(partition, leader_epoch)

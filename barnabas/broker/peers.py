@@ -23,8 +23,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, InvariantViolated, RemoteProtocolError
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, INFLIGHT_REQUESTS_MAX
@@ -32,9 +34,6 @@ from barnabas.ports import Buffer, Network
 from barnabas.protocol.connection import FrameReader
 from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion
 from barnabas.runtime.framed_socket import FramedSocket
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "ProbeResult", "probe"]
 
@@ -98,10 +97,12 @@ class _Queued(NamedTuple):
 class Peers:
     """All connections of a node to other nodes."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, reactor: Reactor, network: Network, config: BrokerConfig) -> None:
+        self.reactor = reactor
+        self.network = network
+        self.node_id = config.node_id
         # The largest answer is one batch, which came here or there as a request, or many that are bounded by what was asked.
-        self.frame_bytes_max = node.config.get_int("socket.request.max.bytes") + FRAME_BYTES_SMALL_MAX
+        self.frame_bytes_max = config.get_int("socket.request.max.bytes") + FRAME_BYTES_SMALL_MAX
         self._peers: dict[tuple[str, int, str], Peer] = {}
         self._closed = False
 
@@ -123,17 +124,17 @@ class Peers:
     def missing(self, host: str, port: int) -> bool:
         """Whether who listens there ended a connection within the last MISSING_MS, and none is there now."""
         here = [peer for (h, p, _), peer in self._peers.items() if (h, p) == (host, port)]
-        since_ms = self.node.clock.monotonic_ms() - MISSING_MS
+        since_ms = self.reactor.clock.monotonic_ms() - MISSING_MS
         return any(peer.lost_ms > since_ms for peer in here) and not any(peer.connected for peer in here)
 
     def ended_ms(self, node_id: int) -> int | None:
         """When the last connection to a node ended; None where one is there, or none has ended within the last MISSING_MS."""
         ended = [peer.lost_ms for peer in self._to(node_id)]
-        return max(ended) if ended and max(ended) > self.node.clock.monotonic_ms() - MISSING_MS else None
+        return max(ended) if ended and max(ended) > self.reactor.clock.monotonic_ms() - MISSING_MS else None
 
     def refused(self, node_id: int) -> bool:
         """Whether a node refused a connection within the last MISSING_MS, and none is there now."""
-        return any(peer.refused_ms > self.node.clock.monotonic_ms() - MISSING_MS for peer in self._to(node_id))
+        return any(peer.refused_ms > self.reactor.clock.monotonic_ms() - MISSING_MS for peer in self._to(node_id))
 
     def _to(self, node_id: int) -> list[Peer]:
         """The peers of a node, where none of them is connected."""
@@ -167,9 +168,10 @@ class Peer:
         self.purpose = purpose
         self.node_id = node_id
         self._peers = peers
-        self._node = peers.node
+        self._reactor = peers.reactor
+        self._network = peers.network
         self._exchange = Exchange(
-            f"{purpose}-{peers.node.node_id}", request_timeout_ms=NEGOTIATE_TIMEOUT_MS, deliver=self._deliver
+            f"{purpose}-{peers.node_id}", request_timeout_ms=NEGOTIATE_TIMEOUT_MS, deliver=self._deliver
         )
         self._queue: deque[_Queued] = deque()  # what waits for the connection to be made
         self._socket: FramedSocket | None = None
@@ -218,7 +220,7 @@ class Peer:
         version_max = VERSION_MAX if version_max is None else version_max
         if state is ExchangeState.READY:
             self._transmit(request, done, now_ms, timeout_ms, version_max)
-        elif state is ExchangeState.CLOSED or self._node.scope.stopping:
+        elif state is ExchangeState.CLOSED or self._reactor.scope.stopping:
             self._fail_soon(done, PeerError(PeerErrorKind.LOST, f"the connection to {self!r} is closed"))
         elif self._failed is not None and (pause_ms := self._retry_at_ms - now_ms) > 0:
             self._fail_soon(done, PeerError(self._failed.kind, str(self._failed), retry_in_ms=pause_ms))
@@ -231,7 +233,7 @@ class Peer:
             if state is ExchangeState.DISCONNECTED:
                 self._exchange.on_connecting()
                 socket = self._socket = FramedSocket(self, FrameReader(size_bytes_max=self._peers.frame_bytes_max))
-                self._node.scope.start(self._connect(socket), name=f"connect {self!r}")
+                self._reactor.scope.start(self._connect(socket), name=f"connect {self!r}")
             self._arm(deadline_ms)
 
     async def request(self, request: Any, *, timeout_ms: int, version_max: int | None = None) -> Any:
@@ -301,8 +303,8 @@ class Peer:
         """The other side, or the network, ended the connection."""
         if self._exchange.state is ExchangeState.READY:
             self.lost_ms = self._now_ms()
-            if self.node_id >= 0 and not self._node.scope.stopping:
-                self._node.scope.start(self._look_whether_refused(), name=f"probe {self!r}")
+            if self.node_id >= 0 and not self._reactor.scope.stopping:
+                self._reactor.scope.start(self._look_whether_refused(), name=f"probe {self!r}")
             self._end(PeerError(PeerErrorKind.LOST, f"{self!r} closed the connection"))
         else:
             self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} closed the connection before it said what it speaks")
@@ -314,7 +316,7 @@ class Peer:
             return  # given up before this task's first step
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                await self._node.network.connect(lambda: socket, self.host, self.port)
+                await self._network.connect(lambda: socket, self.host, self.port)
         except TimeoutError:
             self._not_connected(socket, PeerErrorKind.UNREACHABLE, "timed out")
         except (OSError, UnicodeError) as error:  # UnicodeError: what cannot be the name of a machine
@@ -324,7 +326,7 @@ class Peer:
     async def _look_whether_refused(self) -> None:
         """A killed process leaves a machine that refuses; the address of a container vanishes a little later, its name sooner."""
         host, port = self._remote
-        if await probe(self._node.network, host, port, CONNECT_TIMEOUT_MS) is ProbeResult.REFUSED:
+        if await probe(self._network, host, port, CONNECT_TIMEOUT_MS) is ProbeResult.REFUSED:
             self.refused_ms = self._now_ms()
 
     def _not_connected(self, socket: FramedSocket, kind: PeerErrorKind, reason: str) -> None:
@@ -354,7 +356,7 @@ class Peer:
     def _write(self, parts: list[Buffer]) -> None:
         """Gathers what one wake-up writes into one call."""
         if parts and not self._unwritten:
-            self._node.soon(self._flush)
+            self._reactor.soon(self._flush)
         self._unwritten += parts
 
     def _flush(self) -> None:
@@ -368,7 +370,7 @@ class Peer:
 
     def _fail(self, kind: PeerErrorKind, text: str) -> None:
         """The peer is at fault: the next attempt waits."""
-        pause_ms = int(min(BACKOFF_MS * 2**self._failures, BACKOFF_MS_MAX) * (0.8 + 0.4 * self._node.rng.random()))
+        pause_ms = int(min(BACKOFF_MS * 2**self._failures, BACKOFF_MS_MAX) * (0.8 + 0.4 * self._reactor.rng.random()))
         self._failures = min(self._failures + 1, 10)
         self._retry_at_ms = self._now_ms() + pause_ms
         self._failed = PeerError(kind, text, retry_in_ms=pause_ms)
@@ -406,7 +408,7 @@ class Peer:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._node.call_later(deadline_ms - self._now_ms(), self._on_timer)
+        self._timer = self._reactor.call_later(deadline_ms - self._now_ms(), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -432,19 +434,19 @@ class Peer:
             self._fail(PeerErrorKind.UNREACHABLE, text)
 
     def _fail_soon(self, done: Done, error: PeerError) -> None:
-        self._node.soon(lambda: done(error))
+        self._reactor.soon(lambda: done(error))
 
     def _deliver(self, callback: Done, outcome: Any) -> None:
         """What a callback raises concerns this node, not the peer's connection."""
         try:
             callback(outcome)
         except InvariantViolated as error:
-            self._node.fatal(error)
+            self._reactor.fatal(error)
         except Exception:  # whatever bug of its: the connection's other requests go on
             log.exception("what waited for %r failed", self)
 
     def _now_ms(self) -> int:
-        return self._node.clock.monotonic_ms()
+        return self._reactor.clock.monotonic_ms()
 
 
 async def probe(network: Network, host: str, port: int, timeout_ms: int) -> ProbeResult:

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.image import EMPTY_IMAGE
-from barnabas.broker.metadata.records import MetadataRecord, TopicRecord, decode_record
-from barnabas.broker.metadata.replay import ImageBuilder
+from barnabas.broker.metadata.records import MetadataRecord, TopicRecord, decode_record, encode_record
 from barnabas.broker.node import Node
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.broker.router import Router
@@ -36,6 +34,11 @@ QUORUM = ",".join(f"{voter}@n{voter}:9093" for voter in VOTERS)
 START_MS = 1_000  # from the first process to a leader that may write
 BUSY_MS = 3  # how long a listener takes for what it was given
 FAILOVER_MS = 1_000  # from a kill to the next one
+
+
+def topic_value(name: str) -> bytes:
+    """An encoded record."""
+    return encode_record(TopicRecord(name=name, topic_id=bytes(15) + b"\x09"))
 
 
 class Voter:
@@ -68,7 +71,7 @@ class Voter:
             network=ports.network,
             on_fatal=lambda error: self.events.append(f"fatal {type(error).__name__}"),
         )
-        node._loop = asyncio.get_running_loop()
+        node.reactor.attach()
         node.cluster_id = "the-cluster"
         node.directory_id = bytes([self.node_id]) * 16
         node._alive = True
@@ -76,7 +79,7 @@ class Voter:
         self.node = node
         self.names = []
         self.busy = False
-        node.quorum.open()
+        node.quorum.open(node.cluster_id, node.directory_id, clean=False)
         if config.controller_listener is not None:
             server = Server(node, Router(node, "controller"))
             await server.bind(config.controller_listener)
@@ -105,7 +108,7 @@ class Voter:
         assert not self.busy, "given more before it was done"
         if self.node is not None and self.node.quorum.hold():
             self.busy = True
-            self.node.call_later(BUSY_MS, partial(self.go_on, self.node))
+            self.node.reactor.call_later(BUSY_MS, partial(self.go_on, self.node))
 
     def go_on(self, node: Node) -> None:
         self.busy = False
@@ -163,7 +166,7 @@ class Quorums:
             assert leader.node is not None
             committed: asyncio.Future[BrokerError | None] = asyncio.get_running_loop().create_future()
             try:
-                last_offset = leader.node.quorum.append([TopicRecord(name=name, topic_id=bytes(15) + b"\x09")])
+                last_offset = leader.node.quorum.append([topic_value(name)])
             except BrokerError:
                 continue
             leader.node.quorum.when_committed(last_offset + 1, committed.set_result)
@@ -233,7 +236,7 @@ def test_a_leader_without_a_majority_gives_up_and_its_records_are_replaced() -> 
         assert old.node is not None
         quorums.world.network.isolate(f"n{old.node_id}")
         answers: list[BrokerError | None] = []
-        last_offset = old.node.quorum.append([TopicRecord(name="lost", topic_id=bytes(15) + b"\x09")])
+        last_offset = old.node.quorum.append([topic_value("lost")])
         old.node.quorum.when_committed(last_offset + 1, answers.append)
         await quorums.until(lambda: not old.leads, 6_000)
         assert [str(answer) for answer in answers] == ["NOT_CONTROLLER: leadership of the metadata quorum was lost"]
@@ -322,7 +325,7 @@ def test_a_leader_whose_disk_fails_hands_over_and_ends() -> None:
         assert leader is not None
         assert leader.node is not None
         quorums.world.machine(f"n{leader.node_id}").disk.fail(["sync"])
-        leader.node.quorum.append([TopicRecord(name="unsynced", topic_id=bytes(15) + b"\x09")])
+        leader.node.quorum.append([topic_value("unsynced")])
         await quorums.until(lambda: "fatal OSError" in leader.events, 1_000)
         assert await quorums.until(lambda: quorums.leader() not in (None, leader), FAILOVER_MS) < 300
 
@@ -345,12 +348,8 @@ def test_a_voter_that_was_away_takes_the_snapshot() -> None:
             assert leader.node is not None
             quorum = leader.node.quorum
             epoch, end_offset = quorum.leader_epoch, quorum.high_watermark
-            builder = ImageBuilder(EMPTY_IMAGE)
-            for number, name in enumerate(names, 1):
-                builder.replay(TopicRecord(name=name, topic_id=number.to_bytes(16, "big")))
-            builder.advance(end_offset - 1, epoch, 0)
-            image = builder.image()
-            await quorum.store_snapshot(image, finished(quorum.encode_snapshot(image)))
+            work = quorum.encode_snapshot(map(topic_value, names), epoch, last_timestamp_ms=0)
+            await quorum.store_snapshot(SnapshotId(end_offset, epoch), finished(work))
         assert quorum.log_start_offset > 1
         quorums.start(away)
         await quorums.until(lambda: quorums.voters[away].names == names, 1_000)

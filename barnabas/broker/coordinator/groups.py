@@ -12,7 +12,7 @@ Invariants: every ParkedReply is answered once: by a decision, by its refusal, o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ from barnabas.broker.coordinator.group_state import Reply
 from barnabas.broker.coordinator.regexes import RegexSearch
 from barnabas.broker.coordinator.shard import Decision, ShardHost
 from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
-from barnabas.broker.metadata.image import GROUP_RESOURCE
+from barnabas.broker.metadata.image import GROUP_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
 
@@ -125,9 +125,11 @@ class GroupCoordinator:
             return
         shard.replay_marker(producer_id, -1, commit=commit)
 
-    def on_topics_deleted(self, names: Sequence[str]) -> None:
-        """Topics are gone, and so are the offsets committed for them."""
-        topics = frozenset(names)
+    def on_image(self, _former: MetadataImage, _image: MetadataImage, delta: MetadataDelta) -> None:
+        """Removes the offsets committed for topics that were deleted."""
+        if not delta.deleted:
+            return
+        topics = frozenset(topic.name for topic in delta.deleted.values())
         for partition, shard in self.host.active_shards():
             self._write_tombstones(partition, shard.offsets_of_topics(topics))
 

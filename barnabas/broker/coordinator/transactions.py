@@ -37,6 +37,7 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:
+    from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
     from barnabas.broker.node import Node
 
 __all__ = ["TRANSACTION_TOPIC", "TransactionCoordinator"]
@@ -103,10 +104,11 @@ class TransactionCoordinator:
         """It leads it no more."""
         self.host.on_resigned(partition)
 
-    def on_leaders_moved(self) -> None:
-        """Partitions of any topic have other leaders: what is under way to the former ones is sent anew."""
-        self.markers.on_leaders_moved()
-        self.verifications.on_leaders_moved()
+    def on_image(self, _former: MetadataImage, _image: MetadataImage, delta: MetadataDelta) -> None:
+        """Where partitions have other leaders, requests to the former leaders are sent again."""
+        if delta.partitions or delta.deleted:
+            self.markers.on_leaders_moved()
+            self.verifications.on_leaders_moved()
 
     def _make_shard(self, partition: int, leader_epoch: int) -> TransactionShard:
         return TransactionShard(partition, leader_epoch, self, self._record_version)

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.broker.metadata.decision import deliver
-from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
@@ -324,8 +324,8 @@ class ControllerChannel:
         waiting = _WaitingImage(offset, self.node.call_later(SPREAD_MS, give_up), done)
         self._images.append(waiting)
 
-    def on_image(self, image: MetadataImage) -> None:
-        """`node.image` is now this one."""
+    def on_image(self, _former: MetadataImage, image: MetadataImage, _delta: MetadataDelta) -> None:
+        """`image` is published."""
         if not self._images:
             return
         ready = [waiting for waiting in self._images if waiting.offset <= image.offset]

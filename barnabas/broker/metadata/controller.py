@@ -290,7 +290,7 @@ class QuorumController:
             values.append(encode_record(record))
             builder.replay(record)
             yield 1
-        last_offset = self.node.quorum.append_values(values)
+        last_offset = self.node.quorum.append(values)
         for remark in remarks_on_change(records):
             log.warning("%s", remark)
         builder.advance(last_offset, self.epoch, self.node.clock.now_ms())
@@ -298,8 +298,8 @@ class QuorumController:
 
     # --- what is published ----------------------------------------------------------------------------------------
 
-    def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """`node.image` is now this one: everything it holds is committed."""
+    def on_image(self, _former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
+        """`image` is published: everything it holds is committed."""
         if not self.active:
             return
         if not self._queue and image.offset == self.image.offset:

@@ -1,14 +1,13 @@
 """MetadataLoader: replays what the quorum has committed into images, and publishes them. On every node, leader or not.
 
 Driven by: the quorum, whose one listener it is (`broker.quorum.quorum.QuorumListener`).
-Emits: each new image with its delta: to the node, then to its controller, then to the channel that waits for changes; the
-quorum's leadership to controller and channel; snapshots when the quorum says that one is due.
+Emits: each new image with its delta, through `CurrentImage`; the quorum's leadership to controller and channel; snapshots when
+the quorum says that one is due.
 
 What is committed together is published together: one image for each call of `on_committed`. A snapshot replaces everything; its
 delta is the difference to what was published before.
 
-Replay and publication of many records go in slices (`slices.Slices`); the quorum gives out nothing more until they end. The parts
-of the node that take long follow the next image first (`Node.prepare_image`), then that image becomes everybody's in one turn.
+Replay and publication of many records go in slices (`slices.Slices`); the quorum gives out nothing more until they end.
 
 Invariants: images are published in the order of the log, and only what is committed; the records of an open metadata transaction
 are in no image, so no snapshot is taken while one is open. A finalized feature that this node does not support, and a record
@@ -23,8 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.metadata.features import check_features
 from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, difference
-from barnabas.broker.metadata.records import MetadataRecord, decode_record
+from barnabas.broker.metadata.records import MetadataRecord, decode_record, encode_record
 from barnabas.broker.metadata.replay import ImageBuilder
+from barnabas.broker.metadata.snapshot import snapshot_records
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.broker.slices import Work, advance
 from barnabas.errors import InvariantViolated, RemoteProtocolError
@@ -139,16 +139,13 @@ class MetadataLoader:
     def _publish(
         self, image: MetadataImage, delta: MetadataDelta, open_transaction: list[MetadataRecord] | None
     ) -> Work:
-        """The parts of the node that take long follow the image in slices; then everybody has it, in one turn."""
+        """Parts that take long follow the image in slices (`CurrentImage.followers`); then it is published in one turn."""
         node = self.node
         if delta.features:
             check_features(image)
-        yield from node.prepare_image(image, delta)
+        yield from node.current_image.prepare(image, delta)
         self.image, self.open_transaction = image, open_transaction
-        node.on_image(image, delta)
-        if node.quorum_controller is not None:
-            node.quorum_controller.on_image(image, delta)
-        node.controller.on_image(image)
+        node.current_image.publish(image, delta)
         if not self._snapshot_asked and node.quorum.snapshot_due():
             self._snapshot_asked = True
             node.soon(self._take_snapshot)
@@ -158,7 +155,8 @@ class MetadataLoader:
             self._snapshot_asked = False  # the next image asks again
             return
         image = self.image
-        work = self.node.quorum.encode_snapshot(image)
+        values = (encode_record(record) for record in snapshot_records(image))
+        work = self.node.quorum.encode_snapshot(values, image.epoch, image.timestamp_ms)
         self.node.slices.start(work, lambda data: self._store_snapshot(image, data), self._on_failed, begun=True)
 
     def _store_snapshot(self, image: MetadataImage, data: bytearray) -> None:
@@ -167,7 +165,7 @@ class MetadataLoader:
 
     async def _write_snapshot(self, image: MetadataImage, data: bytearray) -> None:
         try:
-            await self.node.quorum.store_snapshot(image, data)
+            await self.node.quorum.store_snapshot(SnapshotId(image.offset + 1, image.epoch), data)
         except OSError as error:
             self.node.fatal(error)
         finally:

@@ -1,7 +1,7 @@
 """Quorum: this node's part in the metadata quorum. The shell around `RaftMachine`.
 
 Driven by: the node (`open`, `start`, `stop`), the active controller (`append`, `when_committed`), handlers (`answer`), answers of
-peers, one timer, syncs.
+peers, one timer, syncs. It deals in encoded values and knows nothing of what they say.
 Emits: requests to voters; to its listener the snapshot, every committed batch once and in order, and who leads; the calls that
 wait for a commit.
 
@@ -18,14 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.image import MetadataImage
-from barnabas.broker.metadata.records import MetadataRecord, encode_record
-from barnabas.broker.metadata.snapshot import snapshot_records
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.complaints import Complaints
@@ -48,13 +45,13 @@ from barnabas.broker.quorum.roles import Timing
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot_in_slices
 from barnabas.broker.quorum.voters import VotersDisagree
 from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
-from barnabas.ports import Buffer, Clock, Disk, Rng
-from barnabas.runtime.scope import Scope
+from barnabas.ports import Buffer, Disk
 
-__all__ = ["Quorum", "QuorumListener", "QuorumNode"]
+__all__ = ["Quorum", "QuorumListener"]
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +64,7 @@ FAILURES: Final = {PeerErrorKind.REFUSED: Failure.REFUSED, PeerErrorKind.LOST: F
 
 
 class QuorumListener(Protocol):
-    """Who replays the metadata log of this node."""
+    """Who replays the metadata log of this self."""
 
     def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
         """Everything below the snapshot's end offset is replaced by these encoded records. Also at `open`."""
@@ -92,51 +89,6 @@ class QuorumListener(Protocol):
         ...
 
 
-class Directory(Protocol):
-    """What is known of the data directory."""
-
-    clean: bool  # whether the last stop was
-
-
-class QuorumNode(Protocol):
-    """What the quorum needs of its node."""
-
-    config: BrokerConfig
-    clock: Clock
-    rng: Rng
-    disk: Disk
-    node_id: int
-    cluster_id: str
-    directory_id: bytes
-    scope: Scope
-
-    @property
-    def lifecycle(self) -> Directory:
-        """Who opened the data directory."""
-        ...
-
-    @property
-    def peers(self) -> Peers:
-        """Connections to other nodes."""
-        ...
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        """Runs it at the end of the present wake-up."""
-        ...
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Runs it after `delay_ms`."""
-        ...
-
-    def fatal(self, error: BaseException) -> None:
-        """The node cannot go on."""
-        ...
-
-    def on_metadata_disk_failed(self, error: OSError) -> None:
-        """The directory of the metadata log failed: the node cannot go on, and has others to tell."""
-        ...
-
-
 class Quorum:
     """See the module.
 
@@ -145,13 +97,33 @@ class Quorum:
         voters: ids of the voters, ascending.
     """
 
-    def __init__(self, node: QuorumNode) -> None:
-        """Touches neither disk nor network."""
-        self.node = node
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        disk: Disk,
+        peers: Peers,
+        *,
+        on_disk_failed: Callable[[OSError], None],
+    ) -> None:
+        """Touches neither disk nor network.
+
+        Args:
+            disk: of the directory that holds the metadata log.
+            on_disk_failed: called once when that disk has failed: the quorum has ended, and a leader has told the others.
+        """
+        self.reactor = reactor
+        self.config = config
+        self.disk = disk
+        self.peers = peers
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.directory_id = b""
         self.listener: QuorumListener
-        self.voters: tuple[int, ...] = tuple(node.config.voter_endpoints) or (node.node_id,)
-        self.complaints = Complaints(node.node_id)
-        self._timing = Timing.from_config(node.config)
+        self.voters: tuple[int, ...] = tuple(config.voter_endpoints) or (self.node_id,)
+        self.complaints = Complaints(self.node_id)
+        self._on_disk_failed = on_disk_failed
+        self._timing = Timing.from_config(config)
         self._log: RaftLog
         self._machine: RaftMachine
         self._running = self._started = False
@@ -168,9 +140,14 @@ class Quorum:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def open(self) -> None:
+    def open(self, cluster_id: str, directory_id: bytes, *, clean: bool) -> None:
         """Opens the log and gives out its snapshot; of a sole voter all of it, for nobody can contradict. Sends nothing, and
         writes no record. Blocks; start-up only.
+
+        Args:
+            cluster_id: the cluster of the data directory.
+            directory_id: the id of the data directory.
+            clean: whether the last stop was clean, so that the log needs no check.
 
         Raises:
             NotTheSoleVoter: the directory holds a set of voters that is not this node alone.
@@ -179,27 +156,27 @@ class Quorum:
             MalformedQuorumState: quorum-state is damaged.
             OSError: the disk failed.
         """
-        node = self.node
-        alone = self.voters == (node.node_id,)
-        self._log = RaftLog(node.disk, node.config, node.clock, clean=node.lifecycle.clean, alone=alone)
-        state = read_quorum_state(node.disk, METADATA_DIRECTORY)
-        directory = f"{node.disk.root}/{METADATA_DIRECTORY}"
-        self._log.voter_set.check(node.node_id, state, self.voters, directory=directory)
+        self.cluster_id, self.directory_id = cluster_id, directory_id
+        alone = self.voters == (self.node_id,)
+        self._log = RaftLog(self.disk, self.config, self.reactor.clock, clean=clean, alone=alone)
+        state = read_quorum_state(self.disk, METADATA_DIRECTORY)
+        directory = f"{self.disk.root}/{METADATA_DIRECTORY}"
+        self._log.voter_set.check(self.node_id, state, self.voters, directory=directory)
         self._machine = RaftMachine(
-            node.node_id,
+            self.node_id,
             self.voters,
             self._log,
             replace(state, version=1 if self._log.voter_set.kraft_version else 0),
-            store=lambda standing: write_quorum_state(node.disk, METADATA_DIRECTORY, standing),
-            random=node.rng.random,
+            store=lambda standing: write_quorum_state(self.disk, METADATA_DIRECTORY, standing),
+            random=self.reactor.rng.random,
             timing=self._timing,
             complaints=self.complaints,
-            directory_id=node.directory_id,
+            directory_id=directory_id,
         )
         self._running = True
-        self._snapshot_at_ms = node.clock.now_ms()
+        self._snapshot_at_ms = self.reactor.clock.now_ms()
         self._give_snapshot()
-        if self.voters == (node.node_id,):
+        if self.voters == (self.node_id,):
             self._log.sync_now()
             self._machine.high_watermark = self._log.end_offset
             self._give_out()
@@ -210,10 +187,10 @@ class Quorum:
         Raises:
             OSError: the disk failed.
         """
-        now_ms = self.node.clock.monotonic_ms()
+        now_ms = self.reactor.clock.monotonic_ms()
         self._started = True
         self._machine.start(now_ms)
-        if self.voters == (self.node.node_id,):
+        if self.voters == (self.node_id,):
             self._log.sync_now()
             self._machine.on_synced(now_ms)
         self._advance()
@@ -228,9 +205,9 @@ class Quorum:
             return
         machine = self._machine
         if machine.is_leader and len(self.voters) > 1:
-            machine.resign(self.node.clock.monotonic_ms())
+            machine.resign(self.reactor.clock.monotonic_ms())
             self._quiet = asyncio.get_running_loop().create_future()
-            limit = self.node.call_later(STOP_MS, self._be_quiet)
+            limit = self.reactor.call_later(STOP_MS, self._be_quiet)
             self._advance()
             await self._quiet
             limit.cancel()
@@ -275,7 +252,7 @@ class Quorum:
     @property
     def is_voter(self) -> bool:
         """Whether this node votes."""
-        return self.node.node_id in self.voters
+        return self.node_id in self.voters
 
     @property
     def high_watermark(self) -> int:
@@ -300,23 +277,19 @@ class Quorum:
     def leader_endpoint(self) -> tuple[int, str, int] | None:
         """Node id, host and port of the leader; None where it is not known, or is a sole voter without a listener."""
         leader_id = self.leader_id
-        endpoint = self.node.config.voter_endpoints.get(leader_id)
+        endpoint = self.config.voter_endpoints.get(leader_id)
         return None if endpoint is None else (leader_id, endpoint.host, endpoint.port)
 
     # --- the active controller ------------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[MetadataRecord]) -> int:
-        """Encodes records and writes them as `append_values` does."""
-        return self.append_values([encode_record(record) for record in records])
-
-    def append_values(self, values: list[bytes]) -> int:
-        """Writes encoded records as one batch; `when_committed` tells when it holds. Returns the last offset.
+    def append(self, values: list[bytes]) -> int:
+        """Writes encoded records as one batch; `when_committed` tells when it is committed. Returns the last offset.
 
         Raises:
             BrokerError: NOT_CONTROLLER: this node does not lead, or its disk failed.
         """
         if not self.is_leader:
-            raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {self.node.node_id} does not lead the metadata quorum")
+            raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {self.node_id} does not lead the metadata quorum")
         try:
             last_offset = self._machine.append(values)
         except OSError as error:
@@ -337,41 +310,48 @@ class Quorum:
     def resign(self) -> None:
         """Gives up leadership; the other voters are told. No effect where this node does not lead."""
         if self.is_leader:
-            self._machine.resign(self.node.clock.monotonic_ms())
+            self._machine.resign(self.reactor.clock.monotonic_ms())
             self._advance_soon()
 
     def snapshot_due(self) -> bool:
         """Whether enough was appended, or enough time went by, since the last snapshot."""
-        config = self.node.config
+        config = self.config
         if self._log.appended_bytes >= config.get_int("metadata.log.max.record.bytes.between.snapshots"):
             return True
         interval_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
-        return 0 < interval_ms <= self.node.clock.now_ms() - self._snapshot_at_ms and self._log.appended_bytes > 0
+        return 0 < interval_ms <= self.reactor.clock.now_ms() - self._snapshot_at_ms and self._log.appended_bytes > 0
 
-    def encode_snapshot(self, image: MetadataImage) -> Work:
-        """Returns the bytes of a snapshot of a committed image."""
+    def encode_snapshot(self, values: Iterable[bytes], epoch: int, last_timestamp_ms: int) -> Work:
+        """Returns the bytes of a snapshot.
+
+        Args:
+            values: encoded records that stand for a committed part of the log, in order.
+            epoch: of the last record in that part.
+            last_timestamp_ms: when that record was appended.
+        """
         return encode_snapshot_in_slices(
-            (encode_record(record) for record in snapshot_records(image)),
-            epoch=image.epoch,
-            last_timestamp_ms=image.timestamp_ms,
-            now_ms=self.node.clock.now_ms(),
+            values,
+            epoch=epoch,
+            last_timestamp_ms=last_timestamp_ms,
+            now_ms=self.reactor.clock.now_ms(),
             control=self._log.voter_set.control_records(),
         )
 
-    async def store_snapshot(self, image: MetadataImage, data: bytes | bytearray) -> None:
+    async def store_snapshot(self, snapshot: SnapshotId, data: bytes | bytearray) -> None:
         """Writes a snapshot, durably, then drops what metadata.max.retention.* no longer allow. The syncs are off the loop.
 
         Args:
-            data: what `encode_snapshot` returned for that image.
+            snapshot: the part of the log that it stands for.
+            data: what `encode_snapshot` returned for that part.
 
         Raises:
             OSError: the disk failed.
         """
-        await self._log.write_snapshot(SnapshotId(image.offset + 1, image.epoch), data)
+        await self._log.write_snapshot(snapshot, data)
         if not self._running:
             return
-        self._snapshot_at_ms = self.node.clock.now_ms()
-        limits = [self.node.config.get_int(f"metadata.max.retention.{unit}") for unit in ("bytes", "ms")]
+        self._snapshot_at_ms = self.reactor.clock.now_ms()
+        limits = [self.config.get_int(f"metadata.max.retention.{unit}") for unit in ("bytes", "ms")]
         self._log.apply_retention(limits[0], self.high_watermark, limits[1])
 
     # --- requests of others ---------------------------------------------------------------------------------------
@@ -387,7 +367,7 @@ class Quorum:
         """
         if not self._running:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the quorum of this node is not running")
-        now_ms = self.node.clock.monotonic_ms()
+        now_ms = self.reactor.clock.monotonic_ms()
         try:
             reply = self._reply(request, max_bytes, now_ms)
             if reply is None and isinstance(request, Fetch):
@@ -422,29 +402,28 @@ class Quorum:
     # --- own requests ---------------------------------------------------------------------------------------------
 
     def _transmit(self, outgoing: Outgoing) -> None:
-        node = self.node
-        endpoint = node.config.voter_endpoints[outgoing.to]
+        endpoint = self.config.voter_endpoints[outgoing.to]
         message = wire.request_message(
             outgoing.request,
-            cluster_id=node.cluster_id,
+            cluster_id=self.cluster_id,
             to=outgoing.to,
-            directory_id=node.directory_id,
-            endpoint=node.config.voter_endpoints.get(node.node_id),
+            directory_id=self.directory_id,
+            endpoint=self.config.voter_endpoints.get(self.node_id),
             max_bytes=self._max_bytes(outgoing.request),
         )
         purpose = FETCHES if isinstance(outgoing.request, Fetch | SnapshotFetch) else VOTES
-        peer = node.peers.to(endpoint.host, endpoint.port, purpose, node_id=outgoing.to)
+        peer = self.peers.to(endpoint.host, endpoint.port, purpose, node_id=outgoing.to)
         peer.send(message, lambda answer: self._on_answer(outgoing, answer), timeout_ms=outgoing.timeout_ms)
 
     def _max_bytes(self, request: Request) -> int:
         if isinstance(request, SnapshotFetch):
-            return self.node.config.get_int("controller.quorum.fetch.snapshot.max.bytes")
-        return self.node.config.get_int("controller.quorum.fetch.max.bytes")
+            return self.config.get_int("controller.quorum.fetch.snapshot.max.bytes")
+        return self.config.get_int("controller.quorum.fetch.max.bytes")
 
     def _on_answer(self, outgoing: Outgoing, answer: Any) -> None:
         if not self._running:
             return
-        now_ms = self.node.clock.monotonic_ms()
+        now_ms = self.reactor.clock.monotonic_ms()
         to, request, _ = outgoing
         try:
             if isinstance(answer, PeerError):
@@ -464,7 +443,7 @@ class Quorum:
     def _advance_soon(self) -> None:
         if not self._advance_due:
             self._advance_due = True
-            self.node.soon(self._advance)
+            self.reactor.soon(self._advance)
 
     def _advance(self) -> None:
         """Carries out what the machine came to; a listener that appends meanwhile is served by another round."""
@@ -504,7 +483,7 @@ class Quorum:
                 self._leading_epoch = machine.epoch
                 self.listener.on_leading(machine.epoch)
             self._commits.release(self._given_out, machine)
-        self._fetches.release(machine, self.node.clock.monotonic_ms())
+        self._fetches.release(machine, self.reactor.clock.monotonic_ms())
         if self._quiet is not None and machine.ended_quietly:
             self._be_quiet()
 
@@ -542,14 +521,14 @@ class Quorum:
             self._timer.cancel()
             self._timer = None
         if at_ms is not None:
-            self._timer = self.node.call_later(at_ms - self.node.clock.monotonic_ms(), self._on_timer)
+            self._timer = self.reactor.call_later(at_ms - self.reactor.clock.monotonic_ms(), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         if not self._running:
             return
         try:
-            self._machine.on_timer(self.node.clock.monotonic_ms())
+            self._machine.on_timer(self.reactor.clock.monotonic_ms())
         except (OSError, InvariantViolated) as error:
             self.fail(error)
             return
@@ -560,14 +539,14 @@ class Quorum:
     def _start_sync(self) -> None:
         if self._machine.wants_sync and not self._syncing:
             self._syncing = True
-            self.node.scope.start(self._sync(), name="quorum sync")
+            self.reactor.scope.start(self._sync(), name="quorum sync")
 
     async def _sync(self) -> None:
         raft_log = self._log
         try:
             while self._running and self._machine.wants_sync:
                 generation, end_offset = raft_log.generation, raft_log.end_offset
-                await self.node.disk.sync(raft_log.unsynced_files())
+                await self.disk.sync(raft_log.unsynced_files())
                 self._on_synced(generation, end_offset)
         except OSError as error:
             self.fail(error)
@@ -579,22 +558,22 @@ class Quorum:
             return
         if generation == self._log.generation:  # else what was synced is no longer in the log
             self._log.mark_synced(end_offset)
-            self._machine.on_synced(self.node.clock.monotonic_ms())
+            self._machine.on_synced(self.reactor.clock.monotonic_ms())
         self._advance()
 
     def fail(self, error: BaseException) -> None:
         """The disk or the listener failed: the node ends. A leader tells the others first, so that they need not find out."""
         if not self._running:
             return
-        log.error("node %d leaves the metadata quorum: %s", self.node.node_id, error)
+        log.error("node %d leaves the metadata quorum: %s", self.node_id, error)
         try:
-            self._machine.resign(self.node.clock.monotonic_ms())
+            self._machine.resign(self.reactor.clock.monotonic_ms())
             for outgoing in self._machine.take_outgoing():
                 self._transmit(outgoing)
         except (OSError, BarnabasError) as trouble:
             log.error("leadership could not be given up: %s", trouble)
         self.kill()
         if isinstance(error, OSError):
-            self.node.on_metadata_disk_failed(error)
+            self._on_disk_failed(error)
         else:
-            self.node.soon(lambda: self.node.fatal(error))  # after what was just sent
+            self.reactor.soon(lambda: self.reactor.fatal(error))  # after what was just sent

@@ -77,11 +77,11 @@ async def test_a_clean_stop_leaves_its_mark_with_the_broker_epoch(nodes: Nodes) 
     await node.stop()
     assert disk.read(".kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":%d}' % node.lifecycle.broker_epoch
     node = await nodes.start(disk)
-    assert node.lifecycle.clean
+    assert node.clean_start
     assert not disk.exists(".kafka_cleanshutdown")
     node.kill()
     disk.crash(node.rng)
-    assert not (await nodes.start(disk)).lifecycle.clean
+    assert not (await nodes.start(disk)).clean_start
 
 
 async def test_a_clean_stop_ends_fenced_and_leads_nothing(nodes: Nodes) -> None:

@@ -49,7 +49,7 @@ async def start(nodes: Nodes, **settings: str) -> Two:
     peer = await nodes.peer(node)
     await peer.create("t")
     second = node.image.brokers[1]._replace(broker_id=2, rack="b")
-    node.image = dataclasses.replace(node.image, brokers={**node.image.brokers, 2: second})
+    node.current_image.image = dataclasses.replace(node.image, brokers={**node.image.brokers, 2: second})
     replica = node.replicas.leader("t", 0)
     replica.append(batch(b"a"))
     replica.lead(replica.leader_epoch, (1, 2), replica.partition_epoch + 1, replicas=(1, 2))

@@ -321,7 +321,7 @@ class Stalled(SystemClock):
 async def test_after_a_stall_heartbeats_are_read_before_sessions_end(peer: Peer, another: Any, node: Node) -> None:
     await prepare(peer)
     silent, alive = await member(peer, "h"), await member(peer)
-    node.clock = Stalled()
+    node.reactor.clock = node.clock = Stalled()
     node.groups._on_timer(0)  # every session is long over
     assert await heartbeat(peer, alive) is NONE
     await eventually(lambda: state_of(peer, "h"), "Empty")
@@ -389,7 +389,7 @@ async def test_expired_offsets_go_by_themselves(nodes: Nodes) -> None:
     await prepare(peer)
     assert await commit(peer, 1) is NONE
     assert await committed(peer) == 1
-    node.clock = Later()
+    node.reactor.clock = node.clock = Later()
     await eventually(lambda: committed(peer), -1)
     assert (await peer.call(ListGroupsRequest(), 5)).groups == []
 

@@ -185,7 +185,9 @@ def several_brokers(node: Node) -> None:
         topics_by_id={topic.topic_id: topic for topic in topics.values()},
     )
     changed = {topic.topic_id: {0: None} for topic in topics.values()}
-    node.on_image(image, MetadataDelta(created=dict.fromkeys(changed), partitions=changed, brokers={2: None, 3: None}))
+    node.current_image.publish(
+        image, MetadataDelta(created=dict.fromkeys(changed), partitions=changed, brokers={2: None, 3: None})
+    )
 
 
 @pytest.mark.parametrize("version", [1, 5, 13])
@@ -209,7 +211,7 @@ async def test_a_broker_that_has_just_gone_leads_nothing_and_is_listed_for_a_whi
     address = gone.image.brokers[2].end_points
     several_brokers(node)
     brokers = {**node.image.brokers, 2: node.image.brokers[2]._replace(end_points=address)}
-    node.on_image(dataclasses.replace(node.image, brokers=brokers), MetadataDelta(brokers={2: None}))
+    node.current_image.publish(dataclasses.replace(node.image, brokers=brokers), MetadataDelta(brokers={2: None}))
     request = MetadataRequest(topics=[MetadataRequestTopic(name="led")])
     await node.peers.to(address[0].host, address[0].port, "fetch").request(request, timeout_ms=5_000)
     assert (await peer.call(request, 13)).topics[0].partitions[0].leader_id == 2

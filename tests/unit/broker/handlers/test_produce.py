@@ -191,10 +191,10 @@ async def test_a_closed_connection_leaves_nothing_behind(nodes: Nodes) -> None:
     disk.gate.clear()
     peer.send(request(batch(b"x")), 9)
     await until(lambda: node.replicas.leader("t", 0).log.log_end_offset == 1)
-    timers = len(node._timers)
+    timers = len(node.reactor.timers)
     peer.writer.close()
     await until(lambda: not node.server.connections)
-    assert len(node._timers) == timers - 1, "its deadline is gone"
+    assert len(node.reactor.timers) == timers - 1, "its deadline is gone"
     disk.gate.set()
 
 

@@ -8,7 +8,13 @@ import pytest
 
 from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
-from barnabas.broker.metadata.records import BeginTransactionRecord, ConfigRecord, TopicRecord, decode_record
+from barnabas.broker.metadata.records import (
+    BeginTransactionRecord,
+    ConfigRecord,
+    TopicRecord,
+    decode_record,
+    encode_record,
+)
 from barnabas.broker.node import Node
 from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
 from barnabas.broker.quorum.snapshots import list_snapshots
@@ -84,13 +90,11 @@ async def test_an_answer_comes_when_the_change_is_synced_and_in_the_image(node: 
 async def test_requests_of_one_wake_up_see_one_another_and_share_a_sync(node: Node) -> None:
     answers: list[Any] = []
     images: list[tuple[MetadataImage, MetadataDelta]] = []
-    publish = node.on_image
 
-    def on_image(image: MetadataImage, delta: MetadataDelta) -> None:
+    def on_image(_former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
         images.append((image, delta))
-        publish(image, delta)
 
-    node.on_image = on_image  # type: ignore[method-assign]  # listening in
+    node.current_image.subscribers = (on_image, *node.current_image.subscribers)
     node.controller.create_topics(creation("a"), answers.append)
     node.controller.create_topics(creation("a", "b"), answers.append)
     node.controller.request(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")]), answers.append)
@@ -288,7 +292,8 @@ async def test_what_was_appended_and_not_committed_is_refused_with_the_leadershi
 async def test_an_open_metadata_transaction_is_aborted_by_the_next_controller(nodes: Nodes) -> None:
     disk = MemoryDisk()
     node = await nodes.start(disk)
-    node.quorum.append([BeginTransactionRecord(name="half"), TopicRecord(name="lost", topic_id=b"t" * 16)])
+    half = [BeginTransactionRecord(name="half"), TopicRecord(name="lost", topic_id=b"t" * 16)]
+    node.quorum.append([encode_record(record) for record in half])
     await until(lambda: node.loader.in_transaction)
     assert node.image.topic("lost") is None
     await node.stop()

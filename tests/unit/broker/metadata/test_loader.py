@@ -39,7 +39,7 @@ class Published:
     def __init__(self, node: Node) -> None:
         self.loader = MetadataLoader(node)
         self.images: list[tuple[MetadataImage, MetadataDelta]] = []
-        node.on_image = lambda image, delta: self.images.append((image, delta))  # type: ignore[method-assign]
+        node.current_image.subscribers = (lambda _, image, delta: self.images.append((image, delta)),)
         self.offset = 0
 
     def commit(self, *batches: Sequence[MetadataRecord]) -> tuple[MetadataImage, MetadataDelta]:

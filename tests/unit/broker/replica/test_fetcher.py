@@ -27,7 +27,7 @@ class Pair:
     def __init__(self, leader: Node, follower: Node) -> None:
         self.leader = leader
         self.follower = follower
-        follower.image = dataclasses.replace(
+        follower.current_image.image = dataclasses.replace(
             follower.image, brokers={**follower.image.brokers, 1: leader.image.brokers[1]}
         )
 

@@ -149,10 +149,10 @@ async def test_a_directory_that_is_new_may_have_replaced_another(nodes: Nodes) -
     node = await nodes.start(first, second)
     assert node.log_dirs.main.identity is not None
     assert node.log_dirs.main.identity.previous_broker_epoch == epoch
-    assert node.lifecycle.clean
+    assert node.clean_start
     await node.stop()
     node = await nodes.start(first, third)
-    assert not node.lifecycle.clean
+    assert not node.clean_start
 
 
 async def test_directories_of_other_nodes_and_clusters_are_refused(nodes: Nodes) -> None:
