@@ -35,6 +35,7 @@ from barnabas.broker.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTI
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.assignments import DirectoryAssignments
 from barnabas.broker.replica.cleaner import Cleaner
 from barnabas.broker.replica.directories import LogDirectories
@@ -134,18 +135,32 @@ class Node:
         self.connection_fence = ConnectionFence()
         self.peers = Peers(self.reactor, network, config)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
-        self.directory_assignments = DirectoryAssignments(self)
         self.lifecycle = Lifecycle(self)
         self.loader = MetadataLoader(self)
         self.quorum_controller = QuorumController(self) if CONTROLLER in config.roles else None
         self.controller = ControllerChannel(self)
         self.quorum = Quorum(self.reactor, config, disk, self.peers, on_disk_failed=self.log_dirs.main.fail)
         self.quorum.listener = self.loader
-        self.fetchers = Fetchers(self)
-        self.replicas = Replicas(self, self._on_elections)
-        self.upkeep = Upkeep(self)
-        self.cleaner = Cleaner(self)
-        self.offload = offload
+        self.directory_assignments = DirectoryAssignments(
+            self.reactor, self.node_id, self.controller, lambda: self.lifecycle.broker_epoch
+        )
+        self.isr_changes = IsrChanges(self.reactor, self.node_id, self.current_image, self.controller)
+        self.fetchers = Fetchers(self.reactor, config, self.current_image, self.peers, self.throttles.follower)
+        self.replicas = Replicas(
+            self.reactor,
+            config,
+            self.log_dirs,
+            self.fetchers,
+            propose=self.isr_changes.propose,
+            may_lead=self.lifecycle.may_lead,
+            tell_directory=self.directory_assignments.tell,
+            checkpoint_soon=lambda: self.upkeep.checkpoint_soon(),
+            elected=self._on_elections,
+        )
+        self.upkeep = Upkeep(self.reactor, config, self.log_dirs, self.replicas)
+        self.cleaner = Cleaner(
+            self.reactor, config, self.replicas, checkpoint_soon=self.upkeep.checkpoint_soon, offload=offload
+        )
         self.long_work = LongWork(self.reactor, offload)
         self.transactions = TransactionCoordinator(self)
         self.groups = GroupCoordinator(self)

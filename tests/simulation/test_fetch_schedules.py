@@ -161,7 +161,7 @@ class Broker:
         )
         disk = MemoryDisk()
         self.all = [self._replica(disk, number) for number in range(PARTITIONS)]
-        self.fetchers = Fetchers(self)  # type: ignore[arg-type]
+        self.fetchers = Fetchers(self, self.config, self, self, self.throttles.follower)  # type: ignore[arg-type]
         self.peer: Peer
 
     def _replica(self, disk: MemoryDisk, number: int) -> Replica:

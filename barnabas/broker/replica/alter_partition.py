@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.channel import ControllerChannel
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.isr import IsrAnswer, IsrProposal
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
@@ -20,9 +23,6 @@ from barnabas.protocol.messages.cluster import (
     AlterPartitionRequestTopic,
     BrokerState,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["IsrChanges"]
 
@@ -36,8 +36,11 @@ TIMEOUT_MS: Final = 30_000
 class IsrChanges:
     """The proposals of one node."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, reactor: Reactor, node_id: int, current: CurrentImage, controller: ControllerChannel) -> None:
+        self._reactor = reactor
+        self._node_id = node_id
+        self._current = current
+        self._controller = controller
         self._proposed: dict[Replica, IsrProposal] = {}
         self._asked: dict[Replica, IsrProposal] = {}
         self._due = False
@@ -52,16 +55,16 @@ class IsrChanges:
             return
         self._due = True
         if delay_ms:
-            self._node.call_later(delay_ms, self._send)
+            self._reactor.call_later(delay_ms, self._send)
         else:
-            self._node.soon(self._send)
+            self._reactor.soon(self._send)
 
     def _send(self) -> None:
         self._due = False
         wanted = {one: proposal for one, proposal in self._proposed.items() if one.in_sync.proposal is proposal}
         asked = dict(islice(wanted.items(), PARTITIONS_PER_REQUEST))
         self._proposed = dict(islice(wanted.items(), PARTITIONS_PER_REQUEST, None))
-        own = self._node.image.brokers.get(self._node.config.node_id)
+        own = self._current.image.brokers.get(self._node_id)
         if not asked or own is None:
             return
         self._asked = asked
@@ -72,7 +75,7 @@ class IsrChanges:
                 topic = topics[replica.topic_id] = AlterPartitionRequestTopic(topic_id=replica.topic_id, partitions=[])
             topic.partitions.append(_partition(replica, proposal, own.broker_id, own.epoch))
         request = AlterPartitionRequest(broker_id=own.broker_id, broker_epoch=own.epoch, topics=list(topics.values()))
-        self._node.controller.request(request, self._on_outcome, timeout_ms=TIMEOUT_MS)
+        self._controller.request(request, self._on_outcome, timeout_ms=TIMEOUT_MS)
 
     def _on_outcome(self, outcome: Any) -> None:
         asked, self._asked = self._asked, {}

@@ -7,8 +7,11 @@ up in one wake-up, or while a request is on its way, goes into one request.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
+from barnabas.broker.metadata.channel import ControllerChannel
+from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsRequest,
@@ -16,9 +19,6 @@ from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["DirectoryAssignments"]
 
@@ -32,8 +32,13 @@ TIMEOUT_MS: Final = 10_000
 class DirectoryAssignments:
     """What the controller has yet to be told."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self, reactor: Reactor, node_id: int, controller: ControllerChannel, broker_epoch: Callable[[], int]
+    ) -> None:
+        self._reactor = reactor
+        self._node_id = node_id
+        self._controller = controller
+        self._broker_epoch = broker_epoch
         self._untold: dict[tuple[bytes, int], bytes] = {}  # directory id by topic id and partition
         self._due = False  # a request is on its way, or will be sent soon
 
@@ -42,17 +47,16 @@ class DirectoryAssignments:
         self._untold[topic_id, partition] = directory_id
         if not self._due:
             self._due = True
-            self._node.soon(self._send)
+            self._reactor.soon(self._send)
 
     def _send(self) -> None:
-        node = self._node
         told = dict(list(self._untold.items())[:ASSIGNMENTS_MAX])
         directories: dict[bytes, dict[bytes, list[int]]] = {}
         for (topic_id, partition), directory_id in told.items():
             directories.setdefault(directory_id, {}).setdefault(topic_id, []).append(partition)
         request = AssignReplicasToDirsRequest(
-            broker_id=node.node_id,
-            broker_epoch=node.lifecycle.broker_epoch,
+            broker_id=self._node_id,
+            broker_epoch=self._broker_epoch(),
             directories=[
                 AssignReplicasToDirsRequestDirectory(
                     id=directory_id,
@@ -67,13 +71,13 @@ class DirectoryAssignments:
                 for directory_id, topics in directories.items()
             ],
         )
-        node.controller.request(request, lambda answer: self._on_answer(told, answer), timeout_ms=TIMEOUT_MS)
+        self._controller.request(request, lambda answer: self._on_answer(told, answer), timeout_ms=TIMEOUT_MS)
 
     def _on_answer(self, told: dict[tuple[bytes, int], bytes], answer: Any) -> None:
         code = answer.code if isinstance(answer, BrokerError) else answer.error_code
         if code:
             log.debug("directories of %d replicas are not assigned yet: %s", len(told), code)
-            self._node.call_later(RETRY_MS, self._send)
+            self._reactor.call_later(RETRY_MS, self._send)
             return
         # One that is refused by itself is gone, or has been given to another broker.
         for key, directory_id in told.items():
@@ -81,4 +85,4 @@ class DirectoryAssignments:
                 del self._untold[key]
         self._due = bool(self._untold)
         if self._due:
-            self._node.soon(self._send)
+            self._reactor.soon(self._send)

@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.long_work import Offload
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.replicas import Replicas
 from barnabas.errors import BrokerError, RemoteProtocolError
 from barnabas.storage.cleanable import Cleanable, assess
 from barnabas.storage.cleaning import Cleaning, CleaningAborted, CorruptSegment
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["Cleaner"]
 
@@ -39,25 +41,43 @@ SYNC_LOOK_MS: Final = 500  # until a log is looked at again whose sync was asked
 class Cleaner:
     """See the module."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        replicas: Replicas,
+        *,
+        checkpoint_soon: Callable[[], None],
+        offload: Offload,
+    ) -> None:
+        """Touches no log.
+
+        Args:
+            checkpoint_soon: writes every checkpoint at the end of the wake-up.
+            offload: runs long work of C code beside the loop.
+        """
+        self._reactor = reactor
+        self._config = config
+        self._replicas = replicas
+        self._checkpoint_soon = checkpoint_soon
+        self._offload = offload
         self._unreadable: dict[Replica, None] = {}
 
     def start(self) -> None:
         """Arms the first look, where log.cleaner.enable says so."""
-        if self._node.config.get_bool("log.cleaner.enable"):
-            self._look_in(self._node.config.get_int("log.cleaner.backoff.ms"))
+        if self._config.get_bool("log.cleaner.enable"):
+            self._look_in(self._config.get_int("log.cleaner.backoff.ms"))
 
     def _look_in(self, delay_ms: int) -> None:
-        self._node.call_later(delay_ms, self._look)
+        self._reactor.call_later(delay_ms, self._look)
 
     def _look(self) -> None:
-        if not self._node.scope.stopping:
-            self._node.scope.start(self._clean_all(), name="cleaner")
+        if not self._reactor.scope.stopping:
+            self._reactor.scope.start(self._clean_all(), name="cleaner")
 
     async def _clean_all(self) -> None:
         """Cleans what is due, then arms the next look."""
-        delay_ms = self._node.config.get_int("log.cleaner.backoff.ms")
+        delay_ms = self._config.get_int("log.cleaner.backoff.ms")
         stuck: dict[Replica, None] = {}  # tried in vain: left alone until the next look
         while True:
             due = self._due()
@@ -68,7 +88,7 @@ class Cleaner:
                 if replica.log.recovery_point >= cleanable.first_uncleanable_offset:
                     chosen = replica, cleanable
                     break
-                self._node.replicas.request_sync(replica)
+                self._replicas.request_sync(replica)
                 delay_ms = min(delay_ms, SYNC_LOOK_MS)
             if chosen is None:
                 break
@@ -81,9 +101,9 @@ class Cleaner:
 
     def _due(self) -> list[tuple[Replica, Cleanable]]:
         """Logs to be cleaned, the dirtiest first."""
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._reactor.clock.now_ms()
         due = []
-        for replica in self._node.replicas.all():
+        for replica in self._replicas.all():
             if replica.failed or not replica.log.config.compacted or replica in self._unreadable:
                 continue
             partition_log = replica.log
@@ -97,7 +117,7 @@ class Cleaner:
                     now_ms=now_ms,
                 )
             except OSError as error:
-                self._node.replicas.on_io_error(replica, error)
+                self._replicas.on_io_error(replica, error)
                 continue
             if cleanable.is_due(partition_log.config):
                 due.append((replica, cleanable))
@@ -105,17 +125,17 @@ class Cleaner:
         return due
 
     async def _clean(self, replica: Replica, cleanable: Cleanable) -> None:
-        directory = self._node.replicas.home_of(replica)
+        directory = self._replicas.home_of(replica)
         if directory is None:
             return
         cleaning = Cleaning(
             directory.disk,
             replica.log,
             cleanable,
-            now_ms=self._node.clock.now_ms(),
-            map_bytes_max=self._node.config.get_int("log.cleaner.dedupe.buffer.size"),
+            now_ms=self._reactor.clock.now_ms(),
+            map_bytes_max=self._config.get_int("log.cleaner.dedupe.buffer.size"),
         )
-        began_ms = self._node.clock.monotonic_ms()
+        began_ms = self._reactor.clock.monotonic_ms()
         try:
             if not await self._walk(replica, directory, cleaning):
                 return
@@ -127,13 +147,13 @@ class Cleaner:
             log.error("%r cannot be cleaned until the next start: %s", replica, error)
             return
         except OSError as error:
-            self._node.replicas.on_io_error(replica, error)
+            self._replicas.on_io_error(replica, error)
             return
         except Exception:  # whatever is in one log, the others are cleaned and the node goes on
             self._unreadable[replica] = None
             log.exception("%r cannot be cleaned until the next start", replica)
             return
-        self._node.upkeep.checkpoint_soon()
+        self._checkpoint_soon()
         log.info(
             "%r cleaned up to offset %d: %d bytes are %d now, %d keys were new, in %d ms",
             replica,
@@ -141,7 +161,7 @@ class Cleaner:
             cleaning.bytes_before,
             cleaning.bytes_after,
             cleaning.keys,
-            self._node.clock.monotonic_ms() - began_ms,
+            self._reactor.clock.monotonic_ms() - began_ms,
         )
 
     async def _walk(self, replica: Replica, directory: LogDirectory, cleaning: Cleaning) -> bool:
@@ -151,8 +171,8 @@ class Cleaner:
                 if step.files:
                     await directory.disk.sync(step.files)
                 if step.work is not None:
-                    await self._node.offload(step.work)
-                rate = self._node.config.get_float("log.cleaner.io.max.bytes.per.second")
+                    await self._offload(step.work)
+                rate = self._config.get_float("log.cleaner.io.max.bytes.per.second")
                 await asyncio.sleep(max(PAUSE_S, step.size_bytes / max(rate, 1.0)))
                 if replica.failed:
                     return False

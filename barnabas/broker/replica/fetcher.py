@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.image import BrokerImage
-from barnabas.broker.peers import Peer, PeerError
+from barnabas.broker.peers import Peer, PeerError, Peers
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.throttle import ReplicationQuota
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["Fetchers", "limits_of"]
 
@@ -46,11 +46,28 @@ def limits_of(config: BrokerConfig) -> FetchLimits:
     )
 
 
+class FetcherParts(NamedTuple):
+    """What every fetcher of a node uses."""
+
+    reactor: Reactor
+    config: BrokerConfig
+    current: CurrentImage
+    peers: Peers
+    throttle: ReplicationQuota
+
+
 class Fetchers:
     """Every fetcher of a node, by leader."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        current: CurrentImage,
+        peers: Peers,
+        throttle: ReplicationQuota,
+    ) -> None:
+        self._parts = FetcherParts(reactor, config, current, peers, throttle)
         self._fetchers: dict[int, _Fetcher] = {}
         self._leader_of: dict[Replica, int] = {}
         self._started = False
@@ -81,7 +98,7 @@ class Fetchers:
         self._leader_of[replica] = leader_id
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
-            fetcher = self._fetchers[leader_id] = _Fetcher(self._node, self, leader_id)
+            fetcher = self._fetchers[leader_id] = _Fetcher(self._parts, self, leader_id)
         fetcher.plan.follow(replica)
         fetcher.await_durable(replica)  # it may have led, and not have synced its end yet
         fetcher.wake()
@@ -97,15 +114,16 @@ class Fetchers:
 class _Fetcher:
     """What is fetched from one leader."""
 
-    def __init__(self, node: Node, owner: Fetchers, leader_id: int) -> None:
-        config = node.config
-        self._node = node
+    def __init__(self, parts: FetcherParts, owner: Fetchers, leader_id: int) -> None:
+        self._reactor, config, self._current, self._peers, throttle = parts
+        self._node_id = config.node_id
+        self._listener_name = config.inter_broker_listener
         self._owner = owner
         self._leader_id = leader_id
         self.plan = FetchPlan(
-            node.config.node_id,
+            self._node_id,
             limits_of(config),
-            node.throttles.follower,
+            throttle,
         )
         self._timeout_ms = config.get_int("replica.socket.timeout.ms")
         self._address: tuple[str, int] | None = None
@@ -120,7 +138,7 @@ class _Fetcher:
         """Looks at the end of this wake-up whether something is to be sent."""
         if not self._wake_due and self._owner.started:
             self._wake_due = True
-            self._node.soon(self._send)
+            self._reactor.soon(self._send)
 
     def stop(self) -> None:
         self._generation += 1
@@ -134,12 +152,12 @@ class _Fetcher:
         self._wake_due = False
         if not self._owner.started or self._unsynced or self._broken:
             return
-        now_ms = self._node.clock.monotonic_ms()
+        now_ms = self._reactor.clock.monotonic_ms()
         self._arm(self.plan.resume(now_ms), now_ms)
         peer = self._peer() if len(self.plan) or self._address is not None else None
         if peer is None:
             return
-        own = self._node.image.brokers.get(self._node.node_id)
+        own = self._current.image.brokers.get(self._node_id)
         request = self.plan.next_request(-1 if own is None else own.epoch)
         if request is None:
             return
@@ -148,10 +166,10 @@ class _Fetcher:
 
     def _peer(self) -> Peer | None:
         """The connection to the leader; None while the metadata has no address of it."""
-        broker = self._node.image.brokers.get(self._leader_id)
+        broker = self._current.image.brokers.get(self._leader_id)
         if self._known is not None and self._known[0] is broker:
             return self._known[1]
-        point = None if broker is None else broker.endpoint(self._node.listener_name)
+        point = None if broker is None else broker.endpoint(self._listener_name)
         if broker is None or point is None:
             self._retry_in(RETRY_MS)
             return None
@@ -161,7 +179,7 @@ class _Fetcher:
                 self._on_broken()
                 self._broken = False
             self._address = address
-        peer = self._node.peers.to(point.host, point.port, "fetch", node_id=self._leader_id)
+        peer = self._peers.to(point.host, point.port, "fetch", node_id=self._leader_id)
         self._known = broker, peer
         return peer
 
@@ -170,7 +188,7 @@ class _Fetcher:
             self._timer.cancel()
             self._timer = None
         if at_ms is not None:
-            self._timer = self._node.call_later(at_ms - now_ms, self._on_timer)
+            self._timer = self._reactor.call_later(at_ms - now_ms, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -187,7 +205,7 @@ class _Fetcher:
             self._on_broken()
             self._retry_in(max(outcome.retry_in_ms, RETRY_MS))
             return
-        touched = self.plan.on_response(outcome, self._node.clock.monotonic_ms())
+        touched = self.plan.on_response(outcome, self._reactor.clock.monotonic_ms())
         self._ask_bounds()
         self._unsynced += 1
         for replica in touched:
@@ -211,7 +229,7 @@ class _Fetcher:
         self.plan.on_lost()
 
     def _retry_in(self, pause_ms: int) -> None:
-        now_ms = self._node.clock.monotonic_ms()
+        now_ms = self._reactor.clock.monotonic_ms()
         self._arm(now_ms + pause_ms, now_ms)
 
     # -- out of range
@@ -221,7 +239,7 @@ class _Fetcher:
         for replica in self.plan.out_of_range():
             peer = peer or self._peer()
             if peer is None:
-                self.plan.on_bounds(replica, replica.leader_epoch, None, self._node.clock.monotonic_ms())
+                self.plan.on_bounds(replica, replica.leader_epoch, None, self._reactor.clock.monotonic_ms())
                 continue
             self._ask_bounds_of(peer, replica, replica.leader_epoch)
 
@@ -237,7 +255,7 @@ class _Fetcher:
                                 found[timestamp] = one.offset
                 if timestamp == LATEST:
                     bounds = (found[EARLIEST], found[LATEST]) if len(found) == 2 else None
-                    self.plan.on_bounds(replica, leader_epoch, bounds, self._node.clock.monotonic_ms())
+                    self.plan.on_bounds(replica, leader_epoch, bounds, self._reactor.clock.monotonic_ms())
                     self.wake()
 
             return done
@@ -248,7 +266,7 @@ class _Fetcher:
             )
             peer.send(
                 ListOffsetsRequest(
-                    replica_id=self._node.config.node_id,
+                    replica_id=self._node_id,
                     isolation_level=0,
                     topics=[ListOffsetsTopic(name=replica.topic, partitions=[partition])],
                 ),

@@ -19,15 +19,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.directory import NO_OFFSETS, LogDirectory, Offsets, TopicPartition
 from barnabas.errors import BrokerError, LocalProtocolError, is_passing
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["LogRecovery", "UnopenedLog"]
 
@@ -110,8 +108,8 @@ class LogRecovery:
         adopt: takes an opened log.
     """
 
-    def __init__(self, node: Node, adopt: Callable[[UnopenedLog, PartitionLog], None]) -> None:
-        self._node = node
+    def __init__(self, reactor: Reactor, adopt: Callable[[UnopenedLog, PartitionLog], None]) -> None:
+        self._reactor = reactor
         self._adopt = adopt
         self._unopened: dict[PartitionKey, UnopenedLog] = {}  # all of them, in the order in which they are opened
         self._fresh: dict[PartitionKey, None] = {}  # not looked at yet
@@ -182,27 +180,27 @@ class LogRecovery:
             OSError: the node has failed.
             LocalProtocolError: it was stopped.
         """
-        began_ms = self._node.clock.monotonic_ms()
+        began_ms = self._reactor.clock.monotonic_ms()
         self._running = True
         try:
             while self._has_work() and (
-                self._fresh or self._current or self._node.clock.monotonic_ms() - began_ms < BEFORE_SERVING_MS
+                self._fresh or self._current or self._reactor.clock.monotonic_ms() - began_ms < BEFORE_SERVING_MS
             ):
                 await self._turn()
             await self._sync()
         finally:
             self._running = False
-        if self._node.failure is not None:
-            raise self._node.failure
+        if self._reactor.failure is not None:
+            raise self._reactor.failure
         if self._stopped:
             raise LocalProtocolError("the node was stopped while its logs were opened")
         self._tell_progress(at_once=bool(self._unopened))
         self._wake()
 
     def _wake(self) -> None:
-        if self._has_work() and not self._running and not self._node.scope.stopping:
+        if self._has_work() and not self._running and not self._reactor.scope.stopping:
             self._running = True
-            self._node.scope.start(self._run(), name="recovery")
+            self._reactor.scope.start(self._run(), name="recovery")
 
     async def _run(self) -> None:
         try:
@@ -214,11 +212,11 @@ class LogRecovery:
         self._tell_progress(at_once=not self._unopened)
 
     def _has_work(self) -> bool:
-        return not self._stopped and self._node.failure is None and len(self._unopened) > len(self._paused)
+        return not self._stopped and self._reactor.failure is None and len(self._unopened) > len(self._paused)
 
     async def _turn(self) -> None:
         """One slice, then the turn of others."""
-        clock = self._node.clock
+        clock = self._reactor.clock
         began_ms = clock.monotonic_ms()
         key = None
         for _ in range(SLICE_STEPS):
@@ -254,7 +252,7 @@ class LogRecovery:
         try:
             if one.steps is None:
                 self._fresh.pop(key, None)
-                one.steps = one.opening(self._node.clock.now_ms())
+                one.steps = one.opening(self._reactor.clock.now_ms())
                 planned = next(one.steps)
                 self._planned_bytes += planned
                 self._current = key if planned <= LIGHT_BYTES else None
@@ -285,7 +283,7 @@ class LogRecovery:
         if key not in self._unopened:
             self.add([one])
         self._paused[key] = None
-        self._node.call_later(RETRY_MS, lambda: self._try_again(key))
+        self._reactor.call_later(RETRY_MS, lambda: self._try_again(key))
 
     def _try_again(self, key: PartitionKey) -> None:
         if key in self._paused:
@@ -331,7 +329,7 @@ class LogRecovery:
         """A line about logs that take long."""
         if self._planned_bytes <= LIGHT_BYTES:
             return
-        now_ms = self._node.clock.monotonic_ms()
+        now_ms = self._reactor.clock.monotonic_ms()
         if at_once or now_ms - self._told_ms >= PROGRESS_MS:
             self._told_ms = now_ms
             log.info(

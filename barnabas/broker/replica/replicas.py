@@ -18,14 +18,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.elections import RECOVERED
 from barnabas.broker.metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
-from barnabas.broker.replica.alter_partition import IsrChanges
-from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY, LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
-from barnabas.broker.replica.isr import InSyncReplicas
+from barnabas.broker.replica.fetcher import Fetchers
+from barnabas.broker.replica.isr import InSyncReplicas, IsrProposal
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.recovery import LogRecovery, UnopenedLog
 from barnabas.broker.slices import Work
@@ -36,9 +38,6 @@ from barnabas.protocol.schema import finished
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import drain
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["INTERNAL_TOPICS", "Election", "Replicas"]
 
@@ -69,11 +68,35 @@ class Replicas:
     """The partitions of one node.
 
     Args:
+        propose: asks the controller for a change of the in-sync replicas.
+        may_lead: whether this broker's session with the controller holds.
+        tell_directory: tells the controller in which directory a replica lies: topic id, partition, directory id.
+        checkpoint_soon: writes every checkpoint at the end of the wake-up.
         elected: told of elections, those of a failed directory excepted.
     """
 
-    def __init__(self, node: Node, elected: Callable[[list[Election]], None]) -> None:
-        self._node = node
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        log_dirs: LogDirectories,
+        fetchers: Fetchers,
+        *,
+        propose: Callable[[Replica, IsrProposal], None],
+        may_lead: Callable[[], bool],
+        tell_directory: Callable[[bytes, int, bytes], None],
+        checkpoint_soon: Callable[[], None],
+        elected: Callable[[list[Election]], None],
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._node_id = config.node_id
+        self._log_dirs = log_dirs
+        self._fetchers = fetchers
+        self._propose = propose
+        self._may_lead = may_lead
+        self._tell_directory = tell_directory
+        self._checkpoint_soon = checkpoint_soon
         self._elected = elected
         self._unopened: dict[tuple[bytes, int], None] = {}  # new partitions by topic id: their folders come later
         self._opening_due = False
@@ -85,8 +108,7 @@ class Replicas:
         self._image = MetadataImage()
         self._configured: tuple[MetadataImage, str, LogConfig] | None = None
         self._homes: dict[Replica, LogDirectory] = {}
-        self._isr_changes = IsrChanges(node)
-        self._recovery = LogRecovery(node, self._on_opened)
+        self._recovery = LogRecovery(reactor, self._on_opened)
 
     # -- lookup
 
@@ -155,11 +177,11 @@ class Replicas:
             OSError: a disk failed that the node cannot do without.
         """
         assigned = {
-            (topic.name, number): _assigned(partition, self._node.node_id)
+            (topic.name, number): _assigned(partition, self._node_id)
             for topic, number, partition in image.partitions()
-            if self._node.node_id in partition.replicas
+            if self._node_id in partition.replicas
         }
-        directories = self._node.log_dirs
+        directories = self._log_dirs
         directories.find(assigned.get, self._set_aside)
         for directory in directories.online():
             directory.forget_offsets_but(assigned)
@@ -173,7 +195,7 @@ class Replicas:
     def _unopened_of(self, topic: TopicImage) -> Iterator[UnopenedLog]:
         config = self._config_of(topic.name)
         for number, partition in enumerate(topic.partitions):
-            if self._node.node_id in partition.replicas:
+            if self._node_id in partition.replicas:
                 one = self._unopened_log(topic, number, partition, config)
                 if one is not None:
                     yield one
@@ -181,7 +203,7 @@ class Replicas:
     def _config_of(self, topic: str) -> LogConfig:
         """What the present image says; the last one is remembered, for logs of one topic are opened one after another."""
         if self._configured is None or self._configured[0] is not self._image or self._configured[1] != topic:
-            config = log_config(self._node.config, self._image.topic_config(topic), self._node.rng.randrange)
+            config = log_config(self._config, self._image.topic_config(topic), self._reactor.rng.randrange)
             self._configured = self._image, topic, config
         return self._configured[2]
 
@@ -190,7 +212,7 @@ class Replicas:
     ) -> UnopenedLog | None:
         """Where the log of a partition is, or is to be; None where that directory has failed."""
         key = (topic.name, number)
-        directory = self._node.log_dirs.home_of(key, _assigned(partition, self._node.node_id))
+        directory = self._log_dirs.home_of(key, _assigned(partition, self._node_id))
         if directory is None:
             log.error("%s-%d lies in a log directory that is offline", topic.name, number)
             return None
@@ -207,14 +229,14 @@ class Replicas:
         one.config = self._config_of(topic.name)
         opened.reconfigure(one.config)
         partition = topic.partitions[one.partition]
-        if self._node.node_id not in partition.replicas:  # moved away by an image that `apply` has not come through yet
+        if self._node_id not in partition.replicas:  # moved away by an image that `apply` has not come through yet
             self._remove(one.directory, one.folder, one.config, opened.rename)
             return
         self._adopt(one, opened, partition)
         finished(self._follow(topic, [one.partition]))
 
     def _set_aside(self, directory: LogDirectory, folder: str) -> None:
-        aside = f"{folder}.{self._node.rng.uuid().hex()}-stray"
+        aside = f"{folder}.{self._reactor.rng.uuid().hex()}-stray"
         log.warning("%s belongs to no partition of this cluster, renamed to %s", folder, aside)
         directory.disk.rename(folder, aside)
 
@@ -226,7 +248,7 @@ class Replicas:
         for topic in delta.deleted.values():
             yield from self._delete(topic)
         if delta.deleted:
-            self._node.upkeep.checkpoint_soon()  # a topic of the same name must not inherit its offsets
+            self._checkpoint_soon()  # a topic of the same name must not inherit its offsets
         self._image = image
         opened = 0
         for topic_id, numbers in delta.partitions.items():
@@ -250,11 +272,11 @@ class Replicas:
             OSError: as the first directory's disk says.
         """
         self._recovery.stop()
-        for directory in self._node.log_dirs:
+        for directory in self._log_dirs:
             try:
                 directory.close(broker_epoch)
             except OSError as error:
-                if directory is self._node.log_dirs.main:
+                if directory is self._log_dirs.main:
                     raise
                 directory.fail(error)
 
@@ -276,7 +298,7 @@ class Replicas:
         for replica in list(directory.replicas):
             resigned.append(Election(replica.topic, replica.partition, replica.leader_epoch, False))
             replica.fail()
-            self._node.fetchers.unfollow(replica)
+            self._fetchers.unfollow(replica)
         return resigned
 
     def on_io_error(self, replica: Replica, error: OSError) -> None:
@@ -317,7 +339,7 @@ class Replicas:
 
     def _is_new(self, topic: TopicImage, number: int) -> bool:
         return (
-            self._node.node_id in topic.partitions[number].replicas
+            self._node_id in topic.partitions[number].replicas
             and self.get(topic.name, number) is None
             and (topic.topic_id, number) not in self._recovery
         )
@@ -330,7 +352,7 @@ class Replicas:
         for number in numbers:
             partition = topic.partitions[number]
             replica = self.get(topic.name, number)
-            if self._node.node_id not in partition.replicas:
+            if self._node_id not in partition.replicas:
                 if replica is not None:
                     self._discard(replica)
                 else:
@@ -353,14 +375,14 @@ class Replicas:
         self._unopened[topic_id, number] = None
         if not self._opening_due:
             self._opening_due = True
-            self._node.call_later(0, self._open_some)
+            self._reactor.call_later(0, self._open_some)
 
     def _open_some(self) -> None:
         self._opening_due = False
         self._open_now(list(islice(self._unopened, OPENED_PER_TURN)))
         if self._unopened:
             self._opening_due = True
-            self._node.call_later(0, self._open_some)
+            self._reactor.call_later(0, self._open_some)
 
     def _open_now(self, keys: list[tuple[bytes, int]]) -> None:
         """Opens partitions that were postponed; what is gone since is passed over."""
@@ -375,21 +397,21 @@ class Replicas:
 
     def _lead_or_follow(self, replica: Replica, partition: PartitionImage) -> list[Election]:
         leader, epoch, isr = partition.leader, partition.leader_epoch, partition.isr
-        if leader == self._node.node_id:
-            self._node.fetchers.unfollow(replica)
+        if leader == self._node_id:
+            self._fetchers.unfollow(replica)
             changed = replica.lead(epoch, isr, partition.partition_epoch, replicas=partition.replicas)
             if partition.leader_recovery_state != RECOVERED:
                 replica.log.on_records_lost()
         else:
             changed = replica.follow(leader, epoch, isr, partition.partition_epoch)
             if leader == NO_LEADER:
-                self._node.fetchers.unfollow(replica)
+                self._fetchers.unfollow(replica)
             else:
-                self._node.fetchers.follow(replica)
+                self._fetchers.follow(replica)
         return [Election(replica.topic, replica.partition, epoch, replica.is_leader)] if changed else []
 
     def _min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
-        return image.min_insync_replicas(topic, self._node.config.get_int("min.insync.replicas"))
+        return image.min_insync_replicas(topic, self._config.get_int("min.insync.replicas"))
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether a broker may join an ISR: alive (KIP-841), in the life that fetched (KIP-903)."""
@@ -415,14 +437,14 @@ class Replicas:
 
     def _open_log(self, one: UnopenedLog) -> PartitionLog:
         try:
-            return drain(one.opening(self._node.clock.now_ms()))
+            return drain(one.opening(self._reactor.clock.now_ms()))
         except BrokerError:
             one.set_folder_aside()
-            return drain(one.opening(self._node.clock.now_ms()))
+            return drain(one.opening(self._reactor.clock.now_ms()))
 
     def _adopt(self, one: UnopenedLog, opened: PartitionLog, partition: PartitionImage) -> Replica:
         """Makes a replica of an opened log."""
-        node, directory = self._node, one.directory
+        directory = one.directory
         opened.cleaned_to = min(one.offsets.cleaned_to, opened.log_end_offset)
         if one.offsets.high_watermark > opened.log_end_offset:
             opened.on_records_lost()  # a power loss took what was not synced
@@ -438,21 +460,19 @@ class Replicas:
             one.partition,
             one.topic_id,
             opened,
-            node_id=node.config.node_id,
-            clock=node.clock,
+            node_id=self._node_id,
+            clock=self._reactor.clock,
             request_sync=self.request_sync,
-            propose=self._isr_changes.propose,
+            propose=self._propose,
             on_io_error=self.on_io_error,
-            in_sync=InSyncReplicas(
-                node.config.node_id, self._is_eligible, node.config.get_int("replica.lag.time.max.ms")
-            ),
+            in_sync=InSyncReplicas(self._node_id, self._is_eligible, self._config.get_int("replica.lag.time.max.ms")),
             high_watermark=one.offsets.high_watermark,
-            may_lead=node.lifecycle.may_lead,
+            may_lead=self._may_lead,
         )
         directory.replicas[replica] = None
         self._homes[replica] = directory
-        if _assigned(partition, node.node_id) != directory.directory_id:
-            node.directory_assignments.tell(one.topic_id, one.partition, directory.directory_id)
+        if _assigned(partition, self._node_id) != directory.directory_id:
+            self._tell_directory(one.topic_id, one.partition, directory.directory_id)
         self._by_topic.setdefault(one.topic, {})[one.partition] = replica
         return replica
 
@@ -469,14 +489,14 @@ class Replicas:
                 self._discard(replica)
             else:
                 self._discard_unopened(topic, number)
-            self._node.log_dirs.forget((topic.name, number))
+            self._log_dirs.forget((topic.name, number))
             yield 1 if replica is None else UNITS_OF_A_FOLDER
         self._by_topic.pop(topic.name, None)
 
     def _discard(self, replica: Replica) -> None:
         """This node holds the partition no more: its folder goes, a while later."""
         led = replica.is_leader
-        self._node.fetchers.unfollow(replica)
+        self._fetchers.unfollow(replica)
         self._by_topic.get(replica.topic, {}).pop(replica.partition, None)
         directory = self._homes.pop(replica)
         directory.forget(replica)
@@ -497,19 +517,19 @@ class Replicas:
     def _remove(self, directory: LogDirectory, folder: str, config: LogConfig, rename: Callable[[str], None]) -> None:
         """Renames a folder, and removes it a while later."""
         if directory.online:
-            aside = f"{folder}.{self._node.rng.uuid().hex()}-delete"
+            aside = f"{folder}.{self._reactor.rng.uuid().hex()}-delete"
             try:
                 rename(aside)
             except OSError as error:
                 log.error("folder %s cannot be renamed to be deleted: %s", folder, error)
             else:
-                self._node.call_later(config.file_delete_delay_ms, lambda: self._remove_soon(directory, aside))
+                self._reactor.call_later(config.file_delete_delay_ms, lambda: self._remove_soon(directory, aside))
 
     def _remove_soon(self, directory: LogDirectory, folder: str) -> None:
         """Many are due at once where a large topic was deleted: they go a few a turn."""
         self._removed.append((directory, folder))
         if len(self._removed) == 1:
-            self._node.call_later(0, self._remove_some)
+            self._reactor.call_later(0, self._remove_some)
 
     def _remove_some(self) -> None:
         for directory, folder in islice(self._removed, REMOVED_PER_TURN):
@@ -520,14 +540,14 @@ class Replicas:
                 directory.fail(error)
         del self._removed[:REMOVED_PER_TURN]
         if self._removed:
-            self._node.call_later(0, self._remove_some)
+            self._reactor.call_later(0, self._remove_some)
 
     def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> Work:
         """Topic settings changed, or the broker's, which are every topic's defaults."""
-        brokers = any(name in ("", str(self._node.config.node_id)) for kind, name in delta.configs if kind == 4)
+        brokers = any(name in ("", str(self._node_id)) for kind, name in delta.configs if kind == 4)
         names = list(self._by_topic) if brokers else [name for kind, name in delta.configs if kind == 2]
         for name in names:
-            config = log_config(self._node.config, image.topic_config(name), self._node.rng.randrange)
+            config = log_config(self._config, image.topic_config(name), self._reactor.rng.randrange)
             enough = self._min_insync_replicas(image, name)
             for replica in list(self._by_topic.get(name, {}).values()):
                 replica.log.reconfigure(config)

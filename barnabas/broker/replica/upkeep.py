@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.replicas import Replicas
 from barnabas.errors import BarnabasError
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["Upkeep"]
 
@@ -37,8 +38,11 @@ SAVED_BYTES_MIN: Final = 256 * 1024
 class Upkeep:
     """The recurring work on a node's logs."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, reactor: Reactor, config: BrokerConfig, log_dirs: LogDirectories, replicas: Replicas) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._log_dirs = log_dirs
+        self._replicas = replicas
         # Checkpoint files by directory and name, newest contents.
         self._unwritten: dict[tuple[LogDirectory, str], tuple[bytes, int]] = {}
         self._writing = False
@@ -49,7 +53,7 @@ class Upkeep:
 
     def start(self) -> None:
         """Arms every timer."""
-        config = self._node.config
+        config = self._config
         self._every(config.get_int("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint_high_watermarks)
         self._every(config.get_int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint)
         self._every(config.get_int("log.retention.check.interval.ms"), lambda: self._walk(self._retain))
@@ -65,17 +69,17 @@ class Upkeep:
             try:
                 work()
             except OSError as error:
-                self._node.fatal(error)
+                self._reactor.fatal(error)
                 return
             except BarnabasError as error:
                 log.error("upkeep: %s", error)
-            self._node.call_later(interval_ms, run)
+            self._reactor.call_later(interval_ms, run)
 
-        self._node.call_later(interval_ms, run)
+        self._reactor.call_later(interval_ms, run)
 
     def _walk(self, look: Callable[[Replica], None]) -> None:
         """`look` at every replica, a slice a turn."""
-        replicas = list(self._node.replicas.all())
+        replicas = list(self._replicas.all())
 
         def turn(start: int) -> None:
             for replica in replicas[start : start + SLICE]:
@@ -84,9 +88,9 @@ class Upkeep:
                 try:
                     look(replica)
                 except OSError as error:
-                    self._node.replicas.on_io_error(replica, error)
+                    self._replicas.on_io_error(replica, error)
             if start + SLICE < len(replicas):
-                self._node.call_later(1, lambda: turn(start + SLICE))
+                self._reactor.call_later(1, lambda: turn(start + SLICE))
 
         turn(0)
 
@@ -94,7 +98,7 @@ class Upkeep:
         """Writes every checkpoint after this wake-up."""
         if not self._checkpoint_due:
             self._checkpoint_due = True
-            self._node.soon(self._checkpoint_now)
+            self._reactor.soon(self._checkpoint_now)
 
     def _checkpoint_now(self) -> None:
         self._checkpoint_due = False
@@ -104,7 +108,7 @@ class Upkeep:
         self._collect(only_high_watermarks=True)
 
     def _collect(self, *, only_high_watermarks: bool = False) -> None:
-        for directory in self._node.log_dirs.online():
+        for directory in self._log_dirs.online():
             for name, data in directory.checkpoints(only_high_watermarks=only_high_watermarks).items():
                 self._unwritten[directory, name] = data, directory.lowered
         self._write()
@@ -116,13 +120,13 @@ class Upkeep:
     def _sync(self, replica: Replica) -> None:
         replica.log.save_state(synced=True)
         if replica.log.log_end_offset > replica.log.recovery_point:
-            self._node.replicas.request_sync(replica)
+            self._replicas.request_sync(replica)
 
     def _write(self) -> None:
         """Wakes the writer, which is never waited for; what it has not begun to write is overtaken."""
-        if self._unwritten and not self._writing and not self._node.scope.stopping:
+        if self._unwritten and not self._writing and not self._reactor.scope.stopping:
             self._writing = True
-            self._node.scope.start(self._write_all(), name="checkpoints")
+            self._reactor.scope.start(self._write_all(), name="checkpoints")
 
     async def _write_all(self) -> None:
         try:
@@ -135,7 +139,7 @@ class Upkeep:
             self._writing = False
 
     def _retain(self, replica: Replica) -> None:
-        removed = replica.log.apply_retention(self._node.clock.now_ms(), replica.high_watermark)
+        removed = replica.log.apply_retention(self._reactor.clock.now_ms(), replica.high_watermark)
         if removed:
             log.info(
                 "%r: %d segments went by retention, log starts at %d", replica, removed, replica.log.log_start_offset
@@ -143,12 +147,12 @@ class Upkeep:
             replica.on_log_start_moved()
 
     def _expire_producers(self, replica: Replica) -> None:
-        replica.log.expire_producers(self._node.clock.now_ms())
+        replica.log.expire_producers(self._reactor.clock.now_ms())
 
     def _flush_by_time(self) -> None:
         """flush.ms: what was written longer ago than that is synced."""
-        now_ms = self._node.clock.monotonic_ms()
-        for replica in self._node.replicas.all():
+        now_ms = self._reactor.clock.monotonic_ms()
+        for replica in self._replicas.all():
             if replica.failed or replica.log.config.flush_ms >= 2**62:
                 continue
             end = replica.log.log_end_offset
@@ -158,7 +162,7 @@ class Upkeep:
             since, _ = self._written.setdefault(replica, (now_ms, end))
             if now_ms - since >= replica.log.config.flush_ms:
                 self._written.pop(replica)
-                self._node.replicas.request_sync(replica)
+                self._replicas.request_sync(replica)
 
 
 def _save(replica: Replica) -> None:

@@ -30,6 +30,6 @@ async def test_changes_of_many_partitions_go_in_several_requests(
     for replica in replicas:
         proposal = IsrProposal(replica.leader_epoch, replica.in_sync.partition_epoch, ((1, -1),))
         replica.in_sync._proposal = proposal
-        node.replicas._isr_changes.propose(replica, proposal)
+        node.isr_changes.propose(replica, proposal)
     await until(lambda: all(replica.in_sync.proposal is None for replica in replicas))
     assert asked == [[0, 1, 2], [3, 4, 5], [6, 7]]
