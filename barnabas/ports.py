@@ -116,8 +116,8 @@ class Disk(Protocol):
         """Removes files, many of them in parallel; no error where one is missing."""
         ...
 
-    def remove_tree(self, path: str) -> None:
-        """Removes a folder with all in it; no error where it is missing."""
+    async def discard(self, *paths: str) -> None:
+        """Removes files, and folders with all in them, off the loop; no error where one is missing."""
         ...
 
     def rename(self, source: str, target: str) -> None:

@@ -157,7 +157,7 @@ class Node:
             checkpoint_soon=lambda: self.upkeep.checkpoint_soon(),
             elected=self._on_elections,
         )
-        self.upkeep = Upkeep(self.reactor, config, self.log_dirs, self.replicas)
+        self.upkeep = Upkeep(self.reactor, config, self.log_dirs, self.replicas, self.slices)
         self.cleaner = Cleaner(
             self.reactor, config, self.replicas, checkpoint_soon=self.upkeep.checkpoint_soon, offload=offload
         )

@@ -2,8 +2,8 @@
 
 Driven by: storage and the broker, through the port. Emits: files of Kafka's names, OSError from the system as it is.
 
-Reads and writes are `pread` and `pwrite` on the calling thread; fsync runs on one worker thread, and calls that arrive while it
-works are served together by its next round (group commit). Descriptors are opened on first use and at most `open_files_max` stay
+Reads and writes are `pread` and `pwrite` on the calling thread. fsync runs on one worker thread, and calls that arrive while it
+works are served together by its next round (group commit). `discard` has a thread of its own. Descriptors are opened on first use and at most `open_files_max` stay
 open: the least recently used ones are closed and opened again when needed, so thousands of partitions fit in a soft limit of 1,024.
 
 Invariants: a descriptor being synced is pinned, so it is neither closed nor reused under the worker. A file is opened again by its
@@ -21,7 +21,6 @@ import errno
 import fcntl
 import functools
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -219,6 +218,7 @@ class FileDisk:
         self._open_files_max = open_files_max
         self._open: dict[DiskFile, None] = {}  # files with a descriptor, in the order of the clock's hand
         self._worker: ThreadPoolExecutor | None = None
+        self._remover: ThreadPoolExecutor | None = None  # a large file takes longer to remove than a sync may wait
         self._renamed: dict[str, None] = {}  # folders with names that no sync has covered
         self._waiting: list[tuple[Sequence[File], asyncio.Future[None]]] = []
         self._syncing = False
@@ -258,11 +258,18 @@ class FileDisk:
     def remove(self, *paths: str) -> None:
         _in_parallel(_remove_if_there, [f"{self.root}/{path}" for path in paths])
 
-    def remove_tree(self, path: str) -> None:
-        try:
-            self.with_descriptor(lambda: shutil.rmtree(f"{self.root}/{path}"))
-        except FileNotFoundError:
-            pass
+    async def discard(self, *paths: str) -> None:
+        if self._remover is None:
+            self._remover = ThreadPoolExecutor(1, thread_name_prefix="barnabas-removal")
+        full_paths = [f"{self.root}/{path}" for path in paths]
+        while True:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._remover, _discard, full_paths)
+            except OSError as error:
+                if not _is_exhausted(error) or not self._give_up_descriptors():
+                    raise
+            else:
+                return
 
     def rename(self, source: str, target: str) -> None:
         os.rename(f"{self.root}/{source}", f"{self.root}/{target}")
@@ -332,10 +339,11 @@ class FileDisk:
         return stat.f_bavail * stat.f_frsize
 
     def close(self) -> None:
-        """Ends the worker thread and closes every descriptor."""
-        if self._worker is not None:
-            self._worker.shutdown()
-            self._worker = None
+        """Ends the threads and closes every descriptor."""
+        for thread in (self._worker, self._remover):
+            if thread is not None:
+                thread.shutdown()
+        self._worker = self._remover = None
         for file in list(self._open):
             file.close()
 
@@ -477,6 +485,26 @@ def _in_parallel(work: Callable[[U], None], targets: Sequence[U]) -> None:
 def _remove_if_there(full_path: str) -> None:
     try:
         os.unlink(full_path)
+    except FileNotFoundError:
+        pass
+
+
+def _discard(full_paths: Sequence[str]) -> None:
+    for full_path in full_paths:
+        try:
+            os.unlink(full_path)
+        except FileNotFoundError:
+            pass
+        except (IsADirectoryError, PermissionError):  # Linux and macOS say so of a folder
+            if not os.path.isdir(full_path):
+                raise
+            _discard_folder(full_path)
+
+
+def _discard_folder(full_path: str) -> None:
+    try:
+        _discard([f"{full_path}/{name}" for name in os.listdir(full_path)])
+        os.rmdir(full_path)
     except FileNotFoundError:
         pass
 

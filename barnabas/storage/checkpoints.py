@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from barnabas.errors import BarnabasError
@@ -32,6 +32,7 @@ __all__ = [
     "decode_uuid",
     "encode_uuid",
     "format_epochs",
+    "format_lines",
     "format_offsets",
     "format_partition_metadata",
     "parse_epochs",
@@ -99,14 +100,14 @@ def _lines(data: bytes, what: str) -> list[str]:
     return entries
 
 
-def _format(entries: Iterable[str]) -> bytes:
-    lines = list(entries)
+def format_lines(lines: Sequence[str]) -> bytes:
+    """The text of a checkpoint with these entries."""
     return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The text of an offset checkpoint: lines of topic, partition, offset."""
-    return _format(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    return format_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
 def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -134,7 +135,7 @@ def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
     """leader-epoch-checkpoint: lines of epoch and start offset."""
-    return _format(f"{epoch} {start}" for epoch, start in entries)
+    return format_lines([f"{epoch} {start}" for epoch, start in entries])
 
 
 def parse_epochs(data: bytes) -> list[tuple[int, int]]:

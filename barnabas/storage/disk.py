@@ -323,10 +323,11 @@ class MemoryDisk:
                 self.before("remove", path)
                 self._change_names(("remove", path, ""), None)
 
-    def remove_tree(self, path: str) -> None:
-        if path in self._folders:
-            self.before("remove_tree", path)
-            self._change_names(("remove_tree", path, ""), None)
+    async def discard(self, *paths: str) -> None:
+        for path in paths:
+            if self.exists(path):
+                self.before("discard", path)
+                self._change_names(("discard", path, ""), None)
 
     def rename(self, source: str, target: str) -> None:
         if not self.exists(source) or _parent(target) not in self._folders:
@@ -423,7 +424,7 @@ def _apply_name(names: dict[str, _Inode], folders: dict[str, None], name: _Name,
         folders[path] = None
     elif operation == "remove":
         names.pop(path, None)
-    elif operation == "remove_tree":
+    elif operation == "discard":
         for table in (names, folders):
             for entry in [entry for entry in table if entry == path or entry.startswith(path + "/")]:
                 del table[entry]

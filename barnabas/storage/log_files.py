@@ -171,7 +171,14 @@ class LogFiles:
     # -- removal --------------------------------------------------------------------------------------------------
 
     def delete_segment(self, segment: Segment, deadline_ms: int, *, with_snapshot: bool = True) -> None:
-        """Renames a segment's files to `.deleted`; `purge` removes them. The producer snapshot stays where another segment begins there."""
+        """Renames a segment's files to `.deleted`; `take_deleted` gives them out when their time has come.
+
+        The log goes first, as in Kafka: without its .txnindex a segment would show aborted records, and a start removes index
+        files that have no log.
+
+        Args:
+            with_snapshot: the producer snapshot goes, too: no other segment begins at its offset.
+        """
         segment.close()
         base = segment.base_offset
         for suffix in (".log", *INDEX_SUFFIXES, *([SNAPSHOT_SUFFIX] if with_snapshot else [])):
@@ -187,12 +194,13 @@ class LogFiles:
         self._unsynced.pop(path, None)
         self._disk.remove(path)
 
-    def purge(self, now_ms: int | None) -> None:
-        """Removes the files whose time has come; all of them where `now_ms` is None."""
-        kept = []
-        for deadline, path in self._deleted:
-            if now_ms is None or deadline <= now_ms:
-                self._disk.remove(path)
-            else:
-                kept.append((deadline, path))
-        self._deleted = kept
+    def found_deleted(self, names: list[str]) -> None:
+        """An earlier process renamed these files to `.deleted` and did not come to remove them."""
+        self._deleted[:0] = [(0, f"{self.directory}/{name}") for name in names]
+
+    def take_deleted(self, now_ms: int | None) -> list[str]:
+        """Paths of the `.deleted` files whose time has come, for the caller to remove; all of them where `now_ms` is None."""
+        due = [path for deadline, path in self._deleted if now_ms is None or deadline <= now_ms]
+        if due:
+            self._deleted = [entry for entry in self._deleted if now_ms is not None and entry[0] > now_ms]
+        return due

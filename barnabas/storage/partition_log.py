@@ -33,7 +33,7 @@ from barnabas.storage.checkpoints import (
 )
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.inspection import Inspection
-from barnabas.storage.log_config import AppendInfo, LogConfig, Origin
+from barnabas.storage.log_config import INT64_MAX, AppendInfo, LogConfig, Origin
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers import CompletedTransaction
@@ -199,6 +199,7 @@ class PartitionLog(ReadableLog):
         log._tail.clear(log.log_end_offset)
         log.snapshots.found(loaded.snapshots, min(producers_complete_to, log.log_end_offset))
         log.states.found(loaded.states)
+        log._files.found_deleted(loaded.deleted)
         for segment in loaded.recovered:
             if segment is not log.segments.active:
                 log._files.store_segment(segment)
@@ -404,15 +405,18 @@ class PartitionLog(ReadableLog):
         self.segments.add(new)
         return new
 
-    def apply_retention(self, now_ms: int, high_watermark: int) -> int:
+    def apply_retention(self, now_ms: int, high_watermark: int, *, segments_max: int = INT64_MAX) -> int:
         """Deletes whole segments that are too old, too many, or below the log start. Returns how many.
 
-        Only what lies below the high watermark goes. A later call removes the files, after file.delete.delay.ms.
+        Only what lies below the high watermark goes. `take_deleted` gives out the files after file.delete.delay.ms.
+
+        Args:
+            segments_max: a call deletes no more of them.
         """
-        self._files.purge(now_ms)
         count = expired_segments(
             self.segments.all, self.config, now_ms, self.log_start_offset, high_watermark, self.log_end_offset
         )
+        count = min(count, segments_max)
         if count == 0:
             return 0
         if count == len(self.segments):
@@ -423,6 +427,13 @@ class PartitionLog(ReadableLog):
         if self.segments.first.base_offset > self.log_start_offset:
             self._move_start(self.segments.first.base_offset)
         return count
+
+    def take_deleted(self, now_ms: int | None) -> list[str]:
+        """Files of deleted segments whose time has come, all of them where `now_ms` is None: the caller removes them.
+
+        Nothing else removes them but a clean stop.
+        """
+        return self._files.take_deleted(now_ms)
 
     def swap_in(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> None:
         """Puts a segment that the cleaner wrote, and that is synced, in the place of those it was made of: a crash leaves either."""
@@ -465,7 +476,7 @@ class PartitionLog(ReadableLog):
             return
         _ = self.segments.from_offset(offset - 1)[0].aborted  # raises before anything is cut
         while self.segments.active.base_offset >= offset:
-            recovery.remove_segment(self._disk, self.directory, self.segments.take_active())
+            self._files.delete_segment(self.segments.take_active(), 0)
         self.log_end_offset = self.segments.active.truncate_to(offset)
         self._files.changed(self.segments.active.log_path)
         self._after_cut(self.log_end_offset)
@@ -492,7 +503,7 @@ class PartitionLog(ReadableLog):
         """Empties the log and begins anew at `offset`: nothing of it is shared with the leader's."""
         created_ms = self.segments.active.created_ms
         while len(self.segments):
-            recovery.remove_segment(self._disk, self.directory, self.segments.take_active())
+            self._files.delete_segment(self.segments.take_active(), 0)
         self._after_cut(offset, whole=True)
         self.epochs.clear()
         self._start_empty(offset, created_ms)
@@ -558,7 +569,7 @@ class PartitionLog(ReadableLog):
                     self.save_state(synced=True, complete=True)
             self.snapshots.store(self.log_end_offset, self.producers)
             self._files.store_epochs(self.epochs, self.log_end_offset, closing=True)
-            self._files.purge(None)
+            self._disk.remove(*self._files.take_deleted(None))
             self._prepared = True
         return self.unsynced_files()
 

@@ -66,7 +66,7 @@ _REMEMBERED_BYTES = 16 * 1024
 _REMEMBERED_BYTES_MAX = 8 * 1024 * 1024
 LARGE_BYTES = 256 * 1024  # a segment of less is read whole sooner than a state of it is written
 _CONTROL = 0x20
-_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")  # Kafka deletes the same ones at a start
+_LEFTOVER_SUFFIXES = (CLEANED_SUFFIX, ".tmp")  # Kafka removes the same ones at a start, and .deleted files
 
 
 @dataclass(slots=True)
@@ -85,6 +85,7 @@ class LoadedLog:
     ]  # they reach beyond the recovery point: what the last process left of them may not be durable
     states: list[SavedState]  # that tell of this log
     snapshots: list[int]  # offsets of the producer snapshots
+    deleted: list[str]  # names of files that are still to be removed
     truncated_bytes: int
 
 
@@ -147,6 +148,7 @@ def _loading(
     segments: list[Segment],
 ) -> Generator[int, None, LoadedLog]:
     bases, snapshots, names = _tidy(disk, directory)
+    deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
     for base in bases:
         segment = Segment(disk, directory, base, config=config, now_ms=now_ms)
         segment.load()
@@ -231,6 +233,7 @@ def _loading(
             or (state.base_offset, state.end_offset, state.size) == (active.base_offset, end_offset, active.size)
         ],
         snapshots=snapshots,
+        deleted=deleted,
         truncated_bytes=truncated,
     )
 
@@ -370,8 +373,10 @@ def _last_batches(segment: Segment, size: int, end_offset: int) -> Iterator[Stor
 
 
 def _tidy(disk: Disk, directory: str) -> tuple[list[int], list[int], list[str]]:
-    """Removes what a crash left behind; returns the base offsets of segments and the offsets of snapshots, both ascending, and
-    the names of all files."""
+    """Removes what a crash left behind, but for .deleted files, which may be large: they are removed later.
+
+    Returns the base offsets of segments and the offsets of snapshots, both ascending, and the names of all files.
+    """
     names = disk.listdir(directory)
     # The cleaner renames all files of a segment to .swap before it touches another: one that is not renamed yet makes the others void.
     unfinished = min((name[:20] for name in names if name.endswith(CLEANED_SUFFIX)), default="~")

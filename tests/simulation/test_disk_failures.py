@@ -13,7 +13,7 @@ from tests.simulation.workload import SOURCE, Broker, Journal, feeder, read_all
 
 pytestmark = pytest.mark.simulation
 
-CALLS = ("pwrite", "truncate", "create", "rename", "remove", "remove_tree", "replace", "mkdir", "sync")
+CALLS = ("pwrite", "truncate", "create", "rename", "remove", "discard", "replace", "mkdir", "sync")
 CALLS_MAX = 400  # more changes than a start and a stop make together
 RECORDS = 3
 

@@ -14,13 +14,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity, open_directory
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.slices import Work
 from barnabas.ports import Disk, DiskLock, Rng
+from barnabas.protocol.schema import finished
 from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -28,7 +31,7 @@ from barnabas.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     MalformedCheckpoint,
-    format_offsets,
+    format_lines,
     read_offsets,
     write_clean_shutdown,
 )
@@ -41,6 +44,9 @@ log = logging.getLogger(__name__)
 TopicPartition = tuple[str, int]
 
 SYNC_RETRY_MS: Final = 100
+REPLICAS_PER_UNIT: Final = 4  # of work (slices.Work): their lines are made
+LINES_PER_UNIT: Final = 64  # put together and encoded
+DISCARDED_AT_ONCE: Final = 16  # files and folders: a stop waits for no more of them
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)  # no file was given up: none could be opened to be synced
 LOCK_FILE: Final = ".lock"
 METADATA_FOLDER: Final = "__cluster_metadata-0"
@@ -54,6 +60,28 @@ class Offsets(NamedTuple):
     high_watermark: int
     cleaned_to: int
     producers_complete_to: int  # -1: nothing is known to be complete
+
+
+class _CheckpointLines:
+    """The lines of the checkpoint files of a directory."""
+
+    __slots__ = ("cleaned", "high_watermarks", "log_starts", "producers_complete", "recovery_points")
+
+    def __init__(self) -> None:
+        self.recovery_points: list[str] = []
+        self.log_starts: list[str] = []
+        self.high_watermarks: list[str] = []
+        self.cleaned: list[str] = []
+        self.producers_complete: list[str] = []
+
+    def others(self) -> list[tuple[str, list[str]]]:
+        """All but the high watermarks, by the names of the files."""
+        return [
+            (RECOVERY_POINT_CHECKPOINT, self.recovery_points),
+            (LOG_START_OFFSET_CHECKPOINT, self.log_starts),
+            (CLEANER_OFFSET_CHECKPOINT, self.cleaned),
+            (PRODUCER_STATE_CHECKPOINT, self.producers_complete),
+        ]
 
 
 NO_OFFSETS: Final = Offsets(0, 0, 0, 0, -1)
@@ -100,11 +128,13 @@ class LogDirectory:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaned: dict[TopicPartition, int] = {}
         self._producers_complete: dict[TopicPartition, int] = {}
-        self._written_high_watermarks: dict[TopicPartition, int] = {}
+        self._written_high_watermarks = b""
         self._written_recovery_points: dict[TopicPartition, int] = {}  # the highest that the file may say
         self._unsynced: dict[Replica, None] = {}
         self._syncing = False
         self._sync_due = False
+        self._discarded: deque[str] = deque()  # paths
+        self._discarding = False
 
     def __repr__(self) -> str:
         return f"<LogDirectory {self.disk.root}>"
@@ -150,7 +180,7 @@ class LogDirectory:
             lock.release()
 
     def read(self) -> list[str]:
-        """Reads the checkpoints; what earlier deletions left is removed. Returns the folders of partitions.
+        """Reads the checkpoints; what earlier deletions left is discarded. Returns the folders of partitions.
 
         Raises:
             OSError: as the disk says.
@@ -170,7 +200,7 @@ class LogDirectory:
         folders = []
         for folder in self.disk.listdir(""):
             if folder.endswith("-delete"):
-                self.disk.remove_tree(folder)
+                self.discard([folder])
             elif _is_partition_folder(folder):
                 folders.append(folder)
         return folders
@@ -196,6 +226,33 @@ class LogDirectory:
             self._cleaned.pop(key, 0),
             self._producers_complete.pop(key, -1),
         )
+
+    # -- removal
+
+    def discard(self, paths: Sequence[str]) -> None:
+        """Removes files and folders beside the loop, a few at a time. What is left at a stop is removed after the next start.
+
+        Their names must say so: `.deleted` of a segment's file, `-delete` of a folder.
+        """
+        if not paths:
+            return
+        self._discarded.extend(paths)
+        if not self._discarding:
+            self._discarding = True
+            self._start(self._discard_all(), "removal")
+
+    async def _discard_all(self) -> None:
+        try:
+            while self._discarded and self.online:
+                paths = [self._discarded.popleft() for _ in range(min(len(self._discarded), DISCARDED_AT_ONCE))]
+                try:
+                    await self.disk.discard(*paths)
+                except OSError as error:
+                    self.fail(error)
+        finally:
+            self._discarding = False
+
+    # -- opening
 
     def must_sync(self, name: TopicPartition, opened: PartitionLog) -> bool:
         """Whether a log that was opened must be synced before it is led or followed."""
@@ -249,35 +306,60 @@ class LogDirectory:
 
     def checkpoints(self, *, only_high_watermarks: bool = False) -> dict[str, bytes]:
         """The checkpoint files as they should be now, by name; without the high watermarks where none has moved."""
-        files: dict[str, bytes] = {}
-        if not only_high_watermarks:
-            recovery_points = {key: offsets.recovery_point for key, offsets in self.unopened.items()}
-            log_starts = {key: offsets.log_start_offset for key, offsets in self.unopened.items()}
-            cleaned = {key: offsets.cleaned_to for key, offsets in self.unopened.items()}
-            complete = {key: offsets.producers_complete_to for key, offsets in self.unopened.items()}
-            for one in self.replicas:
-                complete[one.topic, one.partition] = one.log.snapshots.complete_to
-                cleaned[one.topic, one.partition] = one.log.cleaned_to
-                recovery_points[one.topic, one.partition] = one.log.recovery_point
-                log_starts[one.topic, one.partition] = one.log.log_start_offset
-            files[RECOVERY_POINT_CHECKPOINT] = format_offsets(recovery_points)
-            written = self._written_recovery_points
-            written.update({key: max(offset, written.get(key, 0)) for key, offset in recovery_points.items()})
-            files[LOG_START_OFFSET_CHECKPOINT] = format_offsets(
-                {key: offset for key, offset in log_starts.items() if offset > 0}
-            )
-            files[CLEANER_OFFSET_CHECKPOINT] = format_offsets(
-                {key: offset for key, offset in cleaned.items() if offset > 0}
-            )
-            files[PRODUCER_STATE_CHECKPOINT] = format_offsets(
-                {key: offset for key, offset in complete.items() if offset >= 0}
-            )
-        now = {key: offsets.high_watermark for key, offsets in self.unopened.items()}
-        now.update({(one.topic, one.partition): one.high_watermark for one in self.replicas})
-        if now != self._written_high_watermarks or not only_high_watermarks:
-            files[REPLICATION_OFFSET_CHECKPOINT] = format_offsets(now)
-            self._written_high_watermarks = now
+        files: dict[str, bytes] = finished(self.checkpoints_in_slices(only_high_watermarks=only_high_watermarks))
         return files
+
+    def checkpoints_in_slices(self, *, only_high_watermarks: bool = False) -> Work:
+        """Returns what `checkpoints` returns, each line of it as it should be when its partition was visited.
+
+        A recovery point that goes down after its visit raises `lowered`: then the file must not be written.
+        """
+        files = _CheckpointLines()
+        replicas = list(self.replicas)
+        for count, ((topic, partition), offsets) in enumerate(list(self.unopened.items())):
+            self._note_offsets(files, topic, partition, offsets, only_high_watermarks)
+            if count % REPLICAS_PER_UNIT == 0:
+                yield 1
+        for count, one in enumerate(replicas):
+            if only_high_watermarks:
+                files.high_watermarks.append(f"{one.topic} {one.partition} {one.high_watermark}")
+            else:
+                opened = one.log
+                offsets = Offsets(
+                    opened.recovery_point,
+                    opened.log_start_offset,
+                    one.high_watermark,
+                    opened.cleaned_to,
+                    opened.snapshots.complete_to,
+                )
+                self._note_offsets(files, one.topic, one.partition, offsets, False)
+            if count % REPLICAS_PER_UNIT == 0:
+                yield 1
+        found: dict[str, bytes] = {}
+        if not only_high_watermarks:
+            for name, lines in files.others():
+                found[name] = format_lines(lines)
+                yield len(lines) // LINES_PER_UNIT
+        data = format_lines(files.high_watermarks)
+        if data != self._written_high_watermarks or not only_high_watermarks:
+            found[REPLICATION_OFFSET_CHECKPOINT] = self._written_high_watermarks = data
+        return found
+
+    def _note_offsets(
+        self, files: _CheckpointLines, topic: str, partition: int, offsets: Offsets, only_high_watermarks: bool
+    ) -> None:
+        files.high_watermarks.append(f"{topic} {partition} {offsets.high_watermark}")
+        if only_high_watermarks:
+            return
+        files.recovery_points.append(f"{topic} {partition} {offsets.recovery_point}")
+        written, key = self._written_recovery_points, (topic, partition)
+        written[key] = max(offsets.recovery_point, written.get(key, 0))
+        if offsets.log_start_offset > 0:
+            files.log_starts.append(f"{topic} {partition} {offsets.log_start_offset}")
+        if offsets.cleaned_to > 0:
+            files.cleaned.append(f"{topic} {partition} {offsets.cleaned_to}")
+        if offsets.producers_complete_to >= 0:
+            files.producers_complete.append(f"{topic} {partition} {offsets.producers_complete_to}")
 
     # -- group commit
 

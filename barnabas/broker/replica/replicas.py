@@ -48,7 +48,6 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 
 OPENED_AT_ONCE: Final = 64  # new partitions of one image, before it is published: enough for the internal topics
 OPENED_PER_TURN: Final = 8  # of the others; 4 to 10 ms
-REMOVED_PER_TURN: Final = 8  # folders of deleted partitions
 # Units of work (slices.Work):
 UNITS_OF_A_FOLDER: Final = 16  # opened or renamed
 UNITS_OF_A_CONFIG: Final = 4  # of a topic, taken over
@@ -100,7 +99,6 @@ class Replicas:
         self._elected = elected
         self._unopened: dict[tuple[bytes, int], None] = {}  # new partitions by topic id: their folders come later
         self._opening_due = False
-        self._removed: list[tuple[LogDirectory, str]] = []  # folders of deleted partitions whose time has come
         self._by_topic: dict[str, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}  # of every topic in the image
         self._deleted: dict[str, None] = {}  # names of topics that were deleted since the start, the latest last
@@ -471,6 +469,7 @@ class Replicas:
         )
         directory.replicas[replica] = None
         self._homes[replica] = directory
+        directory.discard(opened.take_deleted(0))
         if _assigned(partition, self._node_id) != directory.directory_id:
             self._tell_directory(one.topic_id, one.partition, directory.directory_id)
         self._by_topic.setdefault(one.topic, {})[one.partition] = replica
@@ -523,24 +522,7 @@ class Replicas:
             except OSError as error:
                 log.error("folder %s cannot be renamed to be deleted: %s", folder, error)
             else:
-                self._reactor.call_later(config.file_delete_delay_ms, lambda: self._remove_soon(directory, aside))
-
-    def _remove_soon(self, directory: LogDirectory, folder: str) -> None:
-        """Many are due at once where a large topic was deleted: they go a few a turn."""
-        self._removed.append((directory, folder))
-        if len(self._removed) == 1:
-            self._reactor.call_later(0, self._remove_some)
-
-    def _remove_some(self) -> None:
-        for directory, folder in islice(self._removed, REMOVED_PER_TURN):
-            try:
-                if directory.online:
-                    directory.disk.remove_tree(folder)
-            except OSError as error:
-                directory.fail(error)
-        del self._removed[:REMOVED_PER_TURN]
-        if self._removed:
-            self._reactor.call_later(0, self._remove_some)
+                self._reactor.call_later(config.file_delete_delay_ms, lambda: directory.discard([aside]))
 
     def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> Work:
         """Topic settings changed, or the broker's, which are every topic's defaults."""

@@ -11,7 +11,7 @@ state that is valid after a power loss, so that a recovery reads a minute of wri
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
@@ -20,6 +20,7 @@ from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.slices import Slices, Work, advance
 from barnabas.errors import BarnabasError
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
 
@@ -27,7 +28,10 @@ __all__ = ["Upkeep"]
 
 log = logging.getLogger(__name__)
 
-SLICE: Final = 64  # replicas looked at in one go
+UNITS_PER_TURN: Final = 128  # 2 to 4 ms: a look at a replica is one unit, and what else it costs is counted, too
+UNITS_OF_A_SAVE: Final = 15
+UNITS_OF_A_SEGMENT: Final = 4  # deleted: five files are renamed
+DELETED_AT_ONCE: Final = 16  # segments of one log
 FLUSH_LOOK_MS: Final = 1_000  # between looks at what flush.ms asks for
 SAVE_LOOK_MS: Final = 1_000  # between looks at what a start after a kill would have to read
 # Of a log, so that its state is saved: it takes about 0.2 ms, and a start reads at most so much of each log besides.
@@ -38,8 +42,11 @@ SAVED_BYTES_MIN: Final = 256 * 1024
 class Upkeep:
     """The recurring work on a node's logs."""
 
-    def __init__(self, reactor: Reactor, config: BrokerConfig, log_dirs: LogDirectories, replicas: Replicas) -> None:
+    def __init__(
+        self, reactor: Reactor, config: BrokerConfig, log_dirs: LogDirectories, replicas: Replicas, slices: Slices
+    ) -> None:
         self._reactor = reactor
+        self._slices = slices
         self._config = config
         self._log_dirs = log_dirs
         self._replicas = replicas
@@ -47,6 +54,8 @@ class Upkeep:
         self._unwritten: dict[tuple[LogDirectory, str], tuple[bytes, int]] = {}
         self._writing = False
         self._checkpoint_due = False
+        self._collecting = False
+        self._collect_again = self._wanted = False  # another collection is due; of all files
         self._written: dict[
             Replica, tuple[int, int]
         ] = {}  # (monotonic ms, log end) when unsynced writes were first seen
@@ -54,7 +63,9 @@ class Upkeep:
     def start(self) -> None:
         """Arms every timer."""
         config = self._config
-        self._every(config.get_int("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint_high_watermarks)
+        self._every(
+            config.get_int("replica.high.watermark.checkpoint.interval.ms"), lambda: self._collect(everything=False)
+        )
         self._every(config.get_int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint)
         self._every(config.get_int("log.retention.check.interval.ms"), lambda: self._walk(self._retain))
         self._every(
@@ -77,22 +88,29 @@ class Upkeep:
 
         self._reactor.call_later(interval_ms, run)
 
-    def _walk(self, look: Callable[[Replica], None]) -> None:
-        """`look` at every replica, a slice a turn."""
-        replicas = list(self._replicas.all())
+    def _walk(self, look: Callable[[Replica], int | None], replicas: Sequence[Replica] | None = None) -> None:
+        """`look` at these replicas or all, UNITS_PER_TURN a turn; it returns how many units it took above one."""
+        if replicas is None:
+            replicas = list(self._replicas.all())
 
-        def turn(start: int) -> None:
-            for replica in replicas[start : start + SLICE]:
-                if replica.failed:
-                    continue
-                try:
-                    look(replica)
-                except OSError as error:
-                    self._replicas.on_io_error(replica, error)
-            if start + SLICE < len(replicas):
-                self._reactor.call_later(1, lambda: turn(start + SLICE))
+        def turn(at: int) -> None:
+            units = 0
+            while at < len(replicas) and units < UNITS_PER_TURN:
+                units += 1 + self._look(replicas[at], look)
+                at += 1
+            if at < len(replicas):
+                self._reactor.call_later(1, lambda: turn(at))
 
         turn(0)
+
+    def _look(self, replica: Replica, look: Callable[[Replica], int | None]) -> int:
+        if replica.failed:
+            return 0
+        try:
+            return look(replica) or 0
+        except OSError as error:
+            self._replicas.on_io_error(replica, error)
+            return 0
 
     def checkpoint_soon(self) -> None:
         """Writes every checkpoint after this wake-up."""
@@ -102,25 +120,49 @@ class Upkeep:
 
     def _checkpoint_now(self) -> None:
         self._checkpoint_due = False
-        self._collect()
+        self._collect(everything=True)
 
-    def _checkpoint_high_watermarks(self) -> None:
-        self._collect(only_high_watermarks=True)
+    def _collect(self, *, everything: bool) -> None:
+        """Draws up the checkpoint files in slices, then writes them. What is asked for meanwhile is done afterwards.
 
-    def _collect(self, *, only_high_watermarks: bool = False) -> None:
-        for directory in self._log_dirs.online():
-            for name, data in directory.checkpoints(only_high_watermarks=only_high_watermarks).items():
-                self._unwritten[directory, name] = data, directory.lowered
-        self._write()
+        Args:
+            everything: not only the high watermarks.
+        """
+        self._wanted = self._wanted or everything
+        self._collect_again = True
+        if self._collecting:
+            return
+        self._collecting = True
+        work = self._collected()
+        try:
+            ended = advance(work)
+        except BaseException:
+            self._collecting = False
+            raise
+        if ended is None:
+            self._slices.start(work, lambda _: None, self._reactor.fatal, begun=True)
+
+    def _collected(self) -> Work:
+        while self._collect_again:
+            everything, self._wanted, self._collect_again = self._wanted, False, False
+            for directory in self._log_dirs.online():
+                lowered = directory.lowered
+                files = yield from directory.checkpoints_in_slices(only_high_watermarks=not everything)
+                for name, data in files.items():
+                    self._unwritten[directory, name] = data, lowered
+            self._write()
+        self._collecting = False
 
     def _checkpoint(self) -> None:
         self._checkpoint_now()
         self._walk(self._sync)
 
-    def _sync(self, replica: Replica) -> None:
+    def _sync(self, replica: Replica) -> int:
         replica.log.save_state(synced=True)
-        if replica.log.log_end_offset > replica.log.recovery_point:
-            self._replicas.request_sync(replica)
+        if replica.log.log_end_offset <= replica.log.recovery_point:
+            return 0
+        self._replicas.request_sync(replica)
+        return UNITS_OF_A_SAVE
 
     def _write(self) -> None:
         """Wakes the writer, which is never waited for; what it has not begun to write is overtaken."""
@@ -138,13 +180,20 @@ class Upkeep:
         finally:
             self._writing = False
 
-    def _retain(self, replica: Replica) -> None:
-        removed = replica.log.apply_retention(self._reactor.clock.now_ms(), replica.high_watermark)
+    def _retain(self, replica: Replica) -> int:
+        now_ms = self._reactor.clock.now_ms()
+        home = self._replicas.home_of(replica)
+        if home is not None:
+            home.discard(replica.log.take_deleted(now_ms))
+        removed = replica.log.apply_retention(now_ms, replica.high_watermark, segments_max=DELETED_AT_ONCE)
+        if removed == DELETED_AT_ONCE:
+            self._reactor.call_later(1, lambda: self._walk(self._retain, [replica]))
         if removed:
             log.info(
                 "%r: %d segments went by retention, log starts at %d", replica, removed, replica.log.log_start_offset
             )
             replica.on_log_start_moved()
+        return removed * UNITS_OF_A_SEGMENT
 
     def _expire_producers(self, replica: Replica) -> None:
         replica.log.expire_producers(self._reactor.clock.now_ms())
@@ -165,15 +214,17 @@ class Upkeep:
                 self._replicas.request_sync(replica)
 
 
-def _save(replica: Replica) -> None:
+def _save(replica: Replica) -> int:
     partition_log = replica.log
     states = partition_log.states
     grown = states.unsaved_bytes(partition_log.segments.active)
     if grown < states.size_bytes:
-        return  # many producers: saving must not write more than the producers do
+        return 0  # many producers: saving must not write more than the producers do
     records = partition_log.log_end_offset - max(states.end_offset, partition_log.log_start_offset)
-    if grown >= SAVED_BYTES_MIN or records >= SAVED_RECORDS_MIN:
-        partition_log.save_state()
+    if grown < SAVED_BYTES_MIN and records < SAVED_RECORDS_MIN:
+        return 0
+    partition_log.save_state()
+    return UNITS_OF_A_SAVE
 
 
 async def _write_checkpoint(directory: LogDirectory, name: str, data: bytes, lowered: int) -> None:

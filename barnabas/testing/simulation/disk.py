@@ -139,9 +139,12 @@ class SimDisk:
             self.change(f"remove {path}")
             self._memory.remove(path)
 
-    def remove_tree(self, path: str) -> None:
-        self.change(f"remove_tree {path}")
-        self._memory.remove_tree(path)
+    async def discard(self, *paths: str) -> None:
+        """One path after the other, with a turn of the loop behind each: a crash may come between any two."""
+        for path in paths:
+            self.change(f"discard {path}")
+            await self._memory.discard(path)
+            await asyncio.sleep(0)
 
     def rename(self, source: str, target: str) -> None:
         self.change(f"rename {source} {target}")

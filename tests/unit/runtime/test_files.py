@@ -107,7 +107,7 @@ async def test_a_folder_removed_meanwhile_has_nothing_to_sync(disk: FileDisk) ->
     disk.mkdir("t-0")
     files = [disk.open(f"t-0/{n}", create=True) for n in range(2)]
     files[1].close()
-    disk.remove_tree("t-0")
+    await disk.discard("t-0")
     await disk.sync(files)
     disk.sync_now(files)
 
@@ -189,7 +189,7 @@ async def test_a_process_without_descriptors_goes_on_with_those_of_its_files(tmp
         starve()
         disk.sync_now(files)
         starve()
-        disk.remove_tree("folder")
+        await disk.discard("folder")
         for file in files:
             file.close()
         fill_up(others)

@@ -83,13 +83,14 @@ class DiskContract:
             with pytest.raises(FileNotFoundError):
                 call("a")
 
-    def test_remove_tree_takes_all_below_and_nothing_beside(self, disk: Disk) -> None:
+    async def test_discard_takes_files_and_folders_with_all_below_and_nothing_beside(self, disk: Disk) -> None:
         disk.mkdir("t-1/deep")
         disk.mkdir("t-10")
         disk.open("t-1/deep/a", create=True).close()
         disk.open("t-10/a", create=True).close()
-        disk.remove_tree("t-1")
-        disk.remove_tree("t-1")
+        disk.open("file", create=True).close()
+        for _ in range(2):
+            await disk.discard("t-1", "file", "missing")
         assert disk.listdir("") == ["t-10"]
         assert disk.listdir("t-10") == ["a"]
 

@@ -168,6 +168,7 @@ def test_power_loss_at_every_call_of_a_cleaning() -> None:
                 disk.crash(Draws(index) if index % 3 == 1 else None)
             for again in (False, True):
                 log = opened(disk, COMPACTED, recovery_point=0 if again else recovery_point)
+                disk.remove(*log.take_deleted(0))
                 assert not [name for name in disk.listdir("t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
                 check(log, model, now_ms)
                 assert last_sequences(log) == sequences

@@ -154,6 +154,7 @@ def _shrinking(disk: MemoryDisk, starts: list[int]) -> None:
         append(log, plain(2, timestamp=NOW + n * 100))
         disk.sync_now(log.unsynced_files())
         log.mark_synced(log.log_end_offset)
+        disk.remove(*log.take_deleted(NOW + n * 100))
         log.apply_retention(NOW + n * 100, log.log_end_offset)
         starts.append(log.log_start_offset)
         starts.append(log.log_end_offset)
@@ -180,6 +181,7 @@ def test_power_loss_while_segments_are_deleted() -> None:
             assert log.log_end_offset >= starts[-1]
             assert values(log, log.log_start_offset) == list(range(log.log_start_offset, log.log_end_offset))
             assert log.log_end_offset - log.log_start_offset > 8 or log.log_start_offset == 0
+            disk.remove(*log.take_deleted(0))
             assert not [name for name in disk.listdir("t-0") if name.endswith(".deleted")]
 
 

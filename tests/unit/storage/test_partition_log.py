@@ -461,8 +461,8 @@ class TestRetention:
         assert log.log_start_offset == 9
         assert "00000000000000000000.log.deleted" in disk.listdir("t-0")
         assert log.apply_retention(NOW + 62_502, 60) == 0
-        assert "00000000000000000000.log.deleted" in disk.listdir("t-0")
-        log.apply_retention(NOW + 62_503, 60)
+        assert log.take_deleted(NOW + 62_502) == []
+        disk.remove(*log.take_deleted(NOW + 62_503))
         assert not [name for name in disk.listdir("t-0") if name.startswith("00000000000000000000.")]
         with pytest.raises(BrokerError):
             log.read(8, 100, end_offset=60)
@@ -483,6 +483,12 @@ class TestRetention:
         log.reconfigure(small_segments(retention_ms=-1, retention_bytes=log.size_bytes - 2 * segment))
         assert log.apply_retention(NOW, 60) == 2
         assert log.log_start_offset == 27
+
+    def test_a_call_deletes_no_more_than_it_was_told_to(self, log: PartitionLog) -> None:
+        log.reconfigure(small_segments(retention_ms=1))
+        found = [log.apply_retention(NOW + 10**9, 60, segments_max=3) for _ in range(4)]
+        assert found == [3, 3, 1, 0]
+        assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (60, 60, 0)
 
     def test_nothing_above_the_high_watermark(self, log: PartitionLog) -> None:
         log.reconfigure(small_segments(retention_ms=1))

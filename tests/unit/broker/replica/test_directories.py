@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from barnabas.broker.replica.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.slices import advance
+from barnabas.protocol.schema import finished
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.partition_log import LogConfig, PartitionLog
 
 A, B, C = (bytes([at]) * 16 for at in (1, 2, 3))
+
+
+@dataclass(eq=False)
+class FakeReplica:
+    """What a directory reads of a replica."""
+
+    topic: str
+    partition: int
+    log: PartitionLog
+    high_watermark: int = 0
 
 
 class Bench:
@@ -30,8 +46,10 @@ class Bench:
         self.aside: list[tuple[str, str]] = []
 
     def _directory(self, disk: MemoryDisk) -> LogDirectory:
-        def start(coroutine: object, name: str) -> None:
-            raise AssertionError("no task is needed here")
+        def start(task: Coroutine[Any, Any, None], name: str) -> None:
+            assert name == "removal", "no other task is needed here"
+            with pytest.raises(StopIteration):  # nothing in it waits
+                task.send(None)
 
         return LogDirectory(disk, soon=self.soon.append, start=start, on_failure=self.failed.append)
 
@@ -149,6 +167,30 @@ def test_offsets_are_those_of_the_directory(bench: Bench) -> None:
     assert bench.dirs[1].take_offsets(("t", 2)) == (2, 0, 20, 4, 6)
     assert bench.dirs[1].take_offsets(("t", 2)) == (0, 0, 0, 0, -1), "a topic of the same name must not inherit them"
     assert bench.dirs[1].take_offsets(("t", 1)) == (0, 0, 0, 0, -1)
+
+
+def test_a_checkpoint_in_slices_is_of_the_time_of_each_visit_and_void_where_a_point_was_lowered(bench: Bench) -> None:
+    directory = bench.dirs[0]
+    bench.find({})
+    logs = [
+        PartitionLog.open(directory.disk, f"t-{number}", LogConfig(), now_ms=0, topic_id=bytes(16), clean=False)
+        for number in range(1_000)
+    ]
+    for number, each in enumerate(logs):
+        each.recovery_point = 7
+        directory.replicas[FakeReplica("t", number, each)] = None  # type: ignore[index]  # what is read of a replica
+    work = directory.checkpoints_in_slices()
+    assert advance(work) is None, "1,000 partitions take more than one turn"
+    for each in logs[-2:]:
+        each.recovery_point = 9
+    lowered = directory.lowered
+    logs[0].recovery_point = 3
+    asyncio.run(directory.sync_recovered({("t", 0): logs[0]}))
+    assert directory.lowered > lowered, "the file of this collection says 7, and must not be written"
+    files = finished(work)[checkpoints.RECOVERY_POINT_CHECKPOINT].decode().split("\n")
+    assert files[:3] == ["0", "1000", "t 0 7"]
+    assert files[-3:-1] == ["t 998 9", "t 999 9"]
+    assert b"t 0 3\n" in directory.disk.read(checkpoints.RECOVERY_POINT_CHECKPOINT)
 
 
 def test_checkpoints_keep_what_could_not_be_opened(bench: Bench) -> None:
