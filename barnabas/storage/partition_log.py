@@ -19,18 +19,10 @@ from collections.abc import Generator
 
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 from barnabas.ports import Buffer, Disk, File
-from barnabas.protocol.records import (
-    ATTRIBUTE_CONTROL,
-    ATTRIBUTE_TRANSACTIONAL,
-    build_end_txn_marker,
-    stamp,
-)
+from barnabas.protocol.records import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, build_end_txn_marker, stamp
 from barnabas.storage import recovery
 from barnabas.storage.aborted import AbortedTransaction
-from barnabas.storage.checkpoints import (
-    PARTITION_METADATA,
-    format_partition_metadata,
-)
+from barnabas.storage.checkpoints import PARTITION_METADATA, format_partition_metadata
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, LogConfig, Origin

@@ -16,7 +16,7 @@ Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-518, KIP-8
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.broker.coordinator import committing, migration
@@ -578,9 +578,10 @@ class GroupShard:
         records: list[AnyRecord] = [OffsetRecord(group_id, topic, partition, None) for topic, partition in keys]
         return Decision(None, records + _tombstones(group))
 
-    def offsets_of_topics(self, topics: frozenset[str]) -> list[AnyRecord]:
-        """Tombstones of all offsets of topics that were deleted."""
-        return [OffsetRecord(*key, None) for key in self.offsets.of_topics(topics)]
+    def offsets_of_topics(self, topics: frozenset[str], order: int) -> Iterator[list[AnyRecord]]:
+        """Tombstones of the offsets of topics that were deleted when `offsets.order` was this."""
+        for keys in self.offsets.of_topics(topics, order):
+            yield [OffsetRecord(*key, None) for key in keys]
 
 
 def _tombstones(group: ClassicGroup | ConsumerGroup) -> list[AnyRecord]:

@@ -27,6 +27,7 @@ from barnabas.broker.coordinator.regexes import RegexSearch
 from barnabas.broker.coordinator.shard import Decision, ShardHost
 from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
 from barnabas.broker.metadata.image import GROUP_RESOURCE, MetadataDelta, MetadataImage
+from barnabas.broker.slices import Work, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
 
@@ -126,12 +127,29 @@ class GroupCoordinator:
         shard.replay_marker(producer_id, -1, commit=commit)
 
     def on_image(self, _former: MetadataImage, _image: MetadataImage, delta: MetadataDelta) -> None:
-        """Removes the offsets committed for topics that were deleted."""
+        """Removes the offsets that were committed for deleted topics until now, in slices."""
         if not delta.deleted:
             return
-        topics = frozenset(topic.name for topic in delta.deleted.values())
-        for partition, shard in self.host.active_shards():
-            self._write_tombstones(partition, shard.offsets_of_topics(topics))
+        work = self._forget_topics(frozenset(topic.name for topic in delta.deleted.values()))
+        if advance(work) is None:
+            self.node.slices.start(work, _nothing, self.node.fatal, begun=True)
+
+    def _forget_topics(self, topics: frozenset[str]) -> Work:
+        shards = [(partition, shard, shard.offsets.order) for partition, shard in self.host.active_shards()]
+        for partition, shard, order in shards:
+            for records in shard.offsets_of_topics(topics, order):
+                if not self._has(partition, shard):
+                    break  # the next coordinator keeps them until they expire
+                if records:
+                    self._write_tombstones(partition, records)
+                yield 1 + len(records)
+
+    def _has(self, partition: int, shard: GroupShard) -> bool:
+        """Whether the shard is still this node's."""
+        try:
+            return self.host.shard(partition) is shard
+        except BrokerError:
+            return False
 
     def _make_shard(self, partition: int, leader_epoch: int) -> GroupShard:
         return GroupShard(partition, self.settings, self)
@@ -345,6 +363,10 @@ class GroupCoordinator:
 
 def _decided(decision: Decision[None, AnyRecord], _shard: GroupShard, _now_ms: int) -> Decision[None, AnyRecord]:
     return decision
+
+
+def _nothing(_result: None) -> None:
+    """Nobody waits for the tombstones."""
 
 
 def _log_refused(partition: int, outcome: BrokerError | None) -> None:

@@ -20,6 +20,7 @@ from barnabas.broker.coordinator.group_records import CommittedOffset, OffsetRec
 __all__ = ["NO_PRODUCER_ID", "OffsetStore"]
 
 NO_PRODUCER_ID = -1
+CHUNK = 256  # keys in one list
 
 Undo = Callable[[], None]
 _Key = tuple[str, str, int]  # group id, topic, partition
@@ -70,16 +71,43 @@ class OffsetStore:
         """Whether the group has an offset, committed or pending."""
         return group_id in self._committed or group_id in self._open
 
-    def of_topics(self, topics: frozenset[str]) -> Iterator[tuple[str, str, int]]:
-        """(group, topic, partition) of every offset, committed or pending, of these topics; each once."""
-        seen: dict[_Key, None] = {}
-        for group_id, by_topic in self._committed.items():
-            for topic in by_topic:
-                if topic in topics:
-                    seen.update(((group_id, topic, partition), None) for partition in by_topic[topic])
-        for group_id, partitions in self._open.items():
-            seen.update(((group_id, topic, partition), None) for topic, partition in partitions if topic in topics)
-        return iter(seen)
+    @property
+    def order(self) -> int:
+        """How many offsets were written so far: one that is written later has a higher order."""
+        return self._order
+
+    def of_topics(self, topics: frozenset[str], order: int) -> Iterator[list[tuple[str, str, int]]]:
+        """(group, topic, partition) of the offsets of these topics, committed or pending, in lists of CHUNK at most.
+
+        Each comes once, as it stands when its list is made; the store may change between two lists. An empty list is a pause.
+
+        Args:
+            order: an offset that was written after it is passed over, with what was written before it.
+        """
+        for groups_seen, group_id in enumerate(list(dict.fromkeys([*self._committed, *self._open]))):
+            if groups_seen % CHUNK == CHUNK - 1:
+                yield []
+            by_topic = self._committed.get(group_id, {})
+            keys = [(topic, partition) for topic in by_topic if topic in topics for partition in by_topic[topic]]
+            keys += [
+                (topic, partition)
+                for topic, partition in self._open.get(group_id, ())
+                if topic in topics and partition not in by_topic.get(topic, ())
+            ]
+            for start in range(0, len(keys), CHUNK):
+                yield [
+                    (group_id, topic, partition)
+                    for topic, partition in keys[start : start + CHUNK]
+                    if self._newest(group_id, topic, partition) <= order
+                ]
+
+    def _newest(self, group_id: str, topic: str, partition: int) -> int:
+        """The order of the offset of a partition that was written last, committed or pending; 0 where there is none."""
+        entry = self._entry(group_id, topic, partition)
+        newest = 0 if entry is None else entry[0]
+        for producer_id in self._open.get(group_id, {}).get((topic, partition), ()):
+            newest = max(newest, self._pending[producer_id][group_id, topic, partition][0])
+        return newest
 
     # -- changes -------------------------------------------------------------------------------------------------------
 

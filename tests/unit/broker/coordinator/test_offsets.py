@@ -15,7 +15,7 @@ from barnabas.broker.coordinator.group_records import (
     encode_record,
 )
 from barnabas.broker.coordinator.group_state import GroupState
-from barnabas.broker.coordinator.offsets import OffsetStore
+from barnabas.broker.coordinator.offsets import CHUNK, OffsetStore
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.messages.internal import GroupMetadataValue
 
@@ -300,7 +300,24 @@ def test_deleted_topics_take_their_offsets() -> None:
     bench.offset(record(1))
     bench.offset(record(1, topic="kept"))
     bench.offset(record(2, partition=1, group="h"), producer_id=9)
-    assert bench.shard.offsets_of_topics(frozenset({"t"})) == [record(None), record(None, partition=1, group="h")]
+    found = bench.shard.offsets_of_topics(frozenset({"t"}), bench.shard.offsets.order)
+    assert list(found) == [[record(None)], [record(None, partition=1, group="h")]]
+
+
+def test_offsets_of_the_next_topic_of_that_name_stay() -> None:
+    """The tombstones of the former topic are made in slices: the next one may be there before the last of them."""
+    bench = Bench()
+    for partition in range(2 * CHUNK):
+        bench.offset(record(1, partition=partition))
+    bench.offset(record(1, partition=0, group="h"))
+    found = bench.shard.offsets_of_topics(frozenset({"t"}), bench.shard.offsets.order)
+    assert len(next(found)) == CHUNK
+    bench.offset(record(7, partition=CHUNK))
+    bench.offset(record(7, partition=CHUNK + 1), producer_id=9)
+    bench.offset(record(7, partition=0, group="h"))
+    bench.offset(record(7, partition=0, group="new"))
+    rest = [[key.partition for key in records] for records in found]
+    assert rest == [list(range(CHUNK + 2, 2 * CHUNK)), []]
 
 
 # -- the log

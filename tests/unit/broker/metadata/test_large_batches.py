@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from barnabas.broker.coordinator import offsets
+from barnabas.broker.coordinator.group_records import CommittedOffset, OffsetRecord
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.storage.disk import MemoryDisk
+from tests.process.huge_requests import codes_in, commit_of
 from tests.unit.broker.conftest import Nodes, until
 
 MANY = 1_000  # topics: dozens of slices
@@ -84,3 +90,23 @@ async def test_a_node_stops_in_the_middle_of_a_batch(nodes: Nodes) -> None:
     again = await nodes.start(disk)
     assert len(again.image.topics_by_name) == MANY
     assert again.replicas.leader("a999", 0).is_leader
+
+
+async def test_offsets_of_a_deleted_topic_go_in_slices_and_those_of_the_next_one_stay(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "CHUNK", 16)
+    node = await nodes.start()
+    peer = await nodes.peer(node)
+    assert (await peer.call(creation(["wide"], MANY), 7)).topics[0].error_code == 0
+    found = await peer.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["huge-group"]), 4)
+    assert found.coordinators[0].error_code == 0
+    committed = await peer.call(commit_of(MANY, "wide"), 8)
+    assert codes_in(committed) == {ErrorCode.NONE}
+    shard = node.groups.shard_for("huge-group")
+    assert (await peer.call(deletion(["wide"]), 6)).responses[0].error_code == 0
+    assert node.slices.busy, "tombstones are still written when the deletion is answered"
+    assert (await peer.call(creation(["wide"], MANY), 7)).topics[0].error_code == 0
+    shard.stage(OffsetRecord("huge-group", "wide", MANY - 1, CommittedOffset(7, -1, "", 0)), None)
+    await until(lambda: not node.slices.busy)
+    assert {n: each.offset for n, each in shard.offsets.topics("huge-group")["wide"].items()} == {MANY - 1: 7}
