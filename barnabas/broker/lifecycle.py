@@ -22,11 +22,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from barnabas.broker.config import Endpoint
+from barnabas.broker.config import BrokerConfig, Endpoint
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.features import supported_features
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.directories import LogDirectories
+from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.protocol.messages.cluster import (
@@ -35,10 +40,6 @@ from barnabas.protocol.messages.cluster import (
     ControllerRegistrationRequest,
     RegistrationListener,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
-    from barnabas.broker.replica.directory import LogDirectory
 
 __all__ = ["Lifecycle", "RegistrationRefused", "Standing"]
 
@@ -98,13 +99,37 @@ class Lifecycle:
         incarnation_id: of this process.
     """
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        current: CurrentImage,
+        controller: ControllerChannel,
+        log_dirs: LogDirectories,
+        *,
+        alone: bool,
+        on_session_over: Callable[[], None],
+    ) -> None:
+        """Sends nothing.
+
+        Args:
+            controller: the way to the active controller.
+            alone: no other node can be the controller.
+            on_session_over: called when this broker's session with the controller has ended.
+        """
+        self._reactor = reactor
+        self._config = config
+        self._node_id = config.node_id
+        self._current = current
+        self._controller = controller
+        self._log_dirs = log_dirs
+        self._alone = alone
+        self._on_session_over = on_session_over
         self.standing = Standing.STARTING
         self.broker_epoch = -1
-        self.incarnation_id = node.rng.uuid()
-        self._session_ms = node.config.get_int("broker.session.timeout.ms")
-        self._interval_ms = node.config.get_int("broker.heartbeat.interval.ms")
+        self.incarnation_id = reactor.rng.uuid()
+        self._session_ms = self._config.get_int("broker.session.timeout.ms")
+        self._interval_ms = self._config.get_int("broker.heartbeat.interval.ms")
         self._session_until_ms = FOR_EVER
         self._session_watch: Timer | None = None  # armed for the end of the session as it was when it was armed
         self._registration: BrokerRegistrationRequest | None = None
@@ -121,24 +146,23 @@ class Lifecycle:
     def become(self, standing: Standing) -> None:
         """The one way from one standing to the next. Raises LocalProtocolError where there is none."""
         if self.standing not in VALID_PREVIOUS[standing]:
-            raise LocalProtocolError(
-                f"broker {self.node.node_id} is {self.standing.name}, it cannot be {standing.name}"
-            )
+            raise LocalProtocolError(f"broker {self._node_id} is {self.standing.name}, it cannot be {standing.name}")
         self.standing = standing
 
     # --- coming ---------------------------------------------------------------------------------------------------
 
     def register_controller(self) -> None:
         """Tells the active controller where this one is and what it can do; repeated until it is noted."""
-        node = self.node
-        endpoint = node.config.controller_listener
+        endpoint = self._config.controller_listener
         request = ControllerRegistrationRequest(
-            controller_id=node.node_id,
+            controller_id=self._node_id,
             incarnation_id=self.incarnation_id,
             listeners=_listeners([endpoint] if endpoint is not None else []),
             features=supported_features(),
         )
-        node.scope.start(self._until_accepted(request, "register as a controller"), name="controller registration")
+        self._reactor.scope.start(
+            self._until_accepted(request, "register as a controller"), name="controller registration"
+        )
 
     async def register(self, endpoints: Sequence[Endpoint], previous_broker_epoch: int) -> None:
         """Registers this process, fenced, and waits until the own image holds the registration.
@@ -151,18 +175,17 @@ class Lifecycle:
             RegistrationRefused: the controller refuses this broker, or none has registered it within
                 initial.broker.registration.timeout.ms (KIP-631).
         """
-        node = self.node
         self._registration = BrokerRegistrationRequest(
-            broker_id=node.node_id,
-            cluster_id=node.cluster_id,
+            broker_id=self._node_id,
+            cluster_id=self._log_dirs.cluster_id,
             incarnation_id=self.incarnation_id,
             listeners=_listeners(endpoints),
             features=supported_features(),
-            rack=node.config.get_str("broker.rack"),
-            log_dirs=node.log_dirs.online_ids(),
+            rack=self._config.get_str("broker.rack"),
+            log_dirs=self._log_dirs.online_ids(),
             previous_broker_epoch=previous_broker_epoch,
         )
-        await self._register(node.config.get_int("initial.broker.registration.timeout.ms"))
+        await self._register(self._config.get_int("initial.broker.registration.timeout.ms"))
         self.become(Standing.RECOVERING)
 
     async def _register(self, timeout_ms: int = FOR_EVER) -> None:
@@ -171,11 +194,11 @@ class Lifecycle:
         await self._image_shows(lambda: self._registered is not None)
 
     async def _until_accepted(self, request: Any, what: str, timeout_ms: int = FOR_EVER) -> Any:
-        node, pause_ms = self.node, RETRY_MS_MIN
-        now_ms = node.clock.monotonic_ms()
+        pause_ms = RETRY_MS_MIN
+        now_ms = self._reactor.clock.monotonic_ms()
         until_ms, told_ms = now_ms + timeout_ms, now_ms - TELL_EVERY_MS + TELL_FIRST_MS
         while True:
-            left_ms = until_ms - node.clock.monotonic_ms()
+            left_ms = until_ms - self._reactor.clock.monotonic_ms()
             answer = await self._ask(request, max(1, min(self._session_ms, left_ms)))
             if not isinstance(answer, BrokerError) and answer.error_code == 0:
                 return answer
@@ -183,16 +206,16 @@ class Lifecycle:
             reason = _reason(answer)
             if code in FINAL_REFUSALS:
                 raise RegistrationRefused(
-                    f"the controller refuses node {node.node_id} of cluster {node.cluster_id}: {reason}"
+                    f"the controller refuses node {self._node_id} of cluster {self._log_dirs.cluster_id}: {reason}"
                 )
-            if node.clock.monotonic_ms() >= until_ms:
+            if self._reactor.clock.monotonic_ms() >= until_ms:
                 raise RegistrationRefused(
-                    f"node {node.node_id} could not {what} within {timeout_ms} ms (initial.broker.registration.timeout.ms): "
+                    f"node {self._node_id} could not {what} within {timeout_ms} ms (initial.broker.registration.timeout.ms): "
                     f"{reason}; start a majority of the controllers, then this node again"
                 )
-            if node.clock.monotonic_ms() - told_ms >= TELL_EVERY_MS:
-                told_ms = node.clock.monotonic_ms()
-                log.warning("node %d cannot %s yet: %s", node.node_id, what, reason)
+            if self._reactor.clock.monotonic_ms() - told_ms >= TELL_EVERY_MS:
+                told_ms = self._reactor.clock.monotonic_ms()
+                log.warning("node %d cannot %s yet: %s", self._node_id, what, reason)
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
 
@@ -205,7 +228,7 @@ class Lifecycle:
     @property
     def _registered(self) -> BrokerImage | None:
         """What the own image says of this registration."""
-        broker = self.node.image.brokers.get(self.node.node_id)
+        broker = self._current.image.brokers.get(self._node_id)
         return broker if broker is not None and broker.epoch == self.broker_epoch else None
 
     def on_image(self, _former: MetadataImage, _image: MetadataImage, _delta: MetadataDelta) -> None:
@@ -223,8 +246,8 @@ class Lifecycle:
             self.hurry()  # fenced behind our back: ask again
 
     async def _image_shows(self, condition: Callable[[], bool]) -> None:
-        if self.node.failure is not None:
-            raise self.node.failure
+        if self._reactor.failure is not None:
+            raise self._reactor.failure
         if not condition():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._awaited.append((condition, future))
@@ -248,40 +271,39 @@ class Lifecycle:
     def on_directory_failed(self, directory: LogDirectory) -> None:
         """Tells the controller. The node stops if that does not succeed within log.dir.failure.timeout.ms (KIP-858)."""
         self.hurry()
-        timeout_ms = self.node.config.get_int("log.dir.failure.timeout.ms")
+        timeout_ms = self._config.get_int("log.dir.failure.timeout.ms")
 
         def look() -> None:
             if directory.failure is not None and directory.directory_id not in self._told_offline:
                 log.critical("the controller could not be told within %d ms that %r failed", timeout_ms, directory)
-                self.node.fatal(directory.failure)
+                self._reactor.fatal(directory.failure)
 
         if directory.directory_id:
-            self.node.call_later(timeout_ms, look)
+            self._reactor.call_later(timeout_ms, look)
 
     def may_lead(self) -> bool:
         """Whether no other broker can have been given our leaderships: heartbeats were answered within the session timeout."""
-        return self.node.clock.monotonic_ms() < self._session_until_ms
+        return self._reactor.clock.monotonic_ms() < self._session_until_ms
 
     def _arm(self, delay_ms: int) -> None:
         if self._heartbeat_due is not None:
             self._heartbeat_due.cancel()
-        self._heartbeat_due = self.node.call_later(delay_ms, self._beat)
+        self._heartbeat_due = self._reactor.call_later(delay_ms, self._beat)
 
     def _beat(self) -> None:
         if self._in_flight or self.standing in (Standing.STARTING, Standing.GONE):
             return
-        node = self.node
         self._in_flight, self._hurry = True, False
-        sent_ms = node.clock.monotonic_ms()
+        sent_ms = self._reactor.clock.monotonic_ms()
         request = BrokerHeartbeatRequest(
-            broker_id=node.node_id,
+            broker_id=self._node_id,
             broker_epoch=self.broker_epoch,
-            current_metadata_offset=node.image.offset,
+            current_metadata_offset=self._current.image.offset,
             want_fence=self.standing is Standing.RECOVERING,
             want_shut_down=self.standing is Standing.LEAVING,
-            offline_log_dirs=node.log_dirs.offline_ids(),
+            offline_log_dirs=self._log_dirs.offline_ids(),
         )
-        node.controller.request(
+        self._controller.request(
             request,
             lambda answer: self._on_answer(answer, sent_ms, request.offline_log_dirs),
             timeout_ms=self._session_ms // 2,
@@ -300,19 +322,18 @@ class Lifecycle:
             log.log(
                 logging.WARNING if self._failures == 3 else logging.DEBUG,
                 "node %d: heartbeat unanswered: %s",
-                self.node.node_id,
+                self._node_id,
                 _reason(answer),
             )
             self._arm(min(RETRY_MS_MIN << min(self._failures, 10), self._interval_ms))
             return
-        node = self.node
         self._failures = 0
         self._told_offline = tuple(offline_log_dirs)
-        self._heard_ms = node.clock.monotonic_ms()
-        if answer.is_fenced and self.standing is Standing.RUNNING and not node.alone:
+        self._heard_ms = self._reactor.clock.monotonic_ms()
+        if answer.is_fenced and self.standing is Standing.RUNNING and not self._alone:
             # Others lead what we led: nothing is accepted before our own metadata says so.
             self._session_until_ms = sent_ms
-            node.replicas.on_session_over()
+            self._on_session_over()
         self._renew(sent_ms)
         if answer.should_shut_down:
             self._allow_shutdown(True)
@@ -325,9 +346,8 @@ class Lifecycle:
 
     def _renew(self, sent_ms: int) -> None:
         """The controller has heard of us at `sent_ms` or later."""
-        node = self.node
         until_ms = sent_ms + self._session_ms
-        if node.alone:
+        if self._alone:
             return  # nobody else can give our leaderships away
         if self.may_lead():
             self._session_until_ms = until_ms
@@ -339,29 +359,28 @@ class Lifecycle:
                 self._session_until_ms = max(self._session_until_ms, until_ms)
                 self._watch_session()
 
-        node.controller.when_caught_up(caught_up)
+        self._controller.when_caught_up(caught_up)
 
     def _watch_session(self) -> None:
         """One timer for the end of the session: armed anew only when it fires, not at every heartbeat."""
         if self._session_watch is None:
-            left_ms = self._session_until_ms - self.node.clock.monotonic_ms()
-            self._session_watch = self.node.call_later(max(left_ms, 0), self._on_session_watch)
+            left_ms = self._session_until_ms - self._reactor.clock.monotonic_ms()
+            self._session_watch = self._reactor.call_later(max(left_ms, 0), self._on_session_watch)
 
     def _on_session_watch(self) -> None:
         self._session_watch = None
         if self.may_lead():
             self._watch_session()
         else:
-            self.node.replicas.on_session_over()
+            self._on_session_over()
 
     def _on_registration_gone(self, code: ErrorCode) -> None:
-        node = self.node
-        broker = node.image.brokers.get(node.node_id)
+        broker = self._current.image.brokers.get(self._node_id)
         if broker is not None and broker.epoch > self.broker_epoch and broker.incarnation_id != self.incarnation_id:
-            node.fatal(
+            self._reactor.fatal(
                 BrokerError(
                     ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                    f"another process has registered as broker {node.node_id}: each node needs an id of its own",
+                    f"another process has registered as broker {self._node_id}: each node needs an id of its own",
                 )
             )
             return
@@ -369,8 +388,8 @@ class Lifecycle:
         if broker is not None or self._failures < 3:  # our image may lag behind what the controller knows
             self._arm(RETRY_MS_MIN << min(self._failures, 6))
             return
-        log.warning("node %d is no longer registered (%s): registers anew", node.node_id, code.name)
-        node.scope.start(self._register_anew(), name="registration")
+        log.warning("node %d is no longer registered (%s): registers anew", self._node_id, code.name)
+        self._reactor.scope.start(self._register_anew(), name="registration")
 
     async def _register_anew(self) -> None:
         if self._registration is None:
@@ -387,28 +406,27 @@ class Lifecycle:
 
         Without controlled.shutdown.enable it only leaves: the controller fences it as one that was killed.
         """
-        if self.standing is Standing.RUNNING and not self.node.config.get_bool("controlled.shutdown.enable"):
+        if self.standing is Standing.RUNNING and not self._config.get_bool("controlled.shutdown.enable"):
             self.become(Standing.LEAVING)
         if self.standing is not Standing.RUNNING:
             if self.standing is not Standing.GONE:
                 self.become(Standing.GONE)
             return
-        node = self.node
-        began_ms = self._heard_ms = node.clock.monotonic_ms()
+        began_ms = self._heard_ms = self._reactor.clock.monotonic_ms()
         self._shutdown_allowed = asyncio.get_running_loop().create_future()
         self.become(Standing.LEAVING)
         self.hurry()
 
         def watch() -> None:
-            now_ms = node.clock.monotonic_ms()
+            now_ms = self._reactor.clock.monotonic_ms()
             if now_ms - self._heard_ms >= SHUTDOWN_UNHEARD_MS_MAX or now_ms - began_ms >= SHUTDOWN_MS_MAX:
                 self._allow_shutdown(False)
             else:
-                node.call_later(SHUTDOWN_WATCH_MS, watch)
+                self._reactor.call_later(SHUTDOWN_WATCH_MS, watch)
 
-        node.call_later(SHUTDOWN_WATCH_MS, watch)
+        self._reactor.call_later(SHUTDOWN_WATCH_MS, watch)
         if not await self._shutdown_allowed:
-            log.warning("node %d leaves without the controller's consent", node.node_id)
+            log.warning("node %d leaves without the controller's consent", self._node_id)
         self.become(Standing.GONE)
 
     def _allow_shutdown(self, allowed: bool) -> None:
@@ -428,8 +446,8 @@ class Lifecycle:
 
     async def _ask(self, request: Any, timeout_ms: int) -> Any:
         """The controller's answer, or the BrokerError that stands for none."""
-        if self.node.failure is not None:
-            raise self.node.failure
+        if self._reactor.failure is not None:
+            raise self._reactor.failure
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[waiting] = None
 
@@ -437,7 +455,7 @@ class Lifecycle:
             if not waiting.done():
                 waiting.set_result(answer)
 
-        self.node.controller.request(request, done, timeout_ms=timeout_ms)
+        self._controller.request(request, done, timeout_ms=timeout_ms)
         try:
             return await waiting
         finally:

@@ -135,11 +135,48 @@ class Node:
         self.connection_fence = ConnectionFence()
         self.peers = Peers(self.reactor, network, config)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
-        self.lifecycle = Lifecycle(self)
-        self.loader = MetadataLoader(self)
-        self.quorum_controller = QuorumController(self) if CONTROLLER in config.roles else None
-        self.controller = ControllerChannel(self)
         self.quorum = Quorum(self.reactor, config, disk, self.peers, on_disk_failed=self.log_dirs.main.fail)
+        self.quorum_controller = (
+            QuorumController(
+                self.reactor,
+                config,
+                slices=self.slices,
+                current=self.current_image,
+                quorum=self.quorum,
+                disk=disk,
+                network=network,
+                peers=self.peers,
+            )
+            if CONTROLLER in config.roles
+            else None
+        )
+        self.controller = ControllerChannel(
+            self.reactor,
+            config,
+            self.current_image,
+            self.peers,
+            self.quorum,
+            self.quorum_controller,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+        )
+        self.lifecycle = Lifecycle(
+            self.reactor,
+            config,
+            self.current_image,
+            self.controller,
+            self.log_dirs,
+            alone=self.alone,
+            on_session_over=lambda: self.replicas.on_session_over(),
+        )
+        self.loader = MetadataLoader(
+            self.reactor,
+            slices=self.slices,
+            quorum=self.quorum,
+            current=self.current_image,
+            controller=self.quorum_controller,
+            channel=self.controller,
+            heartbeat_now=self.lifecycle.hurry,
+        )
         self.quorum.listener = self.loader
         self.directory_assignments = DirectoryAssignments(
             self.reactor, self.node_id, self.controller, lambda: self.lifecycle.broker_epoch

@@ -20,14 +20,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.decision import deliver
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
-from barnabas.broker.peers import PeerError
+from barnabas.broker.peers import PeerError, Peers
+from barnabas.broker.quorum.quorum import Quorum
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -44,9 +49,6 @@ from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["ControllerChannel"]
 
@@ -84,10 +86,31 @@ class _WaitingImage(NamedTuple):
 
 
 class ControllerChannel:
-    """See the module. There is one on every node, as `node.controller`."""
+    """See the module. Every node has one.
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    Args:
+        here: the controller of this node, None where the node does not have that role.
+        broker_epoch: of this broker's present registration.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        current: CurrentImage,
+        peers: Peers,
+        quorum: Quorum,
+        here: QuorumController | None,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._node_id = config.node_id
+        self._current = current
+        self._peers = peers
+        self._quorum = quorum
+        self._here = here
+        self._broker_epoch = broker_epoch
         self._requests: dict[_Request, None] = {}  # in the order of arrival
         self._images: list[_WaitingImage] = []
         self._retry: Timer | None = None
@@ -98,7 +121,7 @@ class ControllerChannel:
     def create_topics(
         self, request: CreateTopicsRequest, done: Callable[[CreateTopicsResponse | BrokerError], None]
     ) -> None:
-        """Creates topics; `done` gets the response once the topics are in `node.image`."""
+        """Creates topics; `done` gets the response once the topics are in this node's image."""
         self.request(request, done)
 
     def create_partitions(
@@ -121,21 +144,21 @@ class ControllerChannel:
         def allocated(answer: AllocateProducerIdsResponse | BrokerError) -> None:
             done(answer if isinstance(answer, BrokerError) else answer.producer_id_start)
 
-        request = AllocateProducerIdsRequest(broker_id=self.node.node_id, broker_epoch=self.node.lifecycle.broker_epoch)
+        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
         self.request(request, allocated)
 
     def ensure_topic(self, name: str, done: Callable[[BrokerError | None], None]) -> None:
         """Makes sure that a topic exists: an internal one with its own settings, another with the cluster's defaults.
 
-        `done` gets None once it is in `node.image`, else why it cannot be created: INVALID_TOPIC_EXCEPTION,
+        `done` gets None once it is in this node's image, else why it cannot be created: INVALID_TOPIC_EXCEPTION,
         INVALID_REPLICATION_FACTOR, or COORDINATOR_NOT_AVAILABLE for an internal topic while fewer brokers are unfenced than
         it is to have replicas: it must not begin its life with fewer.
         """
-        image = self.node.image
+        image = self._current.image
         if image.topic(name) is not None:
             done(None)
             return
-        topic = topic_to_ensure(name, self.node.config)
+        topic = topic_to_ensure(name, self._config)
         if name in INTERNAL_TOPICS and len(image.alive_brokers()) < topic.replication_factor:
             there = len(image.alive_brokers())
             text = f"topic {name} needs {topic.replication_factor} brokers, of which {there} are there"
@@ -169,21 +192,20 @@ class ControllerChannel:
             done(BrokerError(ErrorCode.NOT_CONTROLLER, "the node is closed"))
             return
         if timeout_ms is None:
-            timeout_ms = max(self.node.config.get_int("controller.socket.timeout.ms"), 1)
+            timeout_ms = max(self._config.get_int("controller.socket.timeout.ms"), 1)
         entry = _Request(request, done, self._now_ms() + timeout_ms, here)
-        entry.timer = self.node.call_later(timeout_ms, partial(self._on_timeout, entry))
+        entry.timer = self._reactor.call_later(timeout_ms, partial(self._on_timeout, entry))
         self._requests[entry] = None
         self._try(entry)
 
     def _try(self, entry: _Request) -> None:
         """Sends a request that waits for a controller, where one is known."""
-        node = self.node
         entry.attempt += 1
         answered = partial(self._on_answer, entry, entry.attempt)
-        if node.quorum_controller is not None and node.quorum_controller.active:
+        if self._here is not None and self._here.active:
             entry.sent_to = HERE
             if entry.here is None:
-                node.quorum_controller.handle(entry.request, answered)
+                self._here.handle(entry.request, answered)
                 return
             try:
                 answer = entry.here()
@@ -191,13 +213,13 @@ class ControllerChannel:
                 answer = error
             answered(answer)
             return
-        leader = node.quorum.leader_endpoint()
-        if leader is None or leader[0] == node.node_id:  # nobody, or this node before its first record is committed
+        leader = self._quorum.leader_endpoint()
+        if leader is None or leader[0] == self._node_id:  # nobody, or this node before its first record is committed
             entry.sent_to = None
             return
         leader_id, host, port = leader
         entry.sent_to = leader_id
-        peer = node.peers.to(host, port, PURPOSE, node_id=leader_id)
+        peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
         peer.send(entry.request, answered, timeout_ms=max(entry.deadline_ms - self._now_ms(), 1))
 
     def _on_answer(self, entry: _Request, attempt: int, answer: Any) -> None:
@@ -221,7 +243,7 @@ class ControllerChannel:
     def _again(self, entry: _Request) -> None:
         entry.sent_to = None
         if self._retry is None:
-            self._retry = self.node.call_later(RETRY_MS, self._on_retry)
+            self._retry = self._reactor.call_later(RETRY_MS, self._on_retry)
 
     def _on_retry(self) -> None:
         self._retry = None
@@ -252,7 +274,7 @@ class ControllerChannel:
 
     def on_leader(self, leader_id: int, epoch: int) -> None:
         """The quorum has another leader, or none that is known: who waits for the former one asks anew."""
-        if leader_id >= 0 and leader_id != self.node.node_id:
+        if leader_id >= 0 and leader_id != self._node_id:
             self._leave_all_but(leader_id)
 
     def _leave_all_but(self, node_id: int) -> None:
@@ -260,7 +282,7 @@ class ControllerChannel:
             if entry.sent_to not in (None, node_id):
                 entry.attempt += 1  # what the former controller still answers is passed over
                 entry.sent_to = None
-        self.node.soon(self._try_waiting)
+        self._reactor.soon(self._try_waiting)
 
     def close(self) -> None:
         """The node ends; what waits is dropped."""
@@ -275,7 +297,7 @@ class ControllerChannel:
 
         `done` gets None then, else the BrokerError that says why that is not known.
         """
-        if self.node.quorum_controller is not None and self.node.quorum_controller.active:
+        if self._here is not None and self._here.active:
             done(None)
             return
 
@@ -295,8 +317,8 @@ class ControllerChannel:
         self.when_caught_up(lambda _: self._finish(entry, answer))
 
     def _ask_leader(self, described: Done, timeout_ms: int) -> None:
-        leader = self.node.quorum.leader_endpoint()
-        if leader is None or leader[0] == self.node.node_id:
+        leader = self._quorum.leader_endpoint()
+        if leader is None or leader[0] == self._node_id:
             described(BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "the quorum has no leader that is known"))
             return
 
@@ -309,11 +331,11 @@ class ControllerChannel:
                 described(response)
 
         leader_id, host, port = leader
-        peer = self.node.peers.to(host, port, PURPOSE, node_id=leader_id)
+        peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
         peer.send(_DESCRIBE_QUORUM, answered, timeout_ms=timeout_ms)
 
     def _await_offset(self, offset: int, done: Callable[[BrokerError | None], None]) -> None:
-        if self.node.image.offset >= offset:
+        if self._current.image.offset >= offset:
             done(None)
             return
 
@@ -321,7 +343,7 @@ class ControllerChannel:
             self._images.remove(waiting)
             done(BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"this node's metadata has not reached offset {offset} yet"))
 
-        waiting = _WaitingImage(offset, self.node.call_later(SPREAD_MS, give_up), done)
+        waiting = _WaitingImage(offset, self._reactor.call_later(SPREAD_MS, give_up), done)
         self._images.append(waiting)
 
     def on_image(self, _former: MetadataImage, image: MetadataImage, _delta: MetadataDelta) -> None:
@@ -335,7 +357,7 @@ class ControllerChannel:
             waiting.done(None)
 
     def _now_ms(self) -> int:
-        return self.node.clock.monotonic_ms()
+        return self._reactor.clock.monotonic_ms()
 
 
 _DESCRIBE_QUORUM: Final = DescribeQuorumRequest(

@@ -4,12 +4,12 @@ Driven by: requests (`handle`, `submit`), the quorum's leadership (`on_leading`,
 Emits: batches of records to the quorum; answers.
 
 It decides on an image of its own that holds everything appended, committed or not. What arrives in one wake-up is decided one
-after another, a batch each, and synced together. The answer leaves once its records are committed *and* in `node.image`, so that
+after another, a batch each, and synced together. The answer leaves once its records are committed *and* in the published image, so that
 whoever is answered finds the change there; an answer without records waits for what it was decided upon. The next wake-up
 decides without waiting for the last one's commit. A long decision, its encoding and its replay are done in slices (`slices.Slices`);
 later decisions wait, so that the image does not change during a decision.
 
-A new leader starts from `node.image`, which then holds everything that ever was committed; it aborts a metadata transaction that
+A new leader starts from the published image, which then holds everything that ever was committed; it aborts a metadata transaction that
 its predecessor left open, and writes the first records of a new cluster.
 
 Invariants: decisions see every record appended before them; answers leave in the order of the requests; when leadership is lost,
@@ -22,27 +22,29 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_remarks import remarks_on_change
+from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision, deliver
 from barnabas.broker.metadata.elections import UNCLEAN_KEY
 from barnabas.broker.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.isr import elect_unclean_leaders
-from barnabas.broker.metadata.liveness import Liveness
+from barnabas.broker.metadata.liveness import HeartbeatSource, Liveness
 from barnabas.broker.metadata.records import AbortTransactionRecord, MetadataRecord, decode_record, encode_record
 from barnabas.broker.metadata.registration import bootstrap_records
 from barnabas.broker.metadata.replay import ImageBuilder
 from barnabas.broker.metadata.requests import DECISIONS
+from barnabas.broker.peers import Peers
+from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quorum.snapshots import read_bootstrap
-from barnabas.broker.slices import Slice, Work, advance
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.slices import Slice, Slices, Work, advance
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.ports import Disk, Network
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from barnabas.protocol.schema import finished
-
-if TYPE_CHECKING:
-    from barnabas.broker.connection import Connection
-    from barnabas.broker.node import Node
 
 __all__ = ["QuorumController"]
 
@@ -76,11 +78,34 @@ class QuorumController:
         image: the cluster with everything that was appended; of use while active only.
     """
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        *,
+        slices: Slices,
+        current: CurrentImage,
+        quorum: Quorum,
+        disk: Disk,
+        network: Network,
+        peers: Peers,
+    ) -> None:
+        """Touches neither disk nor network.
+
+        Args:
+            current: the image that this node has published.
+            disk: may hold the records that Kafka's storage tool formatted the directory with.
+        """
+        self._reactor = reactor
+        self._config = config
+        self._node_id = config.node_id
+        self._slices = slices
+        self._current = current
+        self._quorum = quorum
+        self._disk = disk
         self.epoch = NOT_ACTIVE
         self.image: MetadataImage = EMPTY_IMAGE
-        self.liveness = Liveness(node, self)
+        self.liveness = Liveness(reactor, config, network, peers, self, self.submit)
         self._queue: deque[_Queued] = deque()
         self._long: Slice | None = None  # a decision that is made in slices
         self._long_done: Done | None = None  # who waits for it
@@ -92,34 +117,41 @@ class QuorumController:
         """Whether this node decides."""
         return self.epoch != NOT_ACTIVE
 
+    @property
+    def cluster_id(self) -> str:
+        """The cluster of this node."""
+        return self._quorum.cluster_id
+
     # --- leadership -----------------------------------------------------------------------------------------------
 
-    def on_leading(self, epoch: int) -> None:
-        """This node leads, and `node.image` holds everything that was committed before.
+    def on_leading(self, epoch: int, open_transaction: list[MetadataRecord] | None) -> None:
+        """This node leads, and its published image holds everything that was committed before.
+
+        Args:
+            open_transaction: the records of a metadata transaction that is not ended yet, None where none is open.
 
         Raises:
             InvariantViolated: the log holds more than the image.
         """
-        node = self.node
         self.epoch = epoch
-        self.image = node.image
-        if node.image.offset + 1 != node.quorum.log_end_offset:
+        self.image = self._current.image
+        if self.image.offset + 1 != self._quorum.log_end_offset:
             raise InvariantViolated(
-                f"controller of epoch {epoch} begins at offset {node.image.offset + 1}, the log ends at "
-                f"{node.quorum.log_end_offset}"
+                f"controller of epoch {epoch} begins at offset {self.image.offset + 1}, the log ends at "
+                f"{self._quorum.log_end_offset}"
             )
-        log.info("node %d is the controller in epoch %d", node.node_id, epoch)
-        if node.loader.in_transaction:
+        log.info("node %d is the controller in epoch %d", self._node_id, epoch)
+        if open_transaction is not None:
             # KIP-868: whoever begins an epoch aborts the transaction that its predecessor left open.
             finished(
                 self._append(
-                    ImageBuilder(self.image, node.loader.open_transaction),
+                    ImageBuilder(self.image, open_transaction),
                     [AbortTransactionRecord(reason="the controller changed")],
                 )
             )
         if not self.image.features:
-            formatted = [decode_record(value) for value in read_bootstrap(node.disk)]
-            finished(self._append(ImageBuilder(self.image), bootstrap_records(node.config, formatted)))
+            formatted = [decode_record(value) for value in read_bootstrap(self._disk)]
+            finished(self._append(ImageBuilder(self.image), bootstrap_records(self._config, formatted)))
         self.liveness.begin()
         self.submit(elect_unclean_leaders)
 
@@ -127,7 +159,7 @@ class QuorumController:
         """Another node leads, or none: whoever waits must ask there."""
         if not self.active:
             return
-        log.info("node %d is the controller no more", self.node.node_id)
+        log.info("node %d is the controller no more", self._node_id)
         self.epoch = NOT_ACTIVE
         self.image = EMPTY_IMAGE
         self.liveness.end()
@@ -139,7 +171,7 @@ class QuorumController:
         self._waiting.clear()
         self._queue.clear()
         for done in waiting:
-            deliver(done, _not_controller(self.node.node_id))
+            deliver(done, _not_controller(self._node_id))
 
     def close(self) -> None:
         """The node ends: nothing is decided or answered any more."""
@@ -156,7 +188,7 @@ class QuorumController:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def handle(self, request: Any, done: Done, *, source: Connection | None = None) -> None:
+    def handle(self, request: Any, done: Done, *, source: HeartbeatSource | None = None) -> None:
         """Serves a request of the controller listener, or of this node's own parts.
 
         Args:
@@ -168,7 +200,7 @@ class QuorumController:
             BrokerError: UNSUPPORTED_VERSION for a class of request that no controller serves.
         """
         if not self.active:
-            done(_not_controller(self.node.node_id))
+            done(_not_controller(self._node_id))
         elif isinstance(request, BrokerHeartbeatRequest):
             self.liveness.on_heartbeat(request, source, done)
         elif isinstance(request, BrokerRegistrationRequest):
@@ -194,16 +226,16 @@ class QuorumController:
             between: the decision need not wait for a long one that is under way, as long as it has no records: a heartbeat.
         """
         if not self.active:
-            done(_not_controller(self.node.node_id))
+            done(_not_controller(self._node_id))
             return
         self._queue.append(_Queued(decide, done, between))
         if not self._flush_due:
             self._flush_due = True
-            linger_ms = self.node.config.get_int("controller.quorum.append.linger.ms")
+            linger_ms = self._config.get_int("controller.quorum.append.linger.ms")
             if linger_ms > 0:
-                self.node.call_later(linger_ms, self._flush)
+                self._reactor.call_later(linger_ms, self._flush)
             else:
-                self.node.soon(self._flush)
+                self._reactor.soon(self._flush)
 
     # --- decide, append, answer -----------------------------------------------------------------------------------
 
@@ -222,12 +254,12 @@ class QuorumController:
             ended = advance(work)
             if ended is None:
                 self._long_done = queued.done
-                self._long = self.node.slices.start(work, self._on_decided, self._on_failed, begun=True)
+                self._long = self._slices.start(work, self._on_decided, self._on_failed, begun=True)
                 break
             answers.append((queued.done, ended.result))
         if answers:
-            self._waiting.append(_Answers(self.node.quorum.log_end_offset, answers))
-            self._answer(self.node.image)
+            self._waiting.append(_Answers(self._quorum.log_end_offset, answers))
+            self._answer(self._current.image)
 
     def _decide_between(self) -> None:
         """Decides what need not wait for the long decision that is under way. It sees the image that this one began with."""
@@ -248,18 +280,18 @@ class QuorumController:
                 kept.append(queued)
         self._queue = kept
         if answers:
-            self._waiting.append(_Answers(self.node.quorum.log_end_offset, answers))
-            self._answer(self.node.image)
+            self._waiting.append(_Answers(self._quorum.log_end_offset, answers))
+            self._answer(self._current.image)
 
     def _view(self) -> ClusterView:
-        return ClusterView(self.image, self.node.config, self.node.rng.uuid, self.node.quorum.log_end_offset)
+        return ClusterView(self.image, self._config, self._reactor.rng.uuid, self._quorum.log_end_offset)
 
     def _on_decided(self, answer: Any) -> None:
         """A long decision has ended."""
         done, self._long, self._long_done = self._long_done, None, None
         if done is not None:
-            self._waiting.append(_Answers(self.node.quorum.log_end_offset, [(done, answer)]))
-            self._answer(self.node.image)
+            self._waiting.append(_Answers(self._quorum.log_end_offset, [(done, answer)]))
+            self._answer(self._current.image)
         self._flush()
 
     def _on_failed(self, error: BaseException) -> None:
@@ -290,10 +322,10 @@ class QuorumController:
             values.append(encode_record(record))
             builder.replay(record)
             yield 1
-        last_offset = self.node.quorum.append(values)
+        last_offset = self._quorum.append(values)
         for remark in remarks_on_change(records):
             log.warning("%s", remark)
-        builder.advance(last_offset, self.epoch, self.node.clock.now_ms())
+        builder.advance(last_offset, self.epoch, self._reactor.clock.now_ms())
         self.image = yield from builder.image_in_slices()
 
     # --- what is published ----------------------------------------------------------------------------------------

@@ -22,8 +22,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
 from barnabas.broker.metadata.heartbeats import heartbeat
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
@@ -32,9 +33,11 @@ from barnabas.broker.metadata.records import RegisteredEndpoint
 from barnabas.broker.metadata.registration import fence_broker, register_broker
 from barnabas.broker.metadata.sessions import BrokerSessions
 from barnabas.broker.metadata.suspicion import Suspicion
-from barnabas.broker.peers import ProbeResult, probe
+from barnabas.broker.peers import Peers, ProbeResult, probe
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.ports import Network
 from barnabas.protocol.messages.cluster import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -42,12 +45,7 @@ from barnabas.protocol.messages.cluster import (
     BrokerRegistrationResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.connection import Connection
-    from barnabas.broker.metadata.controller import QuorumController
-    from barnabas.broker.node import Node
-
-__all__ = ["Liveness"]
+__all__ = ["ControllerView", "HeartbeatSource", "Liveness"]
 
 log = logging.getLogger(__name__)
 
@@ -58,15 +56,72 @@ GIVE_BACK_MS: Final = 500  # between looks whether a broker that was unfenced is
 GIVE_BACK_MS_MAX: Final = 60_000  # after that the periodic balance does it
 
 
-class Liveness:
-    """See the module."""
+class HeartbeatSource(Protocol):
+    """A connection that heartbeats come over."""
 
-    def __init__(self, node: Node, controller: QuorumController) -> None:
-        self.node = node
-        self.controller = controller
-        self.sessions = BrokerSessions(node.config.get_int("broker.session.timeout.ms"))
+    def on_close(self, callback: Callable[[], None], /) -> None:
+        """Calls back once when it has ended."""
+        ...
+
+
+class ControllerView(Protocol):
+    """What the controller is at present."""
+
+    epoch: int
+    image: MetadataImage
+
+    @property
+    def active(self) -> bool:
+        """Whether this node decides."""
+        ...
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster whose brokers may register."""
+        ...
+
+
+class Submit(Protocol):
+    """`QuorumController.submit`."""
+
+    def __call__(
+        self,
+        decide: Callable[[ClusterView], MetadataDecision[Any]],
+        done: Callable[[Any], None] = ...,
+        /,
+        *,
+        between: bool = False,
+    ) -> None:
+        """Queues a decision."""
+        ...
+
+
+class Liveness:
+    """See the module.
+
+    Args:
+        view: what the controller is at present.
+        submit: queues a decision of the controller.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        network: Network,
+        peers: Peers,
+        view: ControllerView,
+        submit: Submit,
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._network = network
+        self._peers = peers
+        self._view = view
+        self._submit = submit
+        self.sessions = BrokerSessions(config.get_int("broker.session.timeout.ms"))
         self._probing: dict[int, int] = {}  # epoch under suspicion by broker
-        self._watched: dict[Connection, None] = {}  # connections that heartbeats came over
+        self._watched: dict[HeartbeatSource, None] = {}  # connections that heartbeats came over
         self._check_timer: Timer | None = None
         self._check_at_ms = 0
         self._balance_timer: Timer | None = None
@@ -77,7 +132,7 @@ class Liveness:
 
     def begin(self) -> None:
         """This node is the active controller from here on."""
-        brokers = self.controller.image.brokers.values()
+        brokers = self._view.image.brokers.values()
         self.sessions.begin(brokers, self._now_ms())
         self._arm_check()
         self._arm_balance(self._balance_interval_ms())
@@ -108,10 +163,10 @@ class Liveness:
     def on_heartbeat(
         self,
         request: BrokerHeartbeatRequest,
-        source: Connection | None,
+        source: HeartbeatSource | None,
         done: Callable[[BrokerHeartbeatResponse | BrokerError], None],
     ) -> None:
-        """A broker lives, and wants to be something. The connection is watched from then on."""
+        """Handles a broker heartbeat and the state that it requests. The connection is watched from then on."""
         if source is not None and source not in self._watched:
             self._watched[source] = None
             source.on_close(lambda: self._on_closed(request.broker_id, source))
@@ -124,7 +179,7 @@ class Liveness:
                 self.sessions.on_shutting_down(broker_id, view.next_offset + len(decision.records) - 1, now_ms)
             return decision
 
-        self.controller.submit(decide, done, between=True)
+        self._submit(decide, done, between=True)
         if self._check_timer is None:
             self._arm_check()
 
@@ -132,17 +187,17 @@ class Liveness:
         self, request: BrokerRegistrationRequest, done: Callable[[BrokerRegistrationResponse | BrokerError], None]
     ) -> None:
         """A broker process has started."""
-        if request.cluster_id != self.node.cluster_id:
-            text = f"Expected cluster ID {self.node.cluster_id}, but got cluster ID {request.cluster_id}"
+        if request.cluster_id != self._view.cluster_id:
+            text = f"Expected cluster ID {self._view.cluster_id}, but got cluster ID {request.cluster_id}"
             done(BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, text))
             return
-        former = self.controller.image.brokers.get(request.broker_id)
+        former = self._view.image.brokers.get(request.broker_id)
         if former is None or self._is_over(former, request):
             self._register(request, done)
         elif self._same_address(former, request):
             self._refuse_duplicate(request, done)
         else:
-            self.node.scope.start(self._register_if_gone(former, request, done))
+            self._reactor.scope.start(self._register_if_gone(former, request, done))
 
     def _is_over(self, former: BrokerImage, request: BrokerRegistrationRequest) -> bool:
         """Whether nothing speaks for a former life of the broker that registers."""
@@ -175,7 +230,7 @@ class Liveness:
             self.sessions.on_registered(request.broker_id, decision.answer.broker_epoch, self._now_ms())
             return decision
 
-        self.controller.submit(decide, done)
+        self._submit(decide, done)
 
     def _refuse_duplicate(self, request: BrokerRegistrationRequest, done: Callable[[Any], None]) -> None:
         text = f"Another broker is registered with that broker id: {request.broker_id}."
@@ -183,7 +238,7 @@ class Liveness:
 
     # --- suspicion ------------------------------------------------------------------------------------------------
 
-    def _on_closed(self, broker_id: int, source: Connection) -> None:
+    def _on_closed(self, broker_id: int, source: HeartbeatSource) -> None:
         """A connection that heartbeats of this broker came over has ended."""
         self._watched.pop(source, None)
         broker_epoch = self.sessions.on_closed(broker_id, source)
@@ -196,29 +251,29 @@ class Liveness:
         Where a probe fenced the same incarnation just before, it begins later. No effect where the broker is fenced.
         """
         broker = self._suspected(broker_id, broker_epoch)
-        if broker is None or broker_id == self.node.node_id or self._probing.get(broker_id) == broker_epoch:
+        if broker is None or broker_id == self._config.node_id or self._probing.get(broker_id) == broker_epoch:
             return
         wait_ms = self.sessions.probe_fence_in_ms(broker_id, broker_epoch, self._now_ms())
         if wait_ms:
-            self.node.call_later(wait_ms, lambda: self.suspect(broker_id, broker_epoch))
+            self._reactor.call_later(wait_ms, lambda: self.suspect(broker_id, broker_epoch))
             return
         self._probing[broker_id] = broker_epoch
-        self.node.scope.start(self._probe(broker))
+        self._reactor.scope.start(self._probe(broker))
 
     def _suspected(self, broker_id: int, broker_epoch: int) -> BrokerImage | None:
         """The broker, while it may be fenced under this epoch by this controller."""
-        broker = self.controller.image.brokers.get(broker_id) if self.controller.active else None
+        broker = self._view.image.brokers.get(broker_id) if self._view.active else None
         return None if broker is None or broker.fenced or broker.epoch != broker_epoch else broker
 
     async def _probe(self, broker: BrokerImage) -> None:
-        epoch, peers = self.controller.epoch, self.node.peers
+        epoch, peers = self._view.epoch, self._peers
         ended_ms = peers.ended_ms(broker.broker_id)  # before this node was the controller, perhaps
         began_ms = self._now_ms() if ended_ms is None else ended_ms
         suspicion = Suspicion(began_ms)
 
         def is_over() -> bool:
             gone = self._suspected(broker.broker_id, broker.epoch) is None
-            return gone or self.controller.epoch != epoch or self.sessions.connected(broker.broker_id)
+            return gone or self._view.epoch != epoch or self.sessions.connected(broker.broker_id)
 
         try:
             while not is_over():
@@ -242,7 +297,7 @@ class Liveness:
         address = self._address(broker)
         if address is None:
             return ProbeResult.ACCEPTED
-        return await probe(self.node.network, address.host, address.port, PROBE_MS)
+        return await probe(self._network, address.host, address.port, PROBE_MS)
 
     async def _refuses(self, broker: BrokerImage) -> bool:
         """Whether nothing listens where the broker is registered, by two probes."""
@@ -254,19 +309,19 @@ class Liveness:
 
     def _address(self, broker: BrokerImage) -> RegisteredEndpoint | None:
         """The listener by which brokers reach each other, else the broker's first."""
-        name = self.node.config.inter_broker_listener
+        name = self._config.inter_broker_listener
         return broker.endpoint(name) or next(iter(broker.end_points), None)
 
     def _fence(self, broker_id: int, broker_epoch: int) -> None:
         def decide(view: ClusterView) -> MetadataDecision[None]:
             return MetadataDecision(None, fence_broker(view, broker_id, broker_epoch))
 
-        self.controller.submit(decide)
+        self._submit(decide)
 
     # --- time -----------------------------------------------------------------------------------------------------
 
     def _unfenced(self) -> list[BrokerImage]:
-        return [broker for broker in self.controller.image.brokers.values() if not broker.fenced]
+        return [broker for broker in self._view.image.brokers.values() if not broker.fenced]
 
     def _arm_check(self) -> None:
         at_ms = self.sessions.next_check_ms(self._unfenced())
@@ -275,7 +330,7 @@ class Liveness:
         self._check_timer = None
         if at_ms is not None:
             self._check_at_ms = at_ms
-            self._check_timer = self.node.call_later(at_ms - self._now_ms(), self._check)
+            self._check_timer = self._reactor.call_later(at_ms - self._now_ms(), self._check)
 
     def _check(self) -> None:
         """A session may be over."""
@@ -292,33 +347,33 @@ class Liveness:
         self._arm_check()
 
     def _balance_interval_ms(self) -> int:
-        return self.node.config.get_int("leader.imbalance.check.interval.seconds") * 1000
+        return self._config.get_int("leader.imbalance.check.interval.seconds") * 1000
 
     def _arm_balance(self, delay_ms: int) -> None:
-        self._balance_timer = self.node.call_later(delay_ms, self._balance)
+        self._balance_timer = self._reactor.call_later(delay_ms, self._balance)
 
     def _balance(self) -> None:
         """Leaderships go back to preferred replicas, and to anybody where a topic allows it and nobody else is left."""
 
         def done(more: Any) -> None:
-            if self.controller.active and self._balance_timer is None:
+            if self._view.active and self._balance_timer is None:
                 self._arm_balance(BALANCE_AGAIN_MS if more is True else self._balance_interval_ms())
 
         self._balance_timer = None
-        self.controller.submit(elect_unclean_leaders)
-        balances = self.node.config.get_bool("auto.leader.rebalance.enable")
-        self.controller.submit(balance_leaders if balances else _no_balance, done)
+        self._submit(elect_unclean_leaders)
+        balances = self._config.get_bool("auto.leader.rebalance.enable")
+        self._submit(balance_leaders if balances else _no_balance, done)
 
     def _on_returned(self, broker_ids: Iterable[int]) -> None:
         """Brokers were unfenced: leaderships go back to them once they are in sync."""
         now_ms = self._now_ms()
-        if not self.node.config.get_bool("auto.leader.rebalance.enable"):
+        if not self._config.get_bool("auto.leader.rebalance.enable"):
             return
         for broker_id in broker_ids:
             if self.sessions.steady(broker_id, now_ms):
                 self._returned[broker_id] = now_ms + GIVE_BACK_MS_MAX
         if self._returned and self._return_timer is None:
-            self._return_timer = self.node.call_later(GIVE_BACK_MS, self._give_back)
+            self._return_timer = self._reactor.call_later(GIVE_BACK_MS, self._give_back)
 
     def _give_back(self) -> None:
         """Brokers that are in sync get their leaderships; others are looked at again."""
@@ -333,10 +388,10 @@ class Liveness:
 
         self._return_timer = None
         returned = tuple(self._returned)
-        self.controller.submit(lambda view: give_leaderships_back(view, returned), done)
+        self._submit(lambda view: give_leaderships_back(view, returned), done)
 
     def _now_ms(self) -> int:
-        return self.node.clock.monotonic_ms()
+        return self._reactor.clock.monotonic_ms()
 
 
 def _no_balance(_view: ClusterView) -> MetadataDecision[bool]:

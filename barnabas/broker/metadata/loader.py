@@ -17,25 +17,27 @@ Follows KIP-630 (snapshots), KIP-868 (transactions).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.channel import ControllerChannel
+from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.features import check_features
 from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, difference
 from barnabas.broker.metadata.records import MetadataRecord, decode_record, encode_record
 from barnabas.broker.metadata.replay import ImageBuilder
 from barnabas.broker.metadata.snapshot import snapshot_records
+from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quorum.snapshots import SnapshotId
-from barnabas.broker.slices import Work, advance
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.slices import Slices, Work, advance
 from barnabas.errors import InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.compression import decompress
 from barnabas.protocol.records import HEADER_SIZE, iter_batches
 from barnabas.protocol.schema import finished
 from barnabas.storage.steps import record_slices
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["MetadataLoader"]
 
@@ -50,8 +52,32 @@ class MetadataLoader:
         open_transaction: the records of a metadata transaction that is not ended yet, None where none is open.
     """
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(
+        self,
+        reactor: Reactor,
+        *,
+        slices: Slices,
+        quorum: Quorum,
+        current: CurrentImage,
+        controller: QuorumController | None,
+        channel: ControllerChannel,
+        heartbeat_now: Callable[[], None],
+    ) -> None:
+        """Touches no log.
+
+        Args:
+            current: where images are published.
+            controller: of this node, None where the node does not have that role.
+            channel: the way to the active controller.
+            heartbeat_now: makes this broker send a heartbeat: another controller has heard of none.
+        """
+        self._reactor = reactor
+        self._slices = slices
+        self._quorum = quorum
+        self._current = current
+        self._controller = controller
+        self._channel = channel
+        self._heartbeat_now = heartbeat_now
         self.image: MetadataImage = EMPTY_IMAGE
         self.open_transaction: list[MetadataRecord] | None = None
         self._snapshot_asked = False
@@ -80,8 +106,8 @@ class MetadataLoader:
         """
         if advance(work) is not None:
             return
-        if self.node.quorum.hold():
-            self.node.slices.start(work, lambda _: self.node.quorum.go_on(), self.node.quorum.fail, begun=True)
+        if self._quorum.hold():
+            self._slices.start(work, lambda _: self._quorum.go_on(), self._quorum.fail, begun=True)
         else:
             finished(work)
 
@@ -93,7 +119,7 @@ class MetadataLoader:
                 yield UNITS_OF_A_RECORD
         except RemoteProtocolError as error:
             raise InvariantViolated(f"metadata snapshot {snapshot} is damaged: {error}") from error
-        builder.advance(snapshot.end_offset - 1, snapshot.epoch, self.node.clock.now_ms())
+        builder.advance(snapshot.end_offset - 1, snapshot.epoch, self._reactor.clock.now_ms())
         image = yield from builder.image_in_slices()
         delta = yield from difference(self.image, image)
         yield from self._publish(image, delta, None)
@@ -119,20 +145,20 @@ class MetadataLoader:
 
     def on_leading(self, epoch: int) -> None:
         """This node leads the quorum, and everything committed before is published."""
-        if self.node.quorum_controller is not None:
-            self.node.quorum_controller.on_leading(epoch)
-            self.node.controller.on_active()
+        if self._controller is not None:
+            self._controller.on_leading(epoch, self.open_transaction)
+            self._channel.on_active()
 
     def on_not_leading(self) -> None:
         """It leads no more."""
-        if self.node.quorum_controller is not None:
-            self.node.quorum_controller.on_not_leading()
+        if self._controller is not None:
+            self._controller.on_not_leading()
 
     def on_leader(self, leader_id: int, epoch: int) -> None:
         """The quorum has another leader, or (−1) none that is known."""
-        self.node.controller.on_leader(leader_id, epoch)
+        self._channel.on_leader(leader_id, epoch)
         if leader_id >= 0:
-            self.node.lifecycle.hurry()  # a new controller has heard of no broker yet
+            self._heartbeat_now()  # a new controller has heard of no broker yet
 
     # --- publishing -----------------------------------------------------------------------------------------------
 
@@ -140,36 +166,35 @@ class MetadataLoader:
         self, image: MetadataImage, delta: MetadataDelta, open_transaction: list[MetadataRecord] | None
     ) -> Work:
         """Parts that take long follow the image in slices (`CurrentImage.followers`); then it is published in one turn."""
-        node = self.node
         if delta.features:
             check_features(image)
-        yield from node.current_image.prepare(image, delta)
+        yield from self._current.prepare(image, delta)
         self.image, self.open_transaction = image, open_transaction
-        node.current_image.publish(image, delta)
-        if not self._snapshot_asked and node.quorum.snapshot_due():
+        self._current.publish(image, delta)
+        if not self._snapshot_asked and self._quorum.snapshot_due():
             self._snapshot_asked = True
-            node.soon(self._take_snapshot)
+            self._reactor.soon(self._take_snapshot)
 
     def _take_snapshot(self) -> None:
-        if self.in_transaction or self.node.scope.stopping:
+        if self.in_transaction or self._reactor.scope.stopping:
             self._snapshot_asked = False  # the next image asks again
             return
         image = self.image
         values = (encode_record(record) for record in snapshot_records(image))
-        work = self.node.quorum.encode_snapshot(values, image.epoch, image.timestamp_ms)
-        self.node.slices.start(work, lambda data: self._store_snapshot(image, data), self._on_failed, begun=True)
+        work = self._quorum.encode_snapshot(values, image.epoch, image.timestamp_ms)
+        self._slices.start(work, lambda data: self._store_snapshot(image, data), self._on_failed, begun=True)
 
     def _store_snapshot(self, image: MetadataImage, data: bytearray) -> None:
-        if not self.node.scope.stopping:
-            self.node.scope.start(self._write_snapshot(image, data), name="metadata snapshot")
+        if not self._reactor.scope.stopping:
+            self._reactor.scope.start(self._write_snapshot(image, data), name="metadata snapshot")
 
     async def _write_snapshot(self, image: MetadataImage, data: bytearray) -> None:
         try:
-            await self.node.quorum.store_snapshot(SnapshotId(image.offset + 1, image.epoch), data)
+            await self._quorum.store_snapshot(SnapshotId(image.offset + 1, image.epoch), data)
         except OSError as error:
-            self.node.fatal(error)
+            self._reactor.fatal(error)
         finally:
             self._snapshot_asked = False
 
     def _on_failed(self, error: BaseException) -> None:
-        self.node.fatal(error)
+        self._reactor.fatal(error)

@@ -50,6 +50,11 @@ class LogDirectories:
         """The one with the metadata log: without it the node cannot go on."""
         return self._all[0]
 
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that they belong to; empty before `open`."""
+        return "" if self.main.identity is None else self.main.identity.cluster_id
+
     def online(self) -> list[LogDirectory]:
         """Those that work."""
         return [directory for directory in self._all if directory.online]

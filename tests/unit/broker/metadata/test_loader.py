@@ -37,7 +37,15 @@ class Published:
     """The loader of a node that is told what was committed by hand."""
 
     def __init__(self, node: Node) -> None:
-        self.loader = MetadataLoader(node)
+        self.loader = MetadataLoader(
+            node.reactor,
+            slices=node.slices,
+            quorum=node.quorum,
+            current=node.current_image,
+            controller=node.quorum_controller,
+            channel=node.controller,
+            heartbeat_now=node.lifecycle.hurry,
+        )
         self.images: list[tuple[MetadataImage, MetadataDelta]] = []
         node.current_image.subscribers = (lambda _, image, delta: self.images.append((image, delta)),)
         self.offset = 0
