@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
 from barnabas.broker.coordinator.connection_fence import ConnectionFence
 from barnabas.broker.coordinator.groups import GroupCoordinator
+from barnabas.broker.coordinator.marker_writer import MarkerWriter
 from barnabas.broker.coordinator.transactions import TransactionCoordinator
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.fetch_sessions import FetchSessions
@@ -199,8 +200,19 @@ class Node:
             self.reactor, config, self.replicas, checkpoint_soon=self.upkeep.checkpoint_soon, offload=offload
         )
         self.long_work = LongWork(self.reactor, offload)
-        self.transactions = TransactionCoordinator(self)
-        self.groups = GroupCoordinator(self)
+        self.groups = GroupCoordinator(
+            self.reactor, config, slices=self.slices, current=self.current_image, replicas=self.replicas
+        )
+        self.marker_writer = MarkerWriter(self.replicas, self.groups)
+        self.transactions = TransactionCoordinator(
+            self.reactor,
+            config,
+            current=self.current_image,
+            peers=self.peers,
+            replicas=self.replicas,
+            marker_writer=self.marker_writer,
+            allocate_producer_ids=self.controller.allocate_producer_ids,
+        )
         self._coordinators: dict[str, Coordinator] = {
             TRANSACTION_STATE_TOPIC: self.transactions,
             GROUP_METADATA_TOPIC: self.groups,

@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.consumer_group import Topics
 from barnabas.broker.coordinator.consumer_protocol import ConsumerSettings, HeartbeatCall
 from barnabas.broker.coordinator.consumer_records import ResolvedRegex
@@ -25,14 +26,14 @@ from barnabas.broker.coordinator.group_shard import AnyRecord, Conversion, Group
 from barnabas.broker.coordinator.group_state import Reply
 from barnabas.broker.coordinator.regexes import RegexSearch
 from barnabas.broker.coordinator.shard import Decision, ShardHost
+from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
 from barnabas.broker.metadata.image import GROUP_RESOURCE, MetadataDelta, MetadataImage
-from barnabas.broker.slices import Work, advance
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.slices import Slices, Work, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["OFFSETS_TOPIC", "GroupCoordinator", "ParkedReply"]
 
@@ -60,9 +61,8 @@ class ParkedReply(Protocol):
         ...
 
 
-def settings_of(node: Node) -> GroupSettings:
+def settings_of(config: BrokerConfig) -> GroupSettings:
     """The shards' part of the broker's configuration."""
-    config = node.config
     return GroupSettings(
         session_timeout_min_ms=config.get_int("group.min.session.timeout.ms"),
         session_timeout_max_ms=config.get_int("group.max.session.timeout.ms"),
@@ -74,23 +74,35 @@ def settings_of(node: Node) -> GroupSettings:
 
 
 class GroupCoordinator:
-    """`node.groups`; for its shards a ShardOwner."""
+    """See the module. Every broker has one; for its shards it is the ShardOwner."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.settings = settings_of(node)
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        *,
+        slices: Slices,
+        current: CurrentImage,
+        replicas: Replicas,
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._slices = slices
+        self._current = current
+        self.settings = settings_of(config)
         self.host: ShardHost[GroupShard] = ShardHost(
             OFFSETS_TOPIC,
-            node,
+            reactor,
+            replicas,
             self._make_shard,
-            lambda: node.image.partition_count(OFFSETS_TOPIC),
-            compression=node.config.get_int("offsets.topic.compression.codec"),
-            answer_timeout_ms=partial(node.config.get_int, "offsets.commit.timeout.ms"),
+            lambda: current.image.partition_count(OFFSETS_TOPIC),
+            compression=config.get_int("offsets.topic.compression.codec"),
+            answer_timeout_ms=partial(config.get_int, "offsets.commit.timeout.ms"),
         )
         self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
         self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # that came while the partition was loading
         self._retention_timer: Any = None
-        self._regexes = RegexSearch(node, self._on_resolved)
+        self._regexes = RegexSearch(reactor, current, self._on_resolved)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -132,7 +144,7 @@ class GroupCoordinator:
             return
         work = self._forget_topics(frozenset(topic.name for topic in delta.deleted.values()))
         if advance(work) is None:
-            self.node.slices.start(work, _nothing, self.node.fatal, begun=True)
+            self._slices.start(work, _nothing, self._reactor.fatal, begun=True)
 
     def _forget_topics(self, topics: frozenset[str]) -> Work:
         shards = [(partition, shard, shard.offsets.order) for partition, shard in self.host.active_shards()]
@@ -171,12 +183,12 @@ class GroupCoordinator:
     @property
     def topics(self) -> Topics:
         """The metadata of topics as this node has them now (ShardOwner)."""
-        return self.node.image
+        return self._current.image
 
     def consumer_settings(self, group_id: str) -> ConsumerSettings:
         """What holds for one consumer group now (ShardOwner)."""
-        config = self.node.config
-        own = self.node.image.config(GROUP_RESOURCE, group_id)
+        config = self._config
+        own = self._current.image.config(GROUP_RESOURCE, group_id)
         policy = config.get_str("group.consumer.migration.policy")
         return ConsumerSettings(
             session_timeout_ms=group_value(config, own, SESSION_TIMEOUT),
@@ -192,7 +204,7 @@ class GroupCoordinator:
 
     def now(self) -> At:
         """The time of a decision."""
-        return At(self.node.clock.now_ms(), self.node.clock.monotonic_ms())
+        return At(self._reactor.clock.now_ms(), self._reactor.clock.monotonic_ms())
 
     def shard_for(self, group_id: str) -> GroupShard:
         """The group's shard.
@@ -324,15 +336,15 @@ class GroupCoordinator:
             return
         if armed is not None:
             armed[1].cancel()
-        self._arm(partition, deadline_ms, deadline_ms - self.node.clock.monotonic_ms(), self._on_timer)
+        self._arm(partition, deadline_ms, deadline_ms - self._reactor.clock.monotonic_ms(), self._on_timer)
 
     def _arm(self, partition: int, deadline_ms: int, delay_ms: int, then: Callable[[int], None]) -> None:
-        timer = self.node.call_later(max(delay_ms, 0), partial(then, partition))
+        timer = self._reactor.call_later(max(delay_ms, 0), partial(then, partition))
         self._timers[partition] = (deadline_ms, timer)
 
     def _on_timer(self, partition: int) -> None:
         deadline_ms, _ = self._timers[partition]
-        if self.node.clock.monotonic_ms() - deadline_ms > STALL_MS:
+        if self._reactor.clock.monotonic_ms() - deadline_ms > STALL_MS:
             # This process stood still. Heartbeats that arrived meanwhile are read before anybody is declared dead.
             self._arm(partition, deadline_ms, AFTER_STALL_MS, self._on_due)
         else:
@@ -343,15 +355,15 @@ class GroupCoordinator:
         self._decide(partition, lambda shard, at: shard.on_time(at))
 
     def _arm_retention(self) -> None:
-        interval_ms = self.node.config.get_int("offsets.retention.check.interval.ms")
-        self._retention_timer = self.node.call_later(interval_ms, partial(self._on_retention, -1))
+        interval_ms = self._config.get_int("offsets.retention.check.interval.ms")
+        self._retention_timer = self._reactor.call_later(interval_ms, partial(self._on_retention, -1))
 
     def _on_retention(self, after: int) -> None:
         """Looks through the first partition after `after`; the next one has its turn after other work."""
         for partition, shard in self.host.active_shards():
             if partition > after:
                 self._write_tombstones(partition, shard.expired(self.now()))
-                self._retention_timer = self.node.call_later(0, partial(self._on_retention, partition))
+                self._retention_timer = self._reactor.call_later(0, partial(self._on_retention, partition))
                 return
         self._arm_retention()
 

@@ -11,9 +11,9 @@ Follows KIP-98 and KIP-1228 (transaction version in markers).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
+from barnabas.broker.coordinator.groups import OFFSETS_TOPIC, GroupCoordinator
+from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.transactions import (
@@ -26,31 +26,35 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.schema import finished
 
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
-
-__all__ = ["write_markers", "write_markers_in_slices"]
+__all__ = ["MarkerWriter"]
 
 
-def write_markers(node: Node, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
-    """Appends every marker; answers when all that could be appended are committed, within this call where they are at once."""
-    finished(write_markers_in_slices(node, request, done))
+class MarkerWriter:
+    """See the module. Every broker has one."""
 
+    def __init__(self, replicas: Replicas, groups: GroupCoordinator) -> None:
+        self._replicas = replicas
+        self._groups = groups
 
-def write_markers_in_slices(
-    node: Node, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]
-) -> Work:
-    """As `write_markers`."""
-    return _Writing(node, done).write(request)
+    def write(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
+        """Appends every marker; answers when all that could be appended are committed, within this call where they are at once."""
+        finished(self.write_in_slices(request, done))
+
+    def write_in_slices(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> Work:
+        """As `write`."""
+        return _Writing(self._replicas, self._groups, done).write(request)
 
 
 class _Writing:
     """One request: the answers so far, and how many commits are awaited."""
 
-    __slots__ = ("_awaited", "_done", "_node", "_response")
+    __slots__ = ("_awaited", "_done", "_groups", "_replicas", "_response")
 
-    def __init__(self, node: Node, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
-        self._node = node
+    def __init__(
+        self, replicas: Replicas, groups: GroupCoordinator, done: Callable[[WriteTxnMarkersResponse], None]
+    ) -> None:
+        self._replicas = replicas
+        self._groups = groups
         self._done = done
         self._response = WriteTxnMarkersResponse()
         self._awaited = 1  # the writing itself, so that the answer cannot leave before the last append
@@ -71,11 +75,11 @@ class _Writing:
         result = WritableTxnMarkerPartitionResult(partition_index=partition)
         of_groups = topic == OFFSETS_TOPIC
         try:
-            replica = self._node.replicas.leader(topic, partition)
+            replica = self._replicas.leader(topic, partition)
             replica.check_in_sync()  # else this marker would hold up the answer about all others
             if of_groups:
                 # Offsets decided on in this wake-up go before the marker that settles them.
-                self._node.groups.host.flush(partition)
+                self._groups.host.flush(partition)
             info = replica.append_marker(
                 marker.producer_id,
                 marker.producer_epoch,
@@ -92,7 +96,7 @@ class _Writing:
             if error is not None:
                 result.error_code = error.code
             elif of_groups:
-                self._node.groups.on_marker(partition, marker.producer_id, marker.transaction_result)
+                self._groups.on_marker(partition, marker.producer_id, marker.transaction_result)
             self._settled()
 
         replica.when_committed(info.last_offset + 1, committed)

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinator.consumer_group import ConsumerGroup
 from barnabas.broker.coordinator.consumer_records import ResolvedRegex
+from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.patterns import Pattern, compile_pattern
+from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.image import MetadataImage
-    from barnabas.broker.node import Node
 
 __all__ = ["RegexSearch"]
 
@@ -59,14 +60,15 @@ class _Search:
 class RegexSearch:
     """The searches of one node; one at a time a group."""
 
-    def __init__(self, node: Node, found: Found) -> None:
-        self._node = node
+    def __init__(self, reactor: Reactor, current: CurrentImage, found: Found) -> None:
+        self._reactor = reactor
+        self._current = current
         self._found = found
 
     def look_up(self, partition: int, group: ConsumerGroup) -> None:
         """Begins a search where an expression is new, or topics have changed and the last search was not a moment ago."""
-        now_ms = self._node.clock.monotonic_ms()
-        image = self._node.image
+        now_ms = self._reactor.clock.monotonic_ms()
+        image = self._current.image
         changed = group.searched_in is not image.topics_by_name and now_ms - group.searched_ms >= REFRESH_INTERVAL_MS
         wanted = [regex for regex in group.regex_subscribers if changed or regex not in group.regexes]
         if wanted and not group.is_searching:
@@ -79,10 +81,10 @@ class RegexSearch:
         search.look_through(start)
         end = start + NAMES_PER_SLICE
         if end < len(search.names):
-            self._node.call_later(0, lambda: self._go_on(search, end))
+            self._reactor.call_later(0, lambda: self._go_on(search, end))
             return
         search.group.is_searching = False
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._reactor.clock.now_ms()
         found = {
             regex: ResolvedRegex(tuple(topics), search.image.offset, now_ms) for regex, topics in search.matched.items()
         }

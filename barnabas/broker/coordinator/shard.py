@@ -22,19 +22,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.coordinator.loading import replay_log
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.machine import Replica, VerificationGuard
+from barnabas.broker.replica.replicas import Replicas
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.log_config import Origin
 from barnabas.storage.steps import Steps
 
-if TYPE_CHECKING:
-    from barnabas.broker.replica.machine import Replica, VerificationGuard
-    from barnabas.ports import Clock
-
-__all__ = ["Decision", "HostNode", "ProducerStamp", "Shard", "ShardHost", "java_hash", "partition_for"]
+__all__ = ["Decision", "ProducerStamp", "Shard", "ShardHost", "java_hash", "partition_for"]
 
 logger = logging.getLogger(__name__)
 
@@ -121,21 +120,6 @@ class Shard(Protocol[R]):
 S = TypeVar("S", bound="Shard[Any]")
 
 
-class HostNode(Protocol):
-    """What a host needs of the node."""
-
-    clock: Clock
-
-    @property
-    def replicas(self) -> Any: ...
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        """Runs it at the end of the present wake-up."""
-        ...
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Any: ...
-
-
 class _Phase(Enum):
     LOADING = "loading"
     ACTIVE = "active"
@@ -187,7 +171,7 @@ class ShardHost(Generic[S]):
 
     Args:
         topic: name of the internal topic.
-        node: replicas, clock, `soon` and `call_later`.
+        replicas: of this node.
         make_shard: (partition, coordinator epoch) → an empty shard.
         partition_count: partitions of the topic in the present image, 0 where it does not exist.
         compression: codec of the batches that are written.
@@ -197,14 +181,16 @@ class ShardHost(Generic[S]):
     def __init__(
         self,
         topic: str,
-        node: HostNode,
+        reactor: Reactor,
+        replicas: Replicas,
         make_shard: Callable[[int, int], S],
         partition_count: Callable[[], int],
         compression: int = 0,
         answer_timeout_ms: Callable[[], int] | None = None,
     ) -> None:
         self.topic = topic
-        self._node = node
+        self._reactor = reactor
+        self._replicas = replicas
         self._make_shard = make_shard
         self._partition_count = partition_count
         self._compression = compression
@@ -224,7 +210,7 @@ class ShardHost(Generic[S]):
             self.on_resigned(partition)
         part = _Partition(partition, leader_epoch, self._make_shard(partition, leader_epoch))
         self._partitions[partition] = part
-        replica: Replica | None = self._node.replicas.get(self.topic, partition)
+        replica: Replica | None = self._replicas.get(self.topic, partition)
         if replica is None:
             self._close(part, ErrorCode.NOT_COORDINATOR)
             return
@@ -263,7 +249,7 @@ class ShardHost(Generic[S]):
             )
             self._close(part, ErrorCode.NOT_COORDINATOR)
         else:
-            self._node.call_later(0, lambda: self._load(part, replica, steps, end_offset))
+            self._reactor.call_later(0, lambda: self._load(part, replica, steps, end_offset))
 
     def _on_loaded(self, part: _Partition[S], replica: Replica, end_offset: int, error: BrokerError | None) -> None:
         if part.phase is not _Phase.LOADING:
@@ -330,7 +316,7 @@ class ShardHost(Generic[S]):
         """
         self._active(partition)
         try:
-            self._node.replicas.leader(self.topic, partition).check_leads()
+            self._replicas.leader(self.topic, partition).check_leads()
         except BrokerError as error:
             raise BrokerError(_coordinator_code(error.code), str(error)) from error
 
@@ -371,7 +357,7 @@ class ShardHost(Generic[S]):
         """
         try:
             part = self._active(partition)
-            decision = decide(part.shard, self._node.clock.now_ms())
+            decision = decide(part.shard, self._reactor.clock.now_ms())
         except BrokerError as error:
             done(error)
             return
@@ -385,7 +371,7 @@ class ShardHost(Generic[S]):
         self._dirty[partition] = part
         if not self._flush_due:
             self._flush_due = True
-            self._node.soon(self._flush_all)
+            self._reactor.soon(self._flush_all)
 
     def flush(self, partition: int) -> None:
         """Appends what is queued for a partition now (before a marker goes into the same log)."""
@@ -403,7 +389,7 @@ class ShardHost(Generic[S]):
     def _flush(self, part: _Partition[S]) -> None:
         queue, part.queue = part.queue, []
         try:
-            replica: Replica = self._node.replicas.leader(self.topic, part.partition)
+            replica: Replica = self._replicas.leader(self.topic, part.partition)
             if replica.leader_epoch != part.leader_epoch:
                 raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if any(write.records for write in queue):
@@ -414,7 +400,7 @@ class ShardHost(Generic[S]):
         size_max = replica.log.config.max_message_bytes
         at = 0
         while at < len(queue) and part.phase is _Phase.ACTIVE:
-            end, records = _next_batch(queue, at, size_max, self._node.clock.now_ms())
+            end, records = _next_batch(queue, at, size_max, self._reactor.clock.now_ms())
             writes = queue[at:end]
             if records:
                 try:
@@ -454,7 +440,7 @@ class ShardHost(Generic[S]):
         appended = part.uncommitted[next_offset] = _Appended(writes)
         replica.when_committed(next_offset, lambda error: self._on_committed(part, replica, next_offset, error))
         if self._answer_timeout_ms is not None and part.uncommitted.get(next_offset) is appended:
-            appended.timer = self._node.call_later(self._answer_timeout_ms(), lambda: self._on_overdue(appended))
+            appended.timer = self._reactor.call_later(self._answer_timeout_ms(), lambda: self._on_overdue(appended))
 
     def _on_overdue(self, appended: _Appended) -> None:
         """Replicas take too long: who asked is told so. What was decided stays so, and is settled once it is committed."""

@@ -9,10 +9,14 @@ straight to its own `marker_writer`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from barnabas.broker.coordinator.marker_writer import write_markers
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.coordinator.marker_writer import MarkerWriter
 from barnabas.broker.coordinator.shard import partition_for
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.peers import Peers
+from barnabas.broker.reactor import Reactor
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -20,9 +24,6 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["TRANSACTION_TOPIC", "NodeCourier"]
 
@@ -35,15 +36,28 @@ MARKERS: Final = "markers"
 class NodeCourier:
     """Leaders and coordinators by the node's image, and the ways to them."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        current: CurrentImage,
+        peers: Peers,
+        marker_writer: MarkerWriter,
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._node_id = config.node_id
+        self._listener_name = config.inter_broker_listener
+        self._current = current
+        self._peers = peers
+        self._marker_writer = marker_writer
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        image = self._node.image.partition(topic, partition)
+        image = self._current.image.partition(topic, partition)
         return None if image is None else image.leader
 
     def coordinator_of(self, transactional_id: str) -> int:
-        topic = self._node.image.topic(TRANSACTION_TOPIC)
+        topic = self._current.image.topic(TRANSACTION_TOPIC)
         if topic is None:
             return NO_LEADER
         return topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
@@ -54,8 +68,8 @@ class NodeCourier:
         request: WriteTxnMarkersRequest,
         done: Callable[[WriteTxnMarkersResponse | BrokerError], None],
     ) -> None:
-        if broker_id == self._node.node_id:
-            write_markers(self._node, request, done)
+        if broker_id == self._node_id:
+            self._marker_writer.write(request, done)
         else:
             self._deliver(broker_id, MARKERS, request, done)
 
@@ -68,26 +82,25 @@ class NodeCourier:
         self._deliver(broker_id, ADDITIONS, request, done)
 
     def monotonic_ms(self) -> int:
-        return self._node.clock.monotonic_ms()
+        return self._reactor.clock.monotonic_ms()
 
     def soon(self, callback: Callable[[], None]) -> None:
-        self._node.soon(callback)
+        self._reactor.soon(callback)
 
     def retry_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        self._node.call_later(delay_ms, callback)
+        self._reactor.call_later(delay_ms, callback)
 
     def _deliver(self, broker_id: int, purpose: str, request: Any, done: Callable[[Any], None]) -> None:
-        node = self._node
-        broker = node.image.brokers.get(broker_id)
-        address = None if broker is None else broker.endpoint(node.listener_name)
-        if address is None or broker_id == node.node_id:
-            node.soon(lambda: done(BrokerError(ErrorCode.NOT_COORDINATOR)))
+        broker = self._current.image.brokers.get(broker_id)
+        address = None if broker is None else broker.endpoint(self._listener_name)
+        if address is None or broker_id == self._node_id:
+            self._reactor.soon(lambda: done(BrokerError(ErrorCode.NOT_COORDINATOR)))
             return
-        peer = node.peers.to(address.host, address.port, purpose, node_id=broker_id)
+        peer = self._peers.to(address.host, address.port, purpose, node_id=broker_id)
         peer.send(
             request,
             lambda answer: done(
                 BrokerError(ErrorCode.NETWORK_EXCEPTION, str(answer)) if isinstance(answer, BarnabasError) else answer
             ),
-            timeout_ms=node.config.get_int("request.timeout.ms"),
+            timeout_ms=self._config.get_int("request.timeout.ms"),
         )

@@ -17,9 +17,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.holding import HeldRequests, Waiter
+from barnabas.broker.coordinator.marker_writer import MarkerWriter
 from barnabas.broker.coordinator.markers import MarkerChannel
 from barnabas.broker.coordinator.producer_ids import ProducerIds
 from barnabas.broker.coordinator.shard import Decision, ShardHost
@@ -33,12 +35,13 @@ from barnabas.broker.coordinator.transaction_state import (
     TransactionState,
 )
 from barnabas.broker.coordinator.verification import Question, VerificationChannel
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
+from barnabas.broker.peers import Peers
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.replicas import Replicas
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX
-
-if TYPE_CHECKING:
-    from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
-    from barnabas.broker.node import Node
 
 __all__ = ["TRANSACTION_TOPIC", "TransactionCoordinator"]
 
@@ -54,26 +57,42 @@ Done = Callable[[A | BrokerError], None]
 
 
 class TransactionCoordinator:
-    """`node.transactions`.
+    """See the module. Every broker has one.
+
+    Args:
+        marker_writer: writes the markers of partitions that this node leads.
+        allocate_producer_ids: takes a block of producer ids from the controller.
 
     Attributes:
         concurrent_answers: requests answered CONCURRENT_TRANSACTIONS since the start; clients sleep 20–100 ms on each.
     """
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        *,
+        current: CurrentImage,
+        peers: Peers,
+        replicas: Replicas,
+        marker_writer: MarkerWriter,
+        allocate_producer_ids: Callable[[Callable[[int | BrokerError], None]], None],
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._current = current
         self.host: ShardHost[TransactionShard] = ShardHost(
-            TRANSACTION_TOPIC, node, self._make_shard, self._partition_count
+            TRANSACTION_TOPIC, reactor, replicas, self._make_shard, self._partition_count
         )
-        self._courier = NodeCourier(node)
+        self._courier = NodeCourier(reactor, config, current, peers, marker_writer)
         self.markers = MarkerChannel(self._courier, self._complete)
         self.verifications = VerificationChannel(
             self._courier,
-            patience_ms=partial(node.config.get_int, "add.partitions.to.txn.retry.backoff.max.ms"),
-            backoff_ms=partial(node.config.get_int, "add.partitions.to.txn.retry.backoff.ms"),
+            patience_ms=partial(config.get_int, "add.partitions.to.txn.retry.backoff.max.ms"),
+            backoff_ms=partial(config.get_int, "add.partitions.to.txn.retry.backoff.ms"),
         )
-        self.producer_ids = ProducerIds(lambda done: node.controller.allocate_producer_ids(done))
-        self.held = HeldRequests(node.soon, node.call_later)
+        self.producer_ids = ProducerIds(allocate_producer_ids)
+        self.held = HeldRequests(reactor.soon, reactor.call_later)
         self.concurrent_answers = 0
         self._timeout_timer: Any = None
         self._timeout_due_ms = 0
@@ -114,13 +133,13 @@ class TransactionCoordinator:
         return TransactionShard(partition, leader_epoch, self, self._record_version)
 
     def _partition_count(self) -> int:
-        topic = self.node.image.topic(TRANSACTION_TOPIC)
+        topic = self._current.image.topic(TRANSACTION_TOPIC)
         return 0 if topic is None else len(topic.partitions)
 
     @property
     def transaction_version(self) -> int:
         """The finalized level of the feature transaction.version."""
-        return self.node.image.feature("transaction.version")
+        return self._current.image.feature("transaction.version")
 
     def _record_version(self) -> int:
         return 1 if self.transaction_version >= 1 else 0
@@ -128,7 +147,7 @@ class TransactionCoordinator:
     # --- what shards go through (ShardOwner) ------------------------------------------------------------------------------
 
     def on_shard_active(self, shard: TransactionShard) -> None:
-        clock = self.node.clock
+        clock = self._reactor.clock
         shard.restart_deadlines(clock.now_ms(), clock.monotonic_ms())
         for prepared in shard.prepared():
             self.markers.add(shard.partition, shard.coordinator_epoch, prepared)
@@ -181,7 +200,7 @@ class TransactionCoordinator:
             else:
                 self.producer_ids.when_available(with_id)
             return
-        config = self.node.config
+        config = self._config
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
             return
@@ -244,7 +263,7 @@ class TransactionCoordinator:
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
             return
-        monotonic_ms = self.node.clock.monotonic_ms()
+        monotonic_ms = self._reactor.clock.monotonic_ms()
 
         def decide(shard: TransactionShard, now_ms: int) -> Decision[None, TransactionRecord]:
             return shard.add_partitions(
@@ -272,7 +291,7 @@ class TransactionCoordinator:
         done: Callable[[BrokerError | None], None],
     ) -> bool:
         """Holds a request that only the completion of a transaction stands against; False where something else does."""
-        wait_ms = self.node.config.get_int("add.partitions.to.txn.retry.backoff.max.ms")
+        wait_ms = self._config.get_int("add.partitions.to.txn.retry.backoff.max.ms")
         if waiter.wait_ms_max is not None:
             wait_ms = min(wait_ms, waiter.wait_ms_max)
         partition, shard = self.host.shard_for(transactional_id)
@@ -314,7 +333,7 @@ class TransactionCoordinator:
             done: gets a code for each partition; INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED, which appends do not know.
         """
         producer = ProducerIdentity(producer_id, producer_epoch)
-        if transactional_id and self._courier.coordinator_of(transactional_id) != self.node.node_id:
+        if transactional_id and self._courier.coordinator_of(transactional_id) != self._config.node_id:
             is_gone = _never if waiter is None else waiter.is_gone
             self.verifications.ask(
                 Question(transactional_id, producer, partitions, add=add, done=done, is_gone=is_gone)
@@ -465,7 +484,7 @@ class TransactionCoordinator:
             if not isinstance(outcome, BrokerError) or self._stopped or not self.host.is_here(partition):
                 return  # where it has another coordinator, that one writes the markers once more and completes it
             log.info("%s could not be completed, trying again: %s", prepared.transactional_id, outcome)
-            self.node.call_later(RETRY_MS, lambda: self._complete(partition, prepared))
+            self._reactor.call_later(RETRY_MS, lambda: self._complete(partition, prepared))
 
         self.host.write(partition, lambda shard, now_ms: shard.complete(prepared, now_ms), done)
 
@@ -477,13 +496,13 @@ class TransactionCoordinator:
         if self._timeout_timer is not None:
             self._timeout_timer.cancel()
         self._timeout_due_ms = deadline_ms
-        delay_ms = max(deadline_ms - self.node.clock.monotonic_ms(), 0)
-        self._timeout_timer = self.node.call_later(delay_ms, self._on_timeout)
+        delay_ms = max(deadline_ms - self._reactor.clock.monotonic_ms(), 0)
+        self._timeout_timer = self._reactor.call_later(delay_ms, self._on_timeout)
 
     def _on_timeout(self) -> None:
         """Aborts what is past its deadline; transactions that ended meanwhile have no deadline any more."""
         self._timeout_timer = None
-        now_ms = self.node.clock.monotonic_ms()
+        now_ms = self._reactor.clock.monotonic_ms()
         next_ms: int | None = None
         for partition, shard in self.host.active_shards():
             for timed_out in shard.timed_out(now_ms):
@@ -513,12 +532,12 @@ class TransactionCoordinator:
             with_ids(None)
 
     def _arm_expiry(self) -> None:
-        interval_ms = self.node.config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms")
-        self._expiry_timer = self.node.call_later(interval_ms, partial(self._on_expiry, 0))
+        interval_ms = self._config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms")
+        self._expiry_timer = self._reactor.call_later(interval_ms, partial(self._on_expiry, 0))
 
     def _on_expiry(self, first: int) -> None:
         """Looks through the partitions from `first` on; after a batch of tombstones other work has its turn."""
-        before_ms = self.node.clock.now_ms() - self.node.config.get_int("transactional.id.expiration.ms")
+        before_ms = self._reactor.clock.now_ms() - self._config.get_int("transactional.id.expiration.ms")
         for partition, shard in self.host.active_shards():
             if partition < first:
                 continue
@@ -527,7 +546,7 @@ class TransactionCoordinator:
                 self._expire(partition, transactional_id, before_ms)
             if expirable:
                 again = partition if len(expirable) == TOMBSTONES_PER_TURN else partition + 1
-                self._expiry_timer = self.node.call_later(EXPIRY_PAUSE_MS, partial(self._on_expiry, again))
+                self._expiry_timer = self._reactor.call_later(EXPIRY_PAUSE_MS, partial(self._on_expiry, again))
                 return
         self._arm_expiry()
 

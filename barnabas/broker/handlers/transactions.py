@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.holding import Waiter
-from barnabas.broker.coordinator.marker_writer import write_markers_in_slices
 from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity
 from barnabas.broker.coordinator.transaction_state import (
     NO_EPOCH,
@@ -322,7 +321,7 @@ def end_txn(node: Node, call: Call[EndTxnRequest]) -> Pending:
 def write_txn_markers(node: Node, call: Call[WriteTxnMarkersRequest]) -> Work:
     """Markers into partitions this node leads, from a coordinator or from an administrator who ends a hanging transaction."""
     pending = Pending()
-    yield from write_markers_in_slices(node, call.request, pending.resolve)
+    yield from node.marker_writer.write_in_slices(call.request, pending.resolve)
     return pending
 
 

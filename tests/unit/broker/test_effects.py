@@ -112,7 +112,7 @@ async def test_settings_of_groups(nodes: Nodes) -> None:
             "group.consumer.max.heartbeat.interval.ms": "21000",
         }
     )
-    settings = settings_of(node)
+    settings = settings_of(node.config)
     assert (settings.session_timeout_min_ms, settings.session_timeout_max_ms) == (11, 12)
     assert (settings.size_max, settings.initial_rebalance_delay_ms) == (13, 14)
     assert (settings.offset_metadata_bytes_max, settings.offsets_retention_ms) == (15, 16 * 60_000)

@@ -112,7 +112,9 @@ class Bench:
         self.host = self.new_host()
 
     def new_host(self, answer_timeout_ms: Callable[[], int] | None = None) -> ShardHost[Registry]:
-        return ShardHost(TOPIC, self, Registry, lambda: len(self.replicas.all), answer_timeout_ms=answer_timeout_ms)
+        return ShardHost(
+            TOPIC, self, self.replicas, Registry, lambda: len(self.replicas.all), answer_timeout_ms=answer_timeout_ms
+        )
 
     def open(self) -> None:
         log = PartitionLog.open(
