@@ -49,7 +49,10 @@ def make_brokers(**settings: str) -> dict[str, Broker]:
 
 
 async def converged(brokers: dict[str, Broker]) -> None:
-    """Every replica is in sync, ends where its leader's log ends, and has all of it committed."""
+    """All nodes agree who leads, every replica is in sync, ends where its leader's log ends, and has all of it committed.
+
+    Until then a broker that was cut off may take itself for a leader, and shows readers an old end of the log.
+    """
     deadline = asyncio.get_running_loop().time() + CONVERGE_SECONDS
     while True:
         behind = [
@@ -62,12 +65,17 @@ async def converged(brokers: dict[str, Broker]) -> None:
         images = [broker.node.image for broker in brokers.values() if broker.node is not None]
         out_of_sync = [
             f"{topic.name}-{number}"
-            for topic, number, partition in images[0].partitions()
+            for image in images
+            for topic, number, partition in image.partitions()
             if len(partition.isr) < len(partition.replicas) or partition.leader < 0
         ]
-        if not behind and not out_of_sync:
+        epochs = [{(t.name, n): partition.leader_epoch for t, n, partition in image.partitions()} for image in images]
+        agreed = all(each == epochs[0] for each in epochs)
+        if agreed and not behind and not out_of_sync:
             return
-        assert asyncio.get_running_loop().time() < deadline, f"behind: {behind}; out of sync: {out_of_sync}"
+        assert asyncio.get_running_loop().time() < deadline, (
+            f"behind: {behind}; out of sync: {out_of_sync}; leader epochs: {epochs}"
+        )
         await asyncio.sleep(0.5)
 
 

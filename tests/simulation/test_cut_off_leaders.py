@@ -23,6 +23,7 @@ from barnabas.testing.simulation.invariants import check_acknowledged
 from barnabas.testing.simulation.world import Ports
 from tests.simulation.cluster_chaos import ClusterChaos, Power
 from tests.simulation.cluster_story import Story, committed, create, tell
+from tests.simulation.test_cluster import converged
 from tests.unit.broker.conftest import Peer
 
 pytestmark = pytest.mark.simulation
@@ -188,6 +189,7 @@ def run_cuts(seed: int) -> int:
         await chaos.run(6)
         cutting = False
         await writing
+        await converged(there.brokers)
         found = await world.machine("reader").start(lambda ports: committed(ports, "t", PARTITIONS))
         for producer in producers:
             check_acknowledged(producer.acknowledged, found[producer.partition])

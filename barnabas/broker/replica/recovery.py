@@ -194,7 +194,7 @@ class LogRecovery:
             raise self._reactor.failure
         if self._stopped:
             raise LocalProtocolError("the node was stopped while its logs were opened")
-        self._tell_progress(at_once=bool(self._unopened))
+        self._tell_progress(at_once=True)
         self._wake()
 
     def _wake(self) -> None:

@@ -65,6 +65,19 @@ async def test_the_node_serves_before_the_last_log_is_open(nodes: Nodes, caplog:
 
 
 @pytest.mark.usefixtures("slow")
+async def test_the_end_of_a_recovery_that_took_less_than_a_second_is_logged(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recovery, "BEFORE_SERVING_MS", 3_600_000)
+    disk = MemoryDisk()
+    await filled(nodes, disk)
+    with caplog.at_level(logging.INFO):
+        await nodes.start(disk)
+    lines = [message for message in caplog.messages if message.startswith("recovered")]
+    assert lines[-1].startswith("recovered 5 of 5 partitions")
+
+
+@pytest.mark.usefixtures("slow")
 async def test_the_loop_has_its_turn_between_slices(nodes: Nodes) -> None:
     disk = MemoryDisk()
     await filled(nodes, disk)
