@@ -215,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
             self._reader.release()
             self.settle()
-        elif self._unsettled:
+        elif self._held or not self._reading or (self._slots and self._unsettled):
             self.settle()
 
     # -- serving

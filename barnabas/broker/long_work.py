@@ -25,13 +25,13 @@ from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.storage.steps import Steps
 
-__all__ = ["LongWork", "Offload", "in_place"]
+__all__ = ["FREE_COST", "LongWork", "Offload", "in_place"]
 
 log = logging.getLogger(__name__)
 
-TURN_RECORDS_MAX: Final = 8_192  # walked over by all requests of one wake-up: 4 ms in plain Python
-FREE_RECORDS: Final = 64  # of a batch, not counted: what a request costs anyway
-COMPRESSED_COST: Final = 512  # records that could be walked over while a batch is decompressed
+TURN_COST_MAX: Final = 8_192  # of the walks over records (`record_walk.walk`) by all requests of one wake-up: 4 ms
+FREE_COST: Final = 64  # of a batch, not counted: what a request costs anyway
+COMPRESSED_COST: Final = 512  # of decompressing a batch
 
 Offload = Callable[[Callable[[], None]], Awaitable[None]]
 T = TypeVar("T")
@@ -43,7 +43,11 @@ async def in_place(work: Callable[[], None]) -> None:
 
 
 class LongWork:
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        turn_is_over: the present wake-up has inspected enough: a request goes on in the next one.
+    """
 
     def __init__(self, reactor: Reactor, offload: Offload) -> None:
         self._reactor = reactor
@@ -51,24 +55,22 @@ class LongWork:
         self._queue: deque[_Job] = deque()
         self._busy = False
         self._spent = 0
+        self.turn_is_over = False
 
     # -- at once
 
-    @property
-    def turn_is_over(self) -> bool:
-        """Whether the present wake-up has inspected enough: a request goes on in the next one."""
-        return self._spent >= TURN_RECORDS_MAX
-
-    def count(self, records: int, *, compressed: bool) -> None:
-        """A batch was inspected in the present wake-up."""
-        cost = max(records - FREE_RECORDS, 0) + (COMPRESSED_COST if compressed else 0)
+    def count(self, cost: int, *, compressed: bool) -> None:
+        """A batch was inspected in the present wake-up; the walk over its records had that cost."""
+        cost = max(cost - FREE_COST, 0) + (COMPRESSED_COST if compressed else 0)
         if cost:
             if not self._spent:
                 self._reactor.soon(self._begin_turn)
             self._spent += cost
+            self.turn_is_over = self._spent >= TURN_COST_MAX
 
     def _begin_turn(self) -> None:
         self._spent = 0
+        self.turn_is_over = False
 
     # -- step by step
 

@@ -36,16 +36,19 @@ class FrameReader:
         size_bytes_max: the largest frame, its length field not counted (`socket.request.max.bytes`).
         limit_of: for requests: the largest frame of an API key, at most `size_bytes_max`. Without it, as on the client's
             side where frames begin with a correlation id, only `size_bytes_max` holds.
+
+    Attributes:
+        allocated_bytes: size of the present buffer.
     """
 
-    __slots__ = ("_buffer", "_capacity", "_end", "_limit_of", "_size_bytes_max", "_start", "_view", "_wanted")
+    __slots__ = ("_buffer", "_end", "_limit_of", "_size_bytes_max", "_start", "_view", "_wanted", "allocated_bytes")
 
     def __init__(self, *, size_bytes_max: int = FRAME_BYTES_MAX, limit_of: Callable[[int], int] | None = None) -> None:
         self._size_bytes_max = size_bytes_max
         self._limit_of = limit_of
         self._buffer = bytearray()  # made by the first read: a connection that says nothing costs nothing
         self._view = memoryview(self._buffer)
-        self._capacity = 0
+        self.allocated_bytes = 0
         self._start = 0  # start ≤ end ≤ capacity; bytes between are received and not yet part of a whole frame
         self._end = 0
         self._wanted = 0  # bytes of the unfinished frame with its length, 0 while unknown
@@ -60,24 +63,19 @@ class FrameReader:
         """What was received of a frame that is not yet whole, or was refused; valid until the next read."""
         return self._view[self._start : self._end]
 
-    @property
-    def allocated_bytes(self) -> int:
-        """Size of the present buffer."""
-        return self._capacity
-
     def release(self) -> None:
         """Lets go of the buffer where nothing is under way; the next read makes another. For connections that fell silent."""
         if self._start == self._end:
             self._buffer = bytearray()
             self._view = memoryview(self._buffer)
-            self._capacity = self._start = self._end = 0
+            self.allocated_bytes = self._start = self._end = 0
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Room for the next read; `received` is to be told how much of it was filled."""
-        room = self._capacity - self._end
+        room = self.allocated_bytes - self._end
         if self._wanted:
-            if self._start + self._wanted > self._capacity and (
-                self._start or room == 0 or self._capacity < _ALLOCATE_AT_ONCE_BYTES
+            if self._start + self._wanted > self.allocated_bytes and (
+                self._start or room == 0 or self.allocated_bytes < _ALLOCATE_AT_ONCE_BYTES
             ):
                 self._replace()
         elif room < _READ_BYTES_MIN:
@@ -92,8 +90,10 @@ class FrameReader:
         """
         start = self._start
         end = self._end + count
-        if end > self._capacity:
-            raise LocalProtocolError(f"{count} bytes received into a buffer with room for {self._capacity - self._end}")
+        if end > self.allocated_bytes:
+            raise LocalProtocolError(
+                f"{count} bytes received into a buffer with room for {self.allocated_bytes - self._end}"
+            )
         self._end = end
         self._wanted = 0
         buffer = self._buffer
@@ -145,7 +145,7 @@ class FrameReader:
         buffer[:pending] = self._view[self._start : self._end]
         self._buffer = buffer
         self._view = memoryview(buffer)
-        self._capacity = capacity
+        self.allocated_bytes = capacity
         self._start = 0
         self._end = pending
 

@@ -20,7 +20,9 @@ _ONLY = bytes(range(0, 128, 2))
 _FIRST = bytes(128 | 2 * (delta & 63) for delta in range(8_192))
 _LAST = bytes(delta >> 6 for delta in range(8_192))
 _SECOND = bytes(128 | byte for byte in _LAST)
-_PARITY = bytes(byte & 1 for byte in range(256))  # of a varint's first byte: 1 where the number is negative
+# The first byte of the varint of a number that is not negative, where it is the only byte, and where more follow.
+_ALONE = bytes(range(0, 128, 2))
+_FOLLOWED = bytes(range(128, 256, 2))
 
 
 def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, int, int, int]:
@@ -66,15 +68,43 @@ def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, i
             or any(data[shift + byte : end : size].count(data[byte]) != count for byte in constant)
         ):
             break
-        columns = [data[shift + byte : end : size] for byte in range(offsets - 1, times - 1, -1)]
-        if (
-            max(columns[0]) > 127
-            or min(b"".join(columns[1:]), default=128) < 128
-            or 1 in columns[-1].translate(_PARITY)
-        ):
+        extent = _extent([data[shift + byte : end : size] for byte in range(times, offsets)])
+        if extent is None:
             break  # timestamps of other widths, or before the first one's
-        encoded = set(zip(*columns, strict=True))  # the last byte first: they are ordered as their values are
-        lowest = min(lowest, varint(bytes(reversed(min(encoded))), 0)[0])
-        highest = max(highest, varint(bytes(reversed(max(encoded))), 0)[0])
+        lowest, highest = min(lowest, extent[0]), max(highest, extent[1])
         position, number, count = end, number + count, 2 * count
     return number, position, lowest, highest, number - first if key_length < 0 else 0
+
+
+def _extent(columns: list[bytes]) -> tuple[int, int] | None:
+    """The lowest and the highest of the numbers whose varints lie in these columns, first bytes first; None where one is negative or
+    of another width.
+
+    Most timestamps of a batch have one or two bytes and ascend: then C code finds both without a look at each number.
+    """
+    *others, last = columns
+    if not last.isascii() or columns[0].translate(None, _FOLLOWED if others else _ALONE):
+        return None
+    if not others:
+        seen = set(last)
+        return min(seen) >> 1, max(seen) >> 1
+    if len(others) == 1:
+        seen = set(last)
+        least, most = min(seen), max(seen)
+        low, high = _firsts(others[0], last, least), _firsts(others[0], last, most)
+        if low and high:
+            return _number(min(low), least), _number(max(high), most)
+    elif min(map(min, others)) < 128:
+        return None
+    encoded = set(zip(*reversed(columns), strict=True))  # the last byte first: they are ordered as their values are
+    return _number(*reversed(min(encoded))), _number(*reversed(max(encoded)))
+
+
+def _firsts(first: bytes, last: bytes, edge: int) -> set[int]:
+    """The first bytes of the varints of two bytes whose last byte is `edge`; none where other varints lie between them."""
+    start, stop = last.index(edge), last.rindex(edge) + 1
+    return set(first[start:stop]) if last.count(edge, start, stop) == stop - start else set()
+
+
+def _number(*encoded: int) -> int:
+    return varint(bytes(encoded), 0)[0]

@@ -5,6 +5,7 @@ Emits: the refusal, or what the append needs to know: the largest timestamp, and
 
 The parts, in order: `unpack` decompresses (C code that releases Python's lock: it may run in a thread); `step` walks over
 SLICE_RECORDS records, until it returns True; `pack` compresses for a topic with a `compression.type` of its own (C code again).
+Several steps may fit in a turn of the loop: `cost` says how much of SLICE_RECORDS they took.
 
 Invariants: nothing here changes the batch; memory is bounded by BATCH_BYTES_MAX, the refused records that are listed by
 RECORD_ERRORS_MAX. Follows Kafka's LogValidator. Deviations: a batch of more records or bytes than the bounds is refused
@@ -64,6 +65,7 @@ class Inspection:
 
     Attributes:
         batch: as it was given.
+        cost: of all steps so far, as `record_walk.walk` counts.
         error: why the batch is refused, once that is known.
         max_timestamp: of the records, in milliseconds; -1 where none has one.
         packed: the records under the topic's codec, after `pack`.
@@ -84,6 +86,7 @@ class Inspection:
         "_youngest",
         "batch",
         "config",
+        "cost",
         "error",
         "max_timestamp",
         "packed",
@@ -94,6 +97,7 @@ class Inspection:
         self.batch = batch
         self._size = length + LENGTH_OVERHEAD
         self.config = config
+        self.cost = 0
         self.error: BrokerError | None = None
         self.packed: bytes | None = None
         self._codec = attributes & COMPRESSION_MASK
@@ -111,10 +115,19 @@ class Inspection:
 
     def steps(self) -> Steps[None]:
         """All parts; the result is in the attributes."""
-        yield self.unpack
+        if self._codec:
+            yield self.unpack
+        else:
+            self.unpack()
+        spent = 0
         while not self.step():
-            yield None
-        yield self.pack
+            if self.cost - spent >= SLICE_RECORDS:
+                spent = self.cost
+                yield None
+        if self._repacks:
+            yield self.pack
+        else:
+            self.pack()
 
     def unpack(self, size_bytes_max: int = 0) -> None:
         """Decompresses the records.
@@ -150,7 +163,9 @@ class Inspection:
         stop = min(first + SLICE_RECORDS, self._count)
         start = self._position
         try:
-            self._position, lowest, highest, without_key = walk(self._records, start, first, stop)
+            stop, self._position, lowest, highest, without_key, cost = walk(
+                self._records, start, first, stop, SLICE_RECORDS
+            )
             if stop == self._count and self._position != len(self._records):
                 left = len(self._records) - self._position
                 raise RemoteProtocolError(f"{left} bytes follow the {stop} records that the batch claims")
@@ -158,6 +173,7 @@ class Inspection:
             self._refuse(error)
             return True
         self._next = stop
+        self.cost += cost
         lowest += self._base_timestamp
         highest += self._base_timestamp
         if self._by_create_time:
@@ -175,10 +191,14 @@ class Inspection:
 
     def pack(self) -> None:
         """Compresses the records for a topic that wants another codec, where they were accepted."""
-        codec = self.config.compression_type
-        if self.error is None and codec != "producer" and CODECS[codec] != self._codec:
-            self.packed = compress(CODECS[codec], self._records, self.config.compression_level)
+        if self._repacks:
+            codec = CODECS[self.config.compression_type]
+            self.packed = compress(codec, self._records, self.config.compression_level)
         self._records = b""
+
+    @property
+    def _repacks(self) -> bool:
+        return self.error is None and changes_codec(self._codec, self.config)
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         self.error = BrokerError(ErrorCode.INVALID_RECORD, f"records cannot be read: {error}")

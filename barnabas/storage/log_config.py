@@ -81,15 +81,17 @@ class LogConfig:
         }
         return levels.get(self.compression_type)
 
-    @property
-    def compacted(self) -> bool:
-        """Whether the cleaner works on this log, so that every record needs a key."""
-        return "compact" in self.cleanup_policy
+    # Drawn from the keys once, as every append asks for them.
+    compacted: bool = field(init=False, repr=False)  # the cleaner works on this log, so that every record needs a key
+    roll_ms: int = field(
+        init=False, repr=False
+    )  # age at which a segment is closed: the active one is not cleaned (KIP-354)
 
-    @property
-    def roll_ms(self) -> int:
-        """Age at which a segment is closed: what is in the active one cannot be cleaned (KIP-354)."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+    def __post_init__(self) -> None:
+        compacted = "compact" in self.cleanup_policy
+        roll_ms = min(self.segment_ms, self.max_compaction_lag_ms) if compacted else self.segment_ms
+        object.__setattr__(self, "compacted", compacted)
+        object.__setattr__(self, "roll_ms", roll_ms)
 
     def random_jitter_ms(self) -> int:
         """By how much one segment is closed before its time: in [0, min(segment.jitter.ms, segment.ms)), drawn for each."""
@@ -111,3 +113,4 @@ class AppendInfo(NamedTuple):
     duplicate: bool  # nothing was written: the offsets are those of the batch that this one repeats
     max_timestamp: int
     size_bytes: int
+    cost: int = 0  # of the walk over its records, as `record_walk.walk` counts

@@ -42,6 +42,7 @@ from barnabas.storage.replay import HEADER, LENGTH_OVERHEAD, StoredBatch, checks
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 
 __all__ = [
+    "WALK_COST_MAX",
     "CheckedBatch",
     "LongBatch",
     "RecordValidationError",
@@ -59,10 +60,13 @@ _ATTRIBUTES: Final = Struct(">h")
 _CRC: Final = Struct(">I")
 _TIMESTAMP: Final = Struct(">q")
 _MAX_TIMESTAMP_POSITION: Final = 35
+WALK_COST_MAX: Final = (
+    SLICE_RECORDS // 4
+)  # of a batch of more records, before it is called long: some 15,000 records of one length
 
 
-# attributes, last_offset_delta, max_timestamp, producer_id, producer_epoch, base_sequence
-CheckedBatch = tuple[bytearray | memoryview, int, int, int, int, int, int]
+# attributes, last_offset_delta, max_timestamp, producer_id, producer_epoch, base_sequence, cost of the walk over its records
+CheckedBatch = tuple[bytearray | memoryview, int, int, int, int, int, int, int]
 
 
 class LongBatch(BarnabasError):
@@ -81,7 +85,8 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
 
     Returns:
         The batch, writable and of exact size (in place where `data` is writable and needs no change of its records), and
-        its attributes, last offset delta, max timestamp, producer id, producer epoch and base sequence.
+        its attributes, last offset delta, max timestamp, producer id, producer epoch and base sequence, and what the walk over
+        its records cost in this call.
 
     Raises:
         BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
@@ -91,21 +96,34 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
     inspection = None
     if isinstance(data, Inspection):
         inspection, config, data = data, data.config, data.batch
-    available = len(data)
-    size = available
-    if available < HEADER_SIZE or HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD != available or data[16] != MAGIC:
+    size = len(data)
+    if size < HEADER_SIZE:
+        single_batch_size(data)
+    (
+        base,
+        length,
+        _,
+        magic,
+        crc,
+        attributes,
+        delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        epoch,
+        sequence,
+        count,
+    ) = HEADER.unpack_from(data)
+    if length + LENGTH_OVERHEAD != size or magic != MAGIC:
         size = single_batch_size(data)
-    base, _, _, _, crc, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, count = (
-        HEADER.unpack_from(data)
-    )
     if base != 0 and origin is Origin.CLIENT:
         raise _invalid(f"base offset is {base}, from a client it must be 0")
     if size > config.max_message_bytes:
         raise BrokerError(
             ErrorCode.MESSAGE_TOO_LARGE, f"batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
         )
-    with memoryview(data) as whole, whole[_CRC_START:size] as covered:
-        checksum = crc32c(covered)
+    whole = data if data.__class__ is memoryview else memoryview(data)
+    checksum = crc32c(whole[_CRC_START:size])
     if checksum != crc:
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch is {checksum}, it says {crc}")
     if count <= 0 or delta + 1 != count:
@@ -131,22 +149,21 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
         if attributes & ATTRIBUTE_LOG_APPEND_TIME:
             raise _invalid_timestamp([(0, "a client may not set the timestamp type LogAppendTime")])
     elif max_timestamp != NO_TIMESTAMP:
-        oldest, youngest = (
-            now_ms - config.message_timestamp_before_max_ms,
-            now_ms + config.message_timestamp_after_max_ms,
+        outside = max_timestamp > now_ms + config.message_timestamp_after_max_ms or (
+            base_timestamp < now_ms - config.message_timestamp_before_max_ms and base_timestamp != NO_TIMESTAMP
         )
-        outside = max_timestamp > youngest or (base_timestamp < oldest and base_timestamp != NO_TIMESTAMP)
+    cost = 0
     if inspection is None:
         recodes = config.compression_type != "producer" and changes_codec(attributes, config)
         # A coordinator's records are not looked at: this process built them a moment ago.
         reads = origin is Origin.CLIENT and (config.record_validation != "header" or config.compacted)
-        if (recodes or outside or reads) and (
-            recodes
-            or outside
-            or attributes & (COMPRESSION_MASK | ATTRIBUTE_LOG_APPEND_TIME)
-            or not _is_plain(data, size, count, base_timestamp, max_timestamp, config, now_ms)
-        ):
-            inspection = _inspect(data, config, now_ms)
+        if recodes or outside or reads:
+            cost = -1
+            if not (recodes or outside or attributes & (COMPRESSION_MASK | ATTRIBUTE_LOG_APPEND_TIME)):
+                cost = _walk_plain(whole[HEADER_SIZE:size], count, base_timestamp, max_timestamp, config, now_ms)
+            if cost < 0:
+                inspection = _inspect(data, config, now_ms)
+                cost = inspection.cost
     batch = _writable(data, size)
     if inspection is not None:
         if inspection.error is not None:
@@ -170,7 +187,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
         raise BrokerError(
             ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {config.segment_bytes}"
         )
-    return batch, attributes, delta, max_timestamp, producer_id, epoch, sequence
+    return batch, attributes, delta, max_timestamp, producer_id, epoch, sequence, cost
 
 
 def check_replicated_batches(data: memoryview, next_offset: int) -> list[StoredBatch]:
@@ -260,27 +277,36 @@ def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidation
     return RecordValidationError(ErrorCode.INVALID_TIMESTAMP, message, record_errors)
 
 
-def _is_plain(
-    data: Buffer, size: int, count: int, base_timestamp: int, max_timestamp: int, config: LogConfig, now_ms: int
-) -> bool:
-    """Whether uncompressed records agree with their header in everything: then there is nothing more to say about them.
+def _walk_plain(
+    records: memoryview, count: int, base_timestamp: int, max_timestamp: int, config: LogConfig, now_ms: int
+) -> int:
+    """What the walk over uncompressed records cost, where they agree with their header in everything; -1 where they do not.
 
-    This is the way of nearly every small batch; an `Inspection` would double what it costs.
+    This is the way of nearly every batch; an `Inspection` would double what a small one costs.
+
+    Raises:
+        LongBatch: the walk takes too long for one turn of the loop.
     """
-    if count > SLICE_RECORDS or count * RECORD_BYTES_MIN > size:
-        return False
-    with memoryview(data) as whole:
-        records = bytes(whole[HEADER_SIZE:size])
+    data = bytes(records)
+    size = len(data)
+    if count * RECORD_BYTES_MIN > size:
+        return -1
+    # Many records are walked over at once only while that is cheap: what is given up is done again.
+    cost_max = 2 * SLICE_RECORDS if count <= SLICE_RECORDS else WALK_COST_MAX
     try:
-        end, lowest, highest, without_key = walk(records, 0, 0, count)
+        following, end, lowest, highest, without_key, cost = walk(data, 0, 0, count, cost_max)
     except RemoteProtocolError:
-        return False
-    return (
-        end == len(records)
-        and base_timestamp + highest == max_timestamp
-        and base_timestamp + lowest >= now_ms - config.message_timestamp_before_max_ms
-        and not (without_key and config.compacted)
-    )
+        return -1
+    if following < count:
+        raise LongBatch(f"batch of {count} records")
+    if (
+        end != size
+        or base_timestamp + highest != max_timestamp
+        or base_timestamp + lowest < now_ms - config.message_timestamp_before_max_ms
+        or (without_key and config.compacted)
+    ):
+        return -1
+    return cost
 
 
 def _inspect(data: Buffer, config: LogConfig, now_ms: int) -> Inspection:

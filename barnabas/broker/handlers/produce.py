@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
+from barnabas.broker.long_work import FREE_COST
 from barnabas.broker.replica.machine import Replica, VerificationGuard
 from barnabas.broker.router import Call, Pending, handles
 from barnabas.broker.slices import Work
@@ -39,7 +40,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.protocol.records import HEADER_SIZE, MAGIC
 from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import AppendInfo
-from barnabas.storage.validation import LongBatch, single_batch_size
+from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_size
 
 if TYPE_CHECKING:
     from barnabas.broker.node import Node
@@ -50,7 +51,6 @@ log = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
 BATCHES_PER_TURN: Final = 128  # appended before others have their turn: 3 to 5 ms
-SMALL_BATCH_BYTES: Final = 1_024  # of uncompressed records, which cannot be many
 ZSTD: Final = 4
 TRANSACTIONAL: Final = 0x10
 COMPRESSION: Final = 0x07
@@ -91,7 +91,6 @@ class _Batch:
         "answer",
         "base_sequence",
         "compressed",
-        "costly",
         "error",
         "guard",
         "producer_epoch",
@@ -104,7 +103,6 @@ class _Batch:
         self.answer = answer
         self.records: Buffer | Inspection = records
         self.compressed = False
-        self.costly = False  # it counts towards what one turn of the loop inspects
         self.replica: Replica | None = None
         self.error: BrokerError | None = None
         self.producer_id = -1  # ≥ 0 only where the batch is transactional
@@ -169,50 +167,31 @@ def produce(node: Node, call: Call[ProduceRequest]) -> ProduceResponse | Pending
     if not -1 <= request.acks <= 1:
         return refuse(call, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
     topics = request.topic_data
-    prepared = _Prepared(node, call)
+    work = _Produce(node, call)
     if (len(topics) > 1 or (topics and len(topics[0].partition_data) > BATCHES_PER_TURN)) and sum(
         len(topic.partition_data) for topic in topics
     ) + len(topics) > BATCHES_PER_TURN:
-        return _produce_many(node, call, prepared)
+        return _prepare_in_slices(work, topics)
     for topic in topics:
-        name, answers = prepared.topic(topic)
+        name, answers = work.topic(topic)
         for data in topic.partition_data:
-            answers.append(prepared.partition(name, data))
-    return _produce(node, call, prepared)
+            answers.append(work.partition(name, data))
+    return work.begin() if work.transactional else work.run()
 
 
-def _produce_many(node: Node, call: Call[ProduceRequest], prepared: _Prepared) -> Work:
+def _prepare_in_slices(work: _Produce, topics: list[TopicProduceData]) -> Work:
     """The same in slices. The received bytes may be overwritten between slices, unless the router has copied them."""
-    for topic in call.request.topic_data:
+    for topic in topics:
         for data in topic.partition_data:
             if isinstance(data.records, memoryview) and not data.records.readonly:
                 data.records = bytes(data.records)
-    for topic in call.request.topic_data:
+    for topic in topics:
         yield 1
-        name, answers = prepared.topic(topic)
+        name, answers = work.topic(topic)
         for data in topic.partition_data:
-            answers.append(prepared.partition(name, data))
+            answers.append(work.partition(name, data))
             yield 1
-    return _produce(node, call, prepared)
-
-
-def _produce(node: Node, call: Call[ProduceRequest], prepared: _Prepared) -> ProduceResponse | Pending | None:
-    request = call.request
-    response, batches, transactional = (
-        ProduceResponse(responses=prepared.responses),
-        prepared.batches,
-        prepared.transactional,
-    )
-    if transactional:
-        if request.transactional_id is None:
-            return refuse(call, BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        unverified = _guard(transactional, call.version >= 12)
-        if unverified:
-            if node.config.get_bool("transaction.partition.verification.enable"):
-                return _append_verified(node, call, response, batches, unverified)
-            for batch in unverified:
-                batch.guard = None
-    return _Appends(node, call, response, batches, None).run()
+    return work.begin()
 
 
 def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | None:
@@ -237,69 +216,25 @@ def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | 
     )
 
 
-class _Prepared:
-    """What was found out about the partitions of a request; nothing is appended yet."""
-
-    __slots__ = ("batches", "call", "node", "replicas", "responses", "transactional")
-
-    def __init__(self, node: Node, call: Call[ProduceRequest]) -> None:
-        self.node = node
-        self.call = call
-        self.replicas = node.replicas
-        self.responses: list[TopicProduceResponse] = []
-        self.batches: list[_Batch] = []
-        self.transactional: list[_Batch] = []
-
-    def topic(self, topic: TopicProduceData) -> tuple[str | None, list[PartitionProduceResponse]]:
-        """The name of a topic, and where the answers of its partitions go."""
-        answers: list[PartitionProduceResponse] = []
-        self.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-        )
-        return topic.name if self.call.version < 13 else self.replicas.topic_name(topic.topic_id), answers
-
-    def partition(self, name: str | None, data: PartitionProduceData) -> PartitionProduceResponse:
-        """Finds a partition and looks at the header of its batch."""
-        version = self.call.version
-        replicas = self.replicas
-        answer = PartitionProduceResponse(index=data.index, base_offset=-1)
-        replica = None if name is None else replicas.obtain(name, data.index)
-        if replica is None:  # nothing but its answer is kept: a request may name 100,000 of them
-            answer.error_code = _unknown(self.node, name, data.index, version)
-            return answer
-        records: Buffer = b"" if data.records is None else data.records
-        batch = _Batch(answer, records)
-        self.batches.append(batch)
-        if replicas.is_internal(replica.topic) and self.call.client_id != ADMIN_CLIENT_ID:
-            batch.error = BrokerError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {replica.topic}"
-            )
-        else:
-            batch.replica = replica
-            if _look(batch, records, version):
-                self.transactional.append(batch)
-        return answer
-
-
 def _look(batch: _Batch, records: Buffer, version: int) -> bool:
     """Reads what this handler needs of the batch's header: one whole batch of magic 2 a partition. Returns whether it is transactional."""
     size = len(records)
-    if size < HEADER_SIZE or _BATCH.unpack_from(records)[:2] != (size - LENGTH_OVERHEAD, MAGIC):
-        try:
+    try:
+        if size < HEADER_SIZE:
             single_batch_size(records)
-        except BrokerError as error:
-            batch.error = error
-            return False
-    _, _, attributes, producer_id, producer_epoch, base_sequence = _BATCH.unpack_from(records)
-    if version < 7 and attributes & COMPRESSION == ZSTD:
-        batch.error = BrokerError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests before version 7 are not allowed to use zstd"
-        )
+        length, magic, attributes, producer_id, producer_epoch, base_sequence = _BATCH.unpack_from(records)
+        if length != size - LENGTH_OVERHEAD or magic != MAGIC:
+            single_batch_size(records)
+    except BrokerError as error:
+        batch.error = error
         return False
     if attributes & COMPRESSION:
-        batch.compressed = batch.costly = True
-    elif size > SMALL_BATCH_BYTES:
-        batch.costly = True
+        if version < 7 and attributes & COMPRESSION == ZSTD:
+            batch.error = BrokerError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests before version 7 are not allowed to use zstd"
+            )
+            return False
+        batch.compressed = True
     if not attributes & TRANSACTIONAL:
         return False
     batch.producer_id = producer_id
@@ -330,51 +265,6 @@ def _guard(transactional: list[_Batch], epoch_bump: bool) -> list[_Batch]:
     return unverified
 
 
-def _append_verified(
-    node: Node, call: Call[ProduceRequest], response: ProduceResponse, batches: list[_Batch], unverified: list[_Batch]
-) -> ProduceResponse | Pending | None:
-    """Asks the coordinator about the partitions, then appends: at once, or as a request that blocks its connection."""
-    request = call.request
-    adds = call.version >= 12
-    by_key: dict[_Key, list[_Batch]] = {}  # a request may name a partition twice
-    for batch in unverified:
-        if batch.replica is not None:
-            by_key.setdefault((batch.replica.topic, batch.replica.partition), []).append(batch)
-    outcome: list[Any] = []  # what `proceed` returned, where the coordinator answered within the call
-    pending: Pending | None = None
-
-    def proceed(errors: dict[_Key, ErrorCode]) -> None:
-        for key, refused in by_key.items():
-            code = errors.get(key, ErrorCode.NONE)
-            if code:
-                for batch in refused:
-                    batch.error = _verification_error(code, call.version)
-        if pending is None:
-            outcome.append(_Appends(node, call, response, batches, None).run())
-        elif not pending.resolved:
-            answer = _Appends(node, call, response, batches, pending).run()
-            if answer is not pending:
-                pending.resolve(answer)
-
-    waiter = PendingWaiter()
-    node.transactions.verify_or_add(
-        request.transactional_id or "",
-        unverified[0].producer_id,
-        unverified[0].producer_epoch,
-        list(by_key),
-        add=adds,
-        done=proceed,
-        waiter=waiter,
-    )
-    if outcome:
-        answered: ProduceResponse | Pending | None = outcome[0]
-        return answered
-    _copy(batches)
-    pending = Pending(blocks=True)
-    waiter.attach(pending)
-    return pending
-
-
 def _verification_error(code: ErrorCode, version: int) -> BrokerError:
     """The coordinator's refusal as a producer understands it: older clients retry only what they know from Produce."""
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < 11:
@@ -387,42 +277,139 @@ def _verification_error(code: ErrorCode, version: int) -> BrokerError:
     return BrokerError(code)
 
 
-class _Appends:
-    """The appends of one request, in its order: at once, or interrupted where they would keep the loop from others.
+class _Produce:
+    """One request: what was found out about its partitions, then its appends, in its order, which are interrupted where they would
+    keep the loop from others.
 
     An interrupted request blocks its connection, as one that waits before its effect does.
     """
 
-    __slots__ = ("at", "batches", "call", "failed", "listed", "node", "pending", "response", "waiting")
+    __slots__ = (
+        "at",
+        "batches",
+        "call",
+        "failed",
+        "listed",
+        "node",
+        "pending",
+        "replicas",
+        "responses",
+        "transactional",
+        "waiting",
+    )
 
-    def __init__(
-        self,
-        node: Node,
-        call: Call[ProduceRequest],
-        response: ProduceResponse,
-        batches: list[_Batch],
-        pending: Pending | None,
-    ) -> None:
+    def __init__(self, node: Node, call: Call[ProduceRequest]) -> None:
         self.node = node
         self.call = call
-        self.response = response
-        self.batches = batches
-        self.pending = pending  # where the request has waited already
-        self.at = 0  # the next batch
+        self.replicas = node.replicas
+        self.responses: list[TopicProduceResponse] = []
+        self.batches: list[_Batch] = []
+        self.transactional: list[_Batch] = []
+        self.pending: Pending | None = None  # where the request has waited already
+        self.at = 0  # the next batch to append
         self.waiting: list[tuple[_Batch, int]] = []
-        self.failed = sum([len(topic.partition_responses) for topic in response.responses]) > len(batches)
+        self.failed = False
         self.listed = 0  # record errors in the answer
+
+    # -- before the first append
+
+    def topic(self, topic: TopicProduceData) -> tuple[str | None, list[PartitionProduceResponse]]:
+        """The name of a topic, and where the answers of its partitions go."""
+        answers: list[PartitionProduceResponse] = []
+        self.responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+        return topic.name if self.call.version < 13 else self.replicas.topic_name(topic.topic_id), answers
+
+    def partition(self, name: str | None, data: PartitionProduceData) -> PartitionProduceResponse:
+        """Finds a partition and looks at the header of its batch."""
+        version = self.call.version
+        replicas = self.replicas
+        answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+        replica = None if name is None else replicas.obtain(name, data.index)
+        if replica is None:  # nothing but its answer is kept: a request may name 100,000 of them
+            answer.error_code = _unknown(self.node, name, data.index, version)
+            self.failed = True
+            return answer
+        records: Buffer = b"" if data.records is None else data.records
+        batch = _Batch(answer, records)
+        self.batches.append(batch)
+        if replicas.is_internal(replica.topic) and self.call.client_id != ADMIN_CLIENT_ID:
+            batch.error = BrokerError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {replica.topic}"
+            )
+        else:
+            batch.replica = replica
+            if _look(batch, records, version):
+                self.transactional.append(batch)
+        return answer
+
+    def begin(self) -> ProduceResponse | Pending | None:
+        """Has the transaction verified where there is one, then appends."""
+        if not self.transactional:
+            return self.run()
+        if self.call.request.transactional_id is None:
+            return refuse(self.call, BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        unverified = _guard(self.transactional, self.call.version >= 12)
+        if unverified:
+            if self.node.config.get_bool("transaction.partition.verification.enable"):
+                return self._verify(unverified)
+            for batch in unverified:
+                batch.guard = None
+        return self.run()
+
+    def _verify(self, unverified: list[_Batch]) -> ProduceResponse | Pending | None:
+        """Asks the coordinator about the partitions, then appends: at once, or as a request that blocks its connection."""
+        call = self.call
+        by_key: dict[_Key, list[_Batch]] = {}  # a request may name a partition twice
+        for batch in unverified:
+            if batch.replica is not None:
+                by_key.setdefault((batch.replica.topic, batch.replica.partition), []).append(batch)
+        outcome: list[Any] = []  # what `proceed` returned, where the coordinator answered within the call
+
+        def proceed(errors: dict[_Key, ErrorCode]) -> None:
+            for key, refused in by_key.items():
+                code = errors.get(key, ErrorCode.NONE)
+                if code:
+                    for batch in refused:
+                        batch.error = _verification_error(code, call.version)
+            pending = self.pending
+            if pending is None:
+                outcome.append(self.run())
+            elif not pending.resolved:
+                answer = self.run()
+                if answer is not pending:
+                    pending.resolve(answer)
+
+        waiter = PendingWaiter()
+        self.node.transactions.verify_or_add(
+            call.request.transactional_id or "",
+            unverified[0].producer_id,
+            unverified[0].producer_epoch,
+            list(by_key),
+            add=call.version >= 12,
+            done=proceed,
+            waiter=waiter,
+        )
+        if outcome:
+            answered: ProduceResponse | Pending | None = outcome[0]
+            return answered
+        waiter.attach(self._hold())
+        return self.pending
+
+    # -- appends
 
     def run(self) -> ProduceResponse | Pending | None:
         """Appends what is not refused yet. Returns the answer, or the Pending that will give it."""
         acks = self.call.request.acks
         long_work = self.node.long_work
         batches = self.batches
-        pause = self.at + BATCHES_PER_TURN
-        while self.at < len(batches):
-            if self.at == pause or long_work.turn_is_over:
+        first = self.at
+        for at in range(first, len(batches)):
+            if long_work.turn_is_over or at - first == BATCHES_PER_TURN:
+                self.at = at
                 return self._pause()
-            batch = batches[self.at]
+            batch = batches[at]
             replica = batch.replica
             error = batch.error
             if error is None and replica is not None:
@@ -431,6 +418,7 @@ class _Appends:
                         replica.check_in_sync()
                     info = replica.append(batch.records, guard=batch.guard)
                 except LongBatch:
+                    self.at = at
                     return self._inspect(batch, replica)
                 except BrokerError as refused:
                     error = refused
@@ -440,7 +428,7 @@ class _Appends:
                     self._note(batch, replica, info, acks)
             if error is not None:
                 self._refuse(batch.answer, error)
-            self.at += 1
+        self.at = len(batches)
         return self._end(acks)
 
     def _note(self, batch: _Batch, replica: Replica, info: AppendInfo, acks: int) -> None:
@@ -450,8 +438,8 @@ class _Appends:
         answer.log_append_time_ms = info.max_timestamp if info.duplicate else info.log_append_time_ms
         answer.log_start_offset = info.log_start_offset
         next_offset = info.last_offset + 1
-        if batch.costly:
-            self.node.long_work.count(next_offset - info.base_offset, compressed=batch.compressed)
+        if info.cost > FREE_COST or batch.compressed:
+            self.node.long_work.count(info.cost, compressed=batch.compressed)
         if replica.high_watermark < next_offset if acks == ACKS_ALL else not replica.durability.covers(next_offset):
             self.waiting.append((batch, next_offset))
 
@@ -470,14 +458,15 @@ class _Appends:
     def _end(self, acks: int) -> ProduceResponse | Pending | None:
         if acks == 0:
             if self.failed:
-                self.call.connection.close("Produce with acks=0 failed: " + _first_error(self.response))
+                self.call.connection.close("Produce with acks=0 failed: " + _first_error(self.responses))
             return None
+        response = ProduceResponse(responses=self.responses)
         if not self.waiting:
             if self.failed:
-                add_produce_hints(self.node, self.call, self.response)
-            return self.response
+                add_produce_hints(self.node, self.call, response)
+            return response
         pending = self.pending or Pending()
-        _AckWait(self.node, self.call, self.response, pending).start(self.waiting, self.call.request.timeout_ms)
+        _AckWait(self.node, self.call, response, pending).start(self.waiting, self.call.request.timeout_ms)
         pending.effected()
         return pending
 
@@ -492,10 +481,12 @@ class _Appends:
 
     def _inspect(self, batch: _Batch, replica: Replica) -> Pending:
         """Goes on when the long batch is inspected."""
+        self.node.long_work.count(WALK_COST_MAX, compressed=batch.compressed)  # of finding out that it is long
         pending = self._hold()
-
-        if not isinstance(batch.records, Inspection):  # or it would not be called long
-            inspection = Inspection(bytearray(batch.records), replica.log.config, self.node.clock.now_ms())
+        records = batch.records
+        if not isinstance(records, Inspection):  # or it would not be called long
+            records = records if isinstance(records, bytearray) else bytearray(records)
+            inspection = Inspection(records, replica.log.config, self.node.clock.now_ms())
 
             def done(outcome: BrokerError | None) -> None:
                 inspection.error = inspection.error or outcome
@@ -539,8 +530,8 @@ def _nothing() -> Work:
     yield from ()
 
 
-def _first_error(response: ProduceResponse) -> str:
-    answers = (answer for topic in response.responses for answer in topic.partition_responses)
+def _first_error(responses: list[TopicProduceResponse]) -> str:
+    answers = (answer for topic in responses for answer in topic.partition_responses)
     return next(ErrorCode(answer.error_code).name for answer in answers if answer.error_code)
 
 

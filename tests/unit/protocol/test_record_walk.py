@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -28,7 +30,9 @@ def walked(data: bytes, count: int, slice_size: int = 10**9) -> tuple[int, int, 
     check_count(data, count)
     position, lowest, highest, without_key = 0, 2**64, -(2**64), 0
     for first in range(0, count, slice_size):
-        position, low, high, missing = walk(data, position, first, min(count, first + slice_size))
+        stop = min(count, first + slice_size)
+        number, position, low, high, missing, _ = walk(data, position, first, stop, 10**9)
+        assert number == stop
         lowest, highest, without_key = min(lowest, low), max(highest, high), without_key + missing
     if position != len(data):
         raise RemoteProtocolError("bytes follow")
@@ -135,7 +139,7 @@ def test_any_byte_of_a_run_may_be_wrong(first: int) -> None:
         position, lowest, highest, without_key = 0, 2**64, -(2**64), 0
         try:
             for number in range(first, first + count):
-                position, low, high, missing = walk(data, position, number, number + 1)
+                _, position, low, high, missing, _ = walk(data, position, number, number + 1, 10**9)
                 lowest, highest, without_key = min(lowest, low), max(highest, high), without_key + missing
         except RemoteProtocolError:
             return None
@@ -143,7 +147,7 @@ def test_any_byte_of_a_run_may_be_wrong(first: int) -> None:
 
     def at_once(data: bytes) -> tuple[int, int, int, int] | None:
         try:
-            return walk(data, 0, first, first + count)
+            return walk(data, 0, first, first + count, 10**9)[1:5]
         except RemoteProtocolError:
             return None
 
@@ -154,6 +158,52 @@ def test_any_byte_of_a_run_may_be_wrong(first: int) -> None:
         for flip in (0x01, 0x80):
             changed = data[:place] + bytes([data[place] ^ flip]) + data[place + 1 :]
             assert at_once(changed) == one_by_one(changed), (place, flip)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(
+        [(0, 63), (64, 8_191), (8_192, 2**20 - 1), (2**20, 2**21), (60, 70), (8_000, 9_000), (-3, 60), (-90, 9_000)]
+    ),
+    st.sampled_from(["as they come", "ascending", "descending", "one"]),
+    st.integers(32, 300),
+    st.randoms(use_true_random=False),
+)
+def test_timestamps_of_a_run(span: tuple[int, int], order: str, count: int, random: Random) -> None:
+    """Whatever their width and order: the lowest and the highest are found, in any slices."""
+    times = [random.choice((span[0], span[1], random.randint(*span))) for _ in range(count)]
+    if order == "one":
+        times = times[:1] * count
+    elif order != "as they come":
+        times.sort(reverse=order == "descending")
+    data, _ = encode([NewRecord(None, b"v", NOW + time) for time in times], NOW)
+    for slice_size in (count, 40):
+        assert walked(data, count, slice_size) == (min(times), max(times), count)
+
+
+def lengths(*sizes: int) -> bytes:
+    """Records whose values have these lengths."""
+    return encode([NewRecord(None, bytes(size), NOW) for size in sizes], NOW)[0]
+
+
+def test_the_walk_limits_itself_by_its_cost() -> None:
+    count = 6_000
+    for name, data, each in (
+        ("one length", lengths(*[100] * count), 0.2),
+        ("runs as short as can be", lengths(*[10 + number // 32 % 2 for number in range(count)]), 2.0),
+        ("no runs", lengths(*[10 + number % 2 for number in range(count)]), 1.1),
+    ):
+        whole = walk(data, 0, 0, count, 10**9)
+        assert whole[:2] == (count, len(data)), name
+        assert whole[5] <= each * count, name
+        position = number = cost = pieces = 0
+        while number < count:
+            number, position, *_, spent = walk(data, position, number, count, 100)
+            cost, pieces = cost + spent, pieces + 1
+            assert spent <= 150 + count // 16, name  # what one look at columns goes beyond it
+        assert position == len(data), name
+        assert pieces > 1 or name == "one length"
+        assert cost >= whole[5] // 2, name
 
 
 @settings(max_examples=200, deadline=None)
@@ -171,7 +221,7 @@ def test_a_count_that_the_bytes_cannot_hold_costs_nothing() -> None:
 def test_gaps_are_refused_from_producers_and_read_from_logs() -> None:
     kept = encode_kept([Record(5, NOW, b"k", None, ()), Record(9, NOW + 3, None, b"v", ())], 5, NOW)
     with pytest.raises(RemoteProtocolError, match="record 1 has offset delta 4"):
-        walk(kept, 0, 0, 2)
+        walk(kept, 0, 0, 2, 10**9)
     assert deltas(kept, 0, 2) == ([(0, 0, True), (4, 3, False)], len(kept))
     assert deltas(kept, 0, 1)[0] == [(0, 0, True)]
 
@@ -180,6 +230,6 @@ def test_gaps_are_refused_from_producers_and_read_from_logs() -> None:
 def test_offset_deltas_of_every_width(delta: int) -> None:
     body = b"\x00\x00" + encode_varint(delta) + b"\x01\x01\x00"
     record = encode_varint(len(body)) + body
-    assert walk(record, 0, delta, delta + 1)[0] == len(record)
+    assert walk(record, 0, delta, delta + 1, 10**9)[1] == len(record)
     with pytest.raises(RemoteProtocolError):
-        walk(record, 0, delta + 1, delta + 2)
+        walk(record, 0, delta + 1, delta + 2, 10**9)

@@ -27,7 +27,7 @@ from barnabas.protocol.records import (
 from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS, finish
-from barnabas.storage.validation import LongBatch, check_leader_batch, check_replicated_batches
+from barnabas.storage.validation import WALK_COST_MAX, LongBatch, check_leader_batch, check_replicated_batches
 from tests.unit.storage.batches import CONFIG, NOW, idempotent, plain
 
 FIELDS = {  # name -> (position, format)
@@ -206,7 +206,7 @@ def test_the_topic_may_choose_the_codec(name: str, codec: int) -> None:
             transactional=True,
         )
         before = decode_records(original)
-        batch, attributes, delta, _, *producer = check_leader_batch(original, config, Origin.CLIENT, NOW)
+        batch, attributes, delta, _, *producer, _ = check_leader_batch(original, config, Origin.CLIENT, NOW)
         assert attributes & 7 == read_header(batch).compression == codec
         assert decode_records(batch) == before
         assert crc_ok(batch, 0, read_header(batch))
@@ -322,6 +322,23 @@ def test_a_long_batch_is_taken_after_its_inspection_in_slices() -> None:
     taken, attributes, delta, max_timestamp, *_ = check_leader_batch(inspection, CONFIG, Origin.CLIENT, NOW)
     assert (attributes & 7, delta, max_timestamp) == (Compression.LZ4, 3 * SLICE_RECORDS - 2, NOW + delta)
     assert decode_records(taken) == decode_records(batch)
+
+
+def test_many_records_of_one_length_are_taken_at_once() -> None:
+    batch = plain(10_000, size=50)
+    *_, cost = check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+    assert 0 < cost <= WALK_COST_MAX
+    late = changed(plain(10_000, size=50), max_timestamp=NOW)
+    with pytest.raises(LongBatch):  # there is more to say about it
+        check_leader_batch(late, CONFIG, Origin.CLIENT, NOW)
+    assert inspected(late) is None
+
+
+def test_many_records_of_different_lengths_are_long() -> None:
+    batch = build_batch([NewRecord(b"k", bytes(number % 7), NOW) for number in range(40_000)])
+    with pytest.raises(LongBatch):
+        check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+    assert inspected(batch) is None
 
 
 def test_few_records_that_grow_when_decompressed_are_long_too() -> None:
