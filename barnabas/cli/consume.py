@@ -70,7 +70,7 @@ def consume(
     return worked("consume", work())
 
 
-def _print(record: Record, format_: str) -> None:
+def _print(record: Record[bytes | None, bytes | None], format_: str) -> None:
     if format_ == "value":
         sys.stdout.buffer.write((record.value or b"") + b"\n")
         return

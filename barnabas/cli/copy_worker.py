@@ -21,7 +21,7 @@ __all__ = ["main"]
 async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows: int) -> CopyProgress:
     """Copies the first `rows` records of `source` to `target`; every `abort_every`-th transaction is aborted first."""
 
-    def transform(record: Record) -> Iterable[NewMessage]:
+    def transform(record: Record[bytes, bytes]) -> Iterable[NewMessage]:
         value = json.dumps({"row": int(record.key), "columns": record.value.decode().split(",")})
         yield NewMessage(target, value.encode(), key=record.key, partition=record.partition)
 

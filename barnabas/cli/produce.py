@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from barnabas.cli.session import Bootstrap, worked
 from barnabas.client import Producer
-from barnabas.client.types import RecordMetadata
+from barnabas.client.types import CompressionType, RecordMetadata
 
 __all__ = ["produce"]
 
@@ -20,7 +20,7 @@ def produce(
     *,
     key_separator: Annotated[str | None, Parameter(help="The text before it in each line is the record's key.")] = None,
     partition: Annotated[int | None, Parameter(help="All records into this partition.")] = None,
-    compression: Annotated[str | None, Parameter(help="gzip, snappy, lz4 or zstd.")] = None,
+    compression: Annotated[CompressionType | None, Parameter(help="gzip, snappy, lz4 or zstd.")] = None,
     transactional_id: Annotated[str | None, Parameter(help="Write all lines in one transaction: all or none.")] = None,
     bootstrap: Bootstrap = "localhost:9092",
 ) -> int:

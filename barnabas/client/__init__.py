@@ -1,15 +1,52 @@
-"""The bundled asyncio client: Producer, Consumer, Admin. No threads; only ports reach the world."""
+"""The bundled asyncio client: Producer, Consumer, Admin. It uses no threads, and the outside world only through ports.
+
+This module has all public names. Layers, from high to low: `exactly_once`; `admin`, `producer` and `consumer`, which do not
+import each other; `group`; `net`; `errors`; `types`.
+"""
 
 from __future__ import annotations
 
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.consumer import Consumer
-from barnabas.client.errors import KafkaError
+from barnabas.client.errors import (
+    AuthorizationFailed,
+    BrokerUnreachable,
+    BufferExhausted,
+    ClientClosed,
+    CommitFailed,
+    CorruptRecords,
+    DeliveryTimedOut,
+    IllegalState,
+    InvalidTopic,
+    KafkaError,
+    LogTruncated,
+    NoOffsetForPartition,
+    NotKafka,
+    OffsetOutOfRange,
+    ProducerFailed,
+    ProducerFenced,
+    RecordTooLarge,
+    RequestTimedOut,
+    ResponseError,
+    SerializationFailed,
+    TopicAlreadyExists,
+    TransactionFailed,
+    UnknownGroup,
+    UnknownTopicOrPartition,
+    UnsupportedByBroker,
+)
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.client.group import RebalanceListener
-from barnabas.client.producer import Producer, Transaction
+from barnabas.client.producer import Producer, ProducerConfig, Transaction
 from barnabas.client.types import (
+    Acks,
+    AssignorName,
+    AutoOffsetReset,
+    CompressionType,
     ConsumerGroupMetadata,
+    GroupProtocol,
+    Headers,
+    IsolationLevel,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PreparedTransaction,
@@ -20,22 +57,54 @@ from barnabas.client.types import (
 from barnabas.protocol.records import EncodedRecords
 
 __all__ = [
+    "Acks",
     "Admin",
+    "AssignorName",
+    "AuthorizationFailed",
+    "AutoOffsetReset",
+    "BrokerUnreachable",
+    "BufferExhausted",
+    "ClientClosed",
+    "CommitFailed",
+    "CompressionType",
     "Consumer",
     "ConsumerGroupMetadata",
     "CopyProgress",
+    "CorruptRecords",
+    "DeliveryTimedOut",
     "EncodedRecords",
+    "GroupProtocol",
+    "Headers",
+    "IllegalState",
+    "InvalidTopic",
+    "IsolationLevel",
     "KafkaError",
+    "LogTruncated",
     "NewMessage",
     "NewTopic",
+    "NoOffsetForPartition",
+    "NotKafka",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetOutOfRange",
     "PreparedTransaction",
     "Producer",
+    "ProducerConfig",
+    "ProducerFailed",
+    "ProducerFenced",
     "RebalanceListener",
     "Record",
     "RecordMetadata",
+    "RecordTooLarge",
+    "RequestTimedOut",
+    "ResponseError",
+    "SerializationFailed",
+    "TopicAlreadyExists",
     "TopicPartition",
     "Transaction",
+    "TransactionFailed",
+    "UnknownGroup",
+    "UnknownTopicOrPartition",
+    "UnsupportedByBroker",
     "exactly_once",
 ]

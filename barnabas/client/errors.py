@@ -1,9 +1,8 @@
-"""The client's errors: one tree under KafkaError, each saying whether to retry, to abort the transaction, or to give up.
+"""The client's errors: one tree under KafkaError. Each error says whether to retry, to abort the transaction, or to give up.
 
-Every error carries, where it is known, the broker's id, topic, partition and protocol code. `retriable` means that making
-the same call again may succeed and that the client has already retried for as long as it was allowed to;
-`txn_requires_abort` that the transaction can only be aborted, after which the producer goes on; `fatal` that the producer
-can only be closed. An error of an answer is made by `error_for`, which picks the class by the code.
+An error has the broker id, topic, partition and protocol error code if they are known. `retriable`: the same call may succeed
+later; the client has already retried until its time-out. `txn_requires_abort`: the transaction must be aborted, then the
+producer can continue. `fatal`: the producer must be closed. `error_for` makes the exception for an error code in a response.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ class KafkaError(BarnabasError):
     """Root of the client's errors.
 
     Attributes:
-        code: the protocol's error code where a broker sent one, else None.
-        broker: node id of the broker concerned, else None.
-        topic: topic concerned, else None.
-        partition: partition concerned, else None.
-        retriable: the same call may succeed when made again.
-        fatal: the producer (or consumer) that raised it can only be closed.
-        txn_requires_abort: the transaction can only be aborted; the producer goes on after that.
+        code: the protocol error code, if a broker sent one; else None.
+        broker: node id of the broker concerned, or None.
+        topic: the topic concerned, or None.
+        partition: the partition concerned, or None.
+        retriable: the same call may succeed later.
+        fatal: the producer (or consumer) that raised it must be closed.
+        txn_requires_abort: the transaction must be aborted; the producer can continue after that.
     """
 
     retriable = False
@@ -94,7 +93,7 @@ class KafkaError(BarnabasError):
 
 
 class IllegalState(KafkaError):
-    """The call does not fit the state that the client is in; the text says what would."""
+    """The call is not allowed in the present state, or a setting is invalid; the text says what is allowed."""
 
 
 class ClientClosed(IllegalState):
@@ -102,27 +101,27 @@ class ClientClosed(IllegalState):
 
 
 class BrokerUnreachable(KafkaError):
-    """No connection could be made, or it was lost before the answer came."""
+    """No connection could be made, or it was lost before the answer arrived."""
 
     retriable = True
 
 
 class RequestTimedOut(KafkaError):
-    """No answer within the time allowed. Whether the request took effect is unknown."""
+    """No answer arrived in time. Whether the request took effect is unknown."""
 
     retriable = True
 
 
 class NotKafka(KafkaError):
-    """What listens at this address does not speak Kafka's protocol (or speaks TLS or SASL first)."""
+    """The server at this address does not speak Kafka's protocol, or requires TLS or SASL."""
 
 
 class UnsupportedByBroker(KafkaError):
-    """The broker offers no version of a request that this client can speak."""
+    """The broker and this client have no version of a request in common."""
 
 
 class BufferExhausted(KafkaError):
-    """`send` could not place the record within `max_block_ms`: no metadata of its topic, or `buffer_memory` stayed full."""
+    """`send` could not queue the record within `max_block_ms`: no metadata of its topic, or `buffer_memory` stayed full."""
 
     retriable = True
 
@@ -132,7 +131,7 @@ class DeliveryTimedOut(KafkaError):
 
 
 class SerializationFailed(KafkaError):
-    """A key or value serializer raised (see `__cause__`), or made something that is not bytes or None."""
+    """A key or value serializer raised (see `__cause__`), or its result is not bytes or None."""
 
 
 class RecordTooLarge(KafkaError):
@@ -144,13 +143,13 @@ class NoOffsetForPartition(KafkaError):
 
 
 class TransactionFailed(KafkaError):
-    """The transaction cannot be committed (see `__cause__`); abort it and run it again."""
+    """The transaction cannot be committed (see `__cause__`); abort it and repeat it."""
 
     txn_requires_abort = True
 
 
 class ProducerFailed(KafkaError):
-    """The producer met an error it cannot go on from (see `__cause__`); close it and make a new one."""
+    """The producer cannot continue after an error (see `__cause__`); close it and create a new one."""
 
     fatal = True
 
@@ -164,7 +163,7 @@ class ResponseError(KafkaError):
 
 
 class ProducerFenced(ResponseError):
-    """Another producer with the same transactional id has taken over, or the coordinator gave this one up."""
+    """A newer producer with the same transactional id exists, or the coordinator has fenced this one."""
 
     fatal = True
 
@@ -174,21 +173,19 @@ class OffsetOutOfRange(ResponseError):
 
 
 class LogTruncated(OffsetOutOfRange):
-    """Records that this consumer has read are no longer in the partition's log, and `auto_offset_reset` is "none" (KIP-320).
+    """Records that this consumer has read were removed from the log, and `auto_offset_reset` is "none" (KIP-320).
 
     Attributes:
         position: the next offset to read.
-        diverging_offset: the first offset where the log differs from what was read; None where the leader cannot tell.
+        diverging_offset: the first offset where the log differs from what was read; None if the leader does not know it.
     """
 
     def __init__(self, tp: TopicPartition, position: int, diverging_offset: int | None) -> None:
         self.position = position
         self.diverging_offset = diverging_offset
-        seen = (
-            f"from offset {diverging_offset} on" if diverging_offset is not None else "at an offset that is not known"
-        )
+        seen = f"from offset {diverging_offset} on" if diverging_offset is not None else "at an unknown offset"
         super().__init__(
-            f"the log was truncated: it differs {seen} from what was read up to offset {position}; seek to go on",
+            f"the log was truncated: it differs {seen} from what was read up to offset {position}; seek to continue",
             code=ErrorCode.OFFSET_OUT_OF_RANGE,
             topic=tp.topic,
             partition=tp.partition,
@@ -196,11 +193,11 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class CorruptRecords(KafkaError):
-    """Records cannot be read: their batch is damaged, or the broker says that it is (CORRUPT_MESSAGE).
+    """Records cannot be read: their batch is damaged, or the broker reports that it is (CORRUPT_MESSAGE).
 
     Attributes:
         offset: the next offset to read, in or before the damaged batch.
-        next_offset: where to seek to in order to read on behind the batch, as far as can be seen; None where it cannot.
+        next_offset: the offset to seek to in order to continue after the batch; None if it cannot be determined.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, why: str, *, next_offset: int | None = None) -> None:
@@ -208,7 +205,7 @@ class CorruptRecords(KafkaError):
         self.next_offset = next_offset
         to = "" if next_offset is None else f", to offset {next_offset}"
         super().__init__(
-            f"the batch after offset {offset} cannot be read, seek past it to go on{to}: {why}",
+            f"the batch after offset {offset} cannot be read; seek past it to continue{to}: {why}",
             code=ErrorCode.CORRUPT_MESSAGE,
             topic=tp.topic,
             partition=tp.partition,
@@ -216,30 +213,30 @@ class CorruptRecords(KafkaError):
 
 
 class UnknownTopicOrPartition(ResponseError):
-    """No such topic or partition on this cluster."""
+    """The cluster has no such topic or partition."""
 
 
 class InvalidTopic(ResponseError):
-    """Not a legal topic name."""
+    """The topic name is not valid."""
 
 
 class TopicAlreadyExists(ResponseError):
-    """A topic of this name exists."""
+    """A topic with this name exists already."""
 
 
 class UnknownGroup(ResponseError):
-    """No such consumer group."""
+    """The consumer group does not exist."""
 
 
 class CommitFailed(ResponseError):
-    """The group has rebalanced (or this member was removed): its partitions may be another's now."""
+    """The group has rebalanced or removed this member: its partitions may belong to another member now."""
 
 
 class AuthorizationFailed(ResponseError):
     """The broker does not allow this client to do that."""
 
 
-# What a broker says that does not coordinate a group or transactional id, or not yet: to be looked up anew.
+# The broker is not the coordinator, or not yet: look the coordinator up again.
 COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 _LEGAL_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
@@ -269,16 +266,18 @@ _CLASSES: dict[ErrorCode, type[ResponseError]] = {
 
 
 def check_topic_name(name: object) -> None:
-    """Raises InvalidTopic for what no topic can be called, so that nobody waits for it."""
+    """Raises InvalidTopic for an invalid topic name; otherwise a consumer would wait for the topic forever."""
     if not isinstance(name, str):
-        raise InvalidTopic(f"a topic is named by a str, not {name!r}")
+        raise InvalidTopic(f"a topic name must be a str, not {name!r}")
     if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
-        text = f"{name!r} can be no topic: letters, digits, '.', '_' and '-', {TOPIC_NAME_LENGTH_MAX} at most"
+        text = (
+            f"{name!r} is not a valid topic name: use up to {TOPIC_NAME_LENGTH_MAX} letters, digits, '.', '_' and '-'"
+        )
         raise InvalidTopic(text, code=ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 def code_of(number: int) -> ErrorCode:
-    """The code of an answer; one that this client does not know counts as UNKNOWN_SERVER_ERROR."""
+    """The error code with this number; UNKNOWN_SERVER_ERROR if this client does not know it."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -293,8 +292,10 @@ def error_for(
     topic: str | None = None,
     partition: int | None = None,
 ) -> KafkaError:
-    """The exception for an answer's error code: its class by the code, its text the code's name and the broker's words, or what
-    the code means."""
+    """The exception for an error code in a response.
+
+    The code determines its class. Its text is the name of the code, then the broker's message or the meaning of the code.
+    """
     known = code_of(code)
     text = known.name if known == code else f"{known.name} (code {int(code)})"
     text = f"{text}: {message or known.meaning}"

@@ -1,14 +1,20 @@
-"""The values that callers of the client give and get. Names as in aiokafka and Kafka's own client."""
+"""Values that callers pass to the client and receive from it. Names as in aiokafka and Kafka's Java client."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 __all__ = [
     "UNKNOWN_OFFSET",
+    "Acks",
+    "AssignorName",
+    "AutoOffsetReset",
+    "CompressionType",
     "ConsumerGroupMetadata",
+    "GroupProtocol",
     "Headers",
+    "IsolationLevel",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PreparedTransaction",
@@ -17,9 +23,19 @@ __all__ = [
     "TopicPartition",
 ]
 
-UNKNOWN_OFFSET = -1  # the offset of a record that the broker had already, or that was sent with acks=0
+UNKNOWN_OFFSET = -1  # the offset of a record that was sent with acks=0, or that the broker had already
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
+CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+AutoOffsetReset = Literal["latest", "earliest", "none"]
+GroupProtocol = Literal["classic", "consumer"]
+AssignorName = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class TopicPartition(NamedTuple):
@@ -29,17 +45,17 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class Record(NamedTuple):
-    """A record that a consumer received.
+class Record(NamedTuple, Generic[K, V]):
+    """A record that a consumer received. `K` and `V` are the types of its key and its value.
 
-    `timestamp` is milliseconds since the Unix epoch: the producer's (`timestamp_type` 0, CreateTime) or the broker's
-    (1, LogAppendTime). `key` and `value` are bytes or None, or what the consumer's deserializers made of them.
+    Without deserializers key and value are `bytes | None`, otherwise the results of the deserializers. `timestamp` is in
+    milliseconds since the Unix epoch, set by the producer (`timestamp_type` 0, CreateTime) or by the broker (1, LogAppendTime).
     """
 
     offset: int  # the first five fields are those of protocol.records.Record: its decoder makes this class directly
     timestamp: int
-    key: Any
-    value: Any
+    key: K
+    value: V
     headers: Headers
     topic: str
     partition: int
@@ -52,7 +68,10 @@ class Record(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written. `offset` is −1 with acks=0, and where a retry found it written already at an offset unknown."""
+    """The position of a written record.
+
+    `offset` is −1 with acks=0, and after a retry that found the record in the log at an unknown offset.
+    """
 
     topic: str
     partition: int
@@ -66,7 +85,7 @@ class RecordMetadata(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read, a free text, and the leader epoch of the last record read (−1 unknown)."""
+    """A committed position: the next offset to read, any text, and the leader epoch of the last record read (−1 unknown)."""
 
     offset: int
     metadata: str = ""
@@ -82,7 +101,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class PreparedTransaction(NamedTuple):
-    """What a prepared transaction is recognised by (KIP-939): `str()` of it is for the other participant's log, `parse` reads it."""
+    """The identity of a prepared transaction (KIP-939). Store `str()` of it at the other participant; `parse` reads it back."""
 
     producer_id: int
     producer_epoch: int
@@ -92,19 +111,19 @@ class PreparedTransaction(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> PreparedTransaction:
-        """The transaction whose `str()` this is, here or in the Java client.
+        """Reads the text made by `str()` or by the Java client.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is not a prepared transaction.
         """
         producer_id, separator, epoch = text.partition(":")
         if not (separator and producer_id.isdecimal() and epoch.isdecimal()):
-            raise ValueError(f"{text!r} is no prepared transaction: expected PRODUCER_ID:EPOCH")
+            raise ValueError(f"{text!r} is not a prepared transaction: expected PRODUCER_ID:EPOCH")
         return cls(int(producer_id), int(epoch))
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits in a group's name (KIP-447). The defaults are a committer that is no member: nothing is fenced then."""
+    """The member that commits offsets for a group (KIP-447). With the defaults it is not a member, and is never fenced."""
 
     group_id: str
     generation_id: int = -1

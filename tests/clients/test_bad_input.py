@@ -193,32 +193,32 @@ async def test_names_that_no_topic_can_have(bootstrap: str, topic: str) -> None:
     async with Producer(bootstrap_servers=bootstrap) as producer:
         with pytest.raises(InvalidTopic):
             await producer.send(topic, b"x")
-    with pytest.raises(InvalidTopic, match="can be no topic"):
+    with pytest.raises(InvalidTopic, match="is not a valid topic name"):
         Consumer(topic, bootstrap_servers=bootstrap)
     async with Consumer(bootstrap_servers=bootstrap) as consumer:
-        with pytest.raises(InvalidTopic, match="can be no topic"):
+        with pytest.raises(InvalidTopic, match="is not a valid topic name"):
             consumer.assign([TopicPartition(topic, 0)])
 
 
 @pytest.mark.parametrize("topic", [None, 7, b"bytes"])
 async def test_topics_that_are_no_names(bootstrap: str, topic: Any) -> None:
     async with Producer(bootstrap_servers=bootstrap) as producer:
-        with pytest.raises(InvalidTopic, match="named by a str"):
+        with pytest.raises(InvalidTopic, match="topic name must be a str"):
             await producer.send(topic, b"x")
-    with pytest.raises(InvalidTopic, match="named by a str"):
+    with pytest.raises(InvalidTopic, match="topic name must be a str"):
         Consumer(topic, bootstrap_servers=bootstrap)
 
 
 async def test_sending_to_a_topic_that_is_not_there(bootstrap: str, admin: Admin, name: str) -> None:
     async with Producer(bootstrap_servers=bootstrap, max_block_ms=300) as producer:
-        with pytest.raises(BufferExhausted, match=r"UNKNOWN_TOPIC_OR_PARTITION: .*, create the topic first") as refused:
+        with pytest.raises(BufferExhausted, match=r"UNKNOWN_TOPIC_OR_PARTITION: .*; create the topic first") as refused:
             await producer.send(name, b"lost?")
         assert refused.value.topic == name
         await make_topic(admin, name, 2)
         for partition in (2, -1):
             with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1"):
                 await producer.send(name, b"x", partition=partition)
-        with pytest.raises(IllegalState, match="a partition is a number"):
+        with pytest.raises(IllegalState, match="a partition must be an int"):
             await producer.send(name, b"x", partition="1")  # type: ignore[arg-type]  # which is tried
         assert (await producer.send_and_wait(name, b"there", partition=1)).offset == 0
 
@@ -326,7 +326,7 @@ async def test_a_deserializer_that_raises_can_be_passed(bootstrap: str, admin: A
         consumer.seek(tp, 0)
         assert (await consumer.getone()).value == 1, "what comes before it in the same batch is delivered"
         for _ in range(2):
-            with pytest.raises(KafkaError, match="at offset 1; seek past it to go on") as refused:
+            with pytest.raises(KafkaError, match="at offset 1; seek past it to continue") as refused:
                 await consumer.getone()
             assert isinstance(refused.value.__cause__, ValueError)
         consumer.seek(tp, 2)

@@ -38,7 +38,7 @@ async def test_a_rotten_batch_is_named_and_passed_by_a_seek(serve: Serve, tmp_pa
             consumer.seek(TP, 0)
             assert (await consumer.getone()).value == b"value-0"
             for _ in range(2):
-                with pytest.raises(CorruptRecords, match=r"seek past it to go on, to offset 2: .*checksum") as told:
+                with pytest.raises(CorruptRecords, match=r"seek past it to continue, to offset 2: .*checksum") as told:
                     await consumer.getone()
             assert (told.value.topic, told.value.partition, told.value.offset) == ("t", 0, 1)
             assert told.value.next_offset is not None

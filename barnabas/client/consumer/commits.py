@@ -28,7 +28,7 @@ from barnabas.errors import ErrorCode
 
 __all__ = ["Commits"]
 
-log = logging.getLogger("barnabas.client.consumer.consumer")
+log = logging.getLogger("barnabas.client.consumer")
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 

@@ -38,7 +38,7 @@ from barnabas.ports import Clock, Network, Rng
 
 __all__ = ["Consumer"]
 
-log = logging.getLogger("barnabas.client.consumer.consumer")
+log = logging.getLogger("barnabas.client.consumer")
 
 Deserializer = Callable[[Any], Any]
 
@@ -332,7 +332,7 @@ class Consumer(Positions):
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[Record]]:
+    ) -> dict[TopicPartition, list[Record[Any, Any]]]:
         """Records that are there, by partition; waits up to `timeout_ms` for the first. Positions move behind them.
 
         Cancelled, it has taken nothing.
@@ -362,7 +362,7 @@ class Consumer(Positions):
             elif not await self._reader.changed(deadline):
                 return {}
 
-    async def getone(self, *partitions: TopicPartition) -> Record:
+    async def getone(self, *partitions: TopicPartition) -> Record[Any, Any]:
         """The next record; waits for it. Cancelled, it has taken nothing."""
         while True:
             self._tend()
@@ -387,7 +387,7 @@ class Consumer(Positions):
     def __aiter__(self) -> Consumer:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[Any, Any]:
         state = self._current
         if state is not None and not state.paused:
             index = state.index

@@ -21,7 +21,7 @@ Deserializer = Callable[[Any], Any]
 Deserializers = tuple[Deserializer | None, Deserializer | None]  # of keys and of values
 
 
-def judged(tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_crcs: bool) -> list[Record]:
+def judged(tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_crcs: bool) -> list[Record[Any, Any]]:
     """The records of the next batch that are to be delivered.
 
     Raises:
@@ -30,18 +30,20 @@ def judged(tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_c
     if not is_delivered(fetched.records, fetched.position, header, fetched.aborted, check_crcs=check_crcs):
         return []
     tail = (*tp, header.timestamp_type, header.leader_epoch)
-    found: list[Record] = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail)
+    found: list[Record[Any, Any]] = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail)
     return found
 
 
-def deserialized(records: list[Record], deserializers: Deserializers) -> tuple[list[Record], int | None]:
+def deserialized(
+    records: list[Record[Any, Any]], deserializers: Deserializers
+) -> tuple[list[Record[Any, Any]], int | None]:
     """The records up to the first that a deserializer refuses, and its offset.
 
     Raises:
         KafkaError: that is the very first.
     """
     key_of, value_of = deserializers
-    out: list[Record] = []
+    out: list[Record[Any, Any]] = []
     for record in records:
         key, value = record.key, record.value
         try:
@@ -53,7 +55,7 @@ def deserialized(records: list[Record], deserializers: Deserializers) -> tuple[l
             if out:
                 return out, record.offset
             raise KafkaError(
-                f"a deserializer raised {error!r} at offset {record.offset}; seek past it to go on",
+                f"a deserializer raised {error!r} at offset {record.offset}; seek past it to continue",
                 topic=record.topic,
                 partition=record.partition,
             ) from error

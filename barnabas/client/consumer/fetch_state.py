@@ -106,7 +106,7 @@ class PartitionState:
         self.trouble: KafkaError | None = None  # to be raised once what was fetched before it is taken
         self.buffered: deque[Fetched] = deque()
         self.buffered_bytes = 0
-        self.ready: list[Record] = []  # decoded and not yet taken: ready[index:]
+        self.ready: list[Record[Any, Any]] = []  # decoded and not yet taken: ready[index:]
         self.index = 0
         self.ready_next = -1  # position after the last of `ready`
 

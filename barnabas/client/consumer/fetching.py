@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.client.consumer.decoding import Deserializer, Deserializers, corrupt, deserialized, judged
 from barnabas.client.consumer.fetch_session import FetchSession
@@ -34,7 +34,7 @@ from barnabas.protocol.records import HEADER_SIZE, read_header
 
 __all__ = ["FetchConfig", "Fetcher", "InFlightFetch"]
 
-log = logging.getLogger("barnabas.client.consumer.consumer")
+log = logging.getLogger("barnabas.client.consumer")
 
 _WAIT_WITH_FULL_BUFFERS_MS = 20  # how long a fetch may hold up partitions that it leaves out because they have enough
 _INTERRUPT_AFTER_MS = 10  # an answer that has something to tell has come by then
@@ -270,7 +270,7 @@ class Fetcher:
 
     def take(
         self, max_records: int | None = None, only: Iterable[TopicPartition] = ()
-    ) -> dict[TopicPartition, list[Record]]:
+    ) -> dict[TopicPartition, list[Record[Any, Any]]]:
         """Records that are there, partition by partition in turn; positions move behind them.
 
         Args:
@@ -283,12 +283,12 @@ class Fetcher:
         if self.errors:
             raise self.errors.pop(0)
         wanted = frozenset(only)
-        taken: dict[TopicPartition, list[Record]] = {}
+        taken: dict[TopicPartition, list[Record[Any, Any]]] = {}
         left = max_records
         for state in list(self._turns):
             if state.paused or (wanted and state.tp not in wanted):
                 continue
-            records: list[Record] = []
+            records: list[Record[Any, Any]] = []
             while left is None or left > 0:
                 try:
                     more = self._take_from(state, left)
@@ -311,7 +311,7 @@ class Fetcher:
                 break
         return taken
 
-    def take_one(self) -> tuple[PartitionState, Record] | None:
+    def take_one(self) -> tuple[PartitionState, Record[Any, Any]] | None:
         """The next record and its partition, staying with a partition until its batch is used up."""
         if self.errors:
             raise self.errors.pop(0)
@@ -330,7 +330,7 @@ class Fetcher:
                 return state, records[0]
         return None
 
-    def _take_from(self, state: PartitionState, limit: int | None) -> list[Record]:
+    def _take_from(self, state: PartitionState, limit: int | None) -> list[Record[Any, Any]]:
         """Up to `limit` records of one decoded batch; empty when nothing is left of the partition."""
         ready = state.ready
         if not ready:
@@ -358,7 +358,7 @@ class Fetcher:
             state.position = records[-1].offset + 1
         return records
 
-    def _decode_next(self, state: PartitionState) -> list[Record]:
+    def _decode_next(self, state: PartitionState) -> list[Record[Any, Any]]:
         """The records of the next batch that has any to deliver; the position moves over batches that have none."""
         position = state.position
         while state.buffered and position is not None:

@@ -34,7 +34,7 @@ from barnabas.protocol.messages.offsets import (
 
 __all__ = ["InFlightCheck", "PositionChecks"]
 
-log = logging.getLogger("barnabas.client.consumer.consumer")
+log = logging.getLogger("barnabas.client.consumer")
 
 
 class InFlightCheck(NamedTuple):

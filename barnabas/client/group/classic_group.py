@@ -25,7 +25,7 @@ from barnabas.errors import ErrorCode
 
 __all__ = ["ClassicGroup"]
 
-log = logging.getLogger("barnabas.client.group.group")
+log = logging.getLogger("barnabas.client.group")
 
 _JOIN_GRACE_MS = 5_000  # a join is answered after the rebalance timeout at the latest; then the network's share
 

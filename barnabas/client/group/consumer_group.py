@@ -29,7 +29,7 @@ from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatReq
 
 __all__ = ["ConsumerGroup"]
 
-log = logging.getLogger("barnabas.client.group.group")
+log = logging.getLogger("barnabas.client.group")
 
 _HEARTBEAT = ConsumerGroupHeartbeatRequest.API_KEY
 _PATTERN_VERSION = 1

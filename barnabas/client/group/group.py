@@ -27,7 +27,7 @@ from barnabas.errors import ErrorCode
 
 __all__ = ["Group", "GroupHooks", "RebalanceListener", "matching_topics"]
 
-log = logging.getLogger("barnabas.client.group.group")
+log = logging.getLogger("barnabas.client.group")
 
 _LEAVE_TIMEOUT_MS = 2_000  # a close does not wait longer for the coordinator to take note
 

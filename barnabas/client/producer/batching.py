@@ -1,14 +1,14 @@
-"""Record batches that wait to be sent: one queue a partition, bounded in bytes over all of them.
+"""Record batches that wait to be sent: one queue per partition, with one byte count for all.
 
-Driven by: `append` for every record; `next_batch` and the sender's bookkeeping.
-Emits: batches in the order their records came.
+Driven by: `append` for every record; the sender, which takes batches from the queues.
+Emits: batches, in the order of their records.
 
-A batch is sent when it is full, when its linger has passed, when somebody flushes, or when a newer batch stands behind it.
-Sizes are upper bounds (as Java's estimate), so an encoded batch never exceeds what was counted. Handles are whatever the
-caller wants back with the outcome of a record (the shell keeps futures there); this module never looks at them.
+A batch is sent when it is full, when linger_ms has passed, during a flush, or when a newer batch is behind it in the queue.
+Sizes are upper bounds (like Java's estimates), so an encoded batch never exceeds its counted size. A handle is returned with the
+outcome of its record (the producer stores futures); this module does not use it.
 
-Invariants: records leave a partition in the order they came; a batch in `queue.window` keeps its sequence until it is
-acknowledged, failed or renumbered under a new epoch; `bytes_held` counts every batch until `release`.
+Invariants: records of a partition are sent in the order of `append`; a batch in `queue.window` keeps its sequence until it is
+acknowledged, failed or renumbered for a new epoch; `bytes_held` counts every batch until `release`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from barnabas.protocol.records import EncodedRecords, NewRecord
 __all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD_MAX", "Accumulator", "Batch", "PartitionQueue", "record_size_max"]
 
 BATCH_OVERHEAD = 61  # the header of a batch
-# Of a record without headers: length 5, attributes 1, timestamp 10, offset 5 (as Kafka counts it).
+# For a record without headers: length 5, attributes 1, timestamp 10, offset 5 (as Kafka counts them).
 RECORD_OVERHEAD_MAX = 21
-_HEADER_OVERHEAD_MAX = 10  # of one header: two varint lengths
+_HEADER_OVERHEAD_MAX = 10  # for one record header: two varint lengths
 
 
 def record_size_max(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Bytes that an encoded record takes at most."""
+    """The largest possible size of the encoded record, in bytes."""
     size = RECORD_OVERHEAD_MAX + 5 + 5
     if key is not None:
         size += len(key)
@@ -40,12 +40,12 @@ def record_size_max(key: bytes | None, value: bytes | None, headers: Sequence[tu
 
 
 class Batch:
-    """Records of one partition that travel together.
+    """Records of one partition that are sent together.
 
-    `base_sequence` is −1 until the batch is first sent by an idempotent producer. `on_wire` is true from a send to its
-    answer. `maybe_written` is true once a send's outcome is unknown. `tried` is the node that it was last sent to, −1 before
-    that. Times are monotonic milliseconds. `packed` takes the place of `records` where the caller has encoded them, and one
-    handle stands for all.
+    `base_sequence` is −1 until an idempotent producer first sends the batch. `on_wire` is true while a request with it is
+    unanswered. `maybe_written` is true once the outcome of an attempt is unknown. `tried` is the node of the last attempt, −1
+    before the first. Times are monotonic milliseconds. If the caller has encoded the records, `packed` replaces `records`, and
+    the batch has a single handle.
     """
 
     __slots__ = (
@@ -76,16 +76,16 @@ class Batch:
         self, tp: TopicPartition, serial: int, created_ms: int, deadline_ms: int, size_bytes_max: int = 0
     ) -> None:
         self.tp = tp
-        self.serial = serial  # of its creation; halves of a split batch share it
+        self.serial = serial  # in the order of creation; the halves of a split batch share it
         self.records: list[NewRecord] = []
         self.handles: list[object] = []
         self.packed: EncodedRecords | None = None
         self.size_bytes = BATCH_OVERHEAD
-        self.size_bytes_max = size_bytes_max  # it is full, and leaves without linger, once `size_bytes` is that
+        self.size_bytes_max = size_bytes_max  # at this size the batch is full and is sent without linger
         self.created_ms = created_ms
         self.deadline_ms = deadline_ms
         self.not_before_ms = 0
-        self.failing_since_ms = -1  # −1 while the node `tried` has not failed yet
+        self.failing_since_ms = -1  # time of the first failure of the node `tried`; −1 if it has not failed
         self.tried = -1
         self.attempts = 0
         self.producer_id = -1
@@ -94,7 +94,7 @@ class Batch:
         self.transactional = False
         self.on_wire = False
         self.maybe_written = False
-        # Refused as out of order although an earlier send may have written it: a later one will tell.
+        # Refused as out of order, although an earlier attempt may have written it: the answer to a later batch decides.
         self.doubtful = False
         self.encoded: bytearray | None = None
 
@@ -104,10 +104,10 @@ class Batch:
 
 
 class PartitionQueue:
-    """What waits for one partition, and its place in the producer's sequence.
+    """The batches of one partition, and the next sequence number.
 
-    Idempotent producers: `window` holds the batches with a sequence, oldest first, sent or to be sent again; `queue` those
-    without. `epoch` and `producer_id` are those under which `next_sequence` counts.
+    `window` holds the batches that were sent at least once, oldest first; with idempotence they have a sequence. `queue` holds
+    the others. `next_sequence` belongs to `producer_id` and `epoch`.
     """
 
     __slots__ = (
@@ -126,11 +126,11 @@ class PartitionQueue:
         self.tp = tp
         self.queue: deque[Batch] = deque()
         self.window: list[Batch] = []
-        self.on_wire = 0  # batches of the window whose answer is awaited; ≤ len(window)
+        self.on_wire = 0  # the number of unanswered batches of the window; ≤ len(window)
         self.producer_id = -1
         self.epoch = -1
         self.next_sequence = 0
-        # The broker's sequence is no longer ours: a new epoch must begin before the next send.
+        # The broker's sequence may differ from `next_sequence`: a new epoch must start before the next batch is sent.
         self.lost_sequence = False
         self.probing = False  # the first batches of the window are doubtful
 
@@ -140,12 +140,12 @@ class PartitionQueue:
 
 
 class Accumulator:
-    """All partitions' queues.
+    """The queues of all partitions.
 
     Args:
-        batch_size: bytes at which a batch is full; one larger record makes a batch of its own.
-        linger_ms: how long a batch that is not full waits for more.
-        delivery_timeout_ms: from the first record's `append` to the batch's last chance.
+        batch_size: size in bytes at which a batch is full; a larger record gets a batch of its own.
+        linger_ms: how long a batch that is not full waits for more records.
+        delivery_timeout_ms: time limit from the `append` of the first record to the outcome of the batch.
         transactional: whether the batches belong to transactions.
     """
 
@@ -157,14 +157,14 @@ class Accumulator:
         self.delivery_timeout_ms = delivery_timeout_ms
         self.transactional = transactional
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        self.waiting: dict[PartitionQueue, None] = {}  # queues with something to send, in the order they got it
+        self.waiting: dict[PartitionQueue, None] = {}  # queues that are not idle, next first
         self.bytes_held = 0
-        self.full_batches = 0  # batches that waited complete since the shell last looked: its cue to let the loop run
-        self.incomplete: dict[int, int] = {}  # serial → batches of it without an outcome
+        self.full_batches = 0  # batches filled since the producer last reset this: it then lets the event loop run
+        self.incomplete: dict[int, int] = {}  # serial → number of its batches without an outcome
         self._serial = 0
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
-        """The partition's queue, made when it is missing."""
+        """The queue of a partition; creates it if it does not exist."""
         found = self.queues.get(tp)
         if found is None:
             found = self.queues[tp] = PartitionQueue(tp)
@@ -173,9 +173,9 @@ class Accumulator:
     def append(
         self, queue: PartitionQueue, record: NewRecord, size_bytes: int, handle: object, now_ms: Callable[[], int]
     ) -> bool:
-        """Places a record of at most `size_bytes`; true where it began a new batch (so the sender should look).
+        """Queues a record of at most `size_bytes`; returns True if it started a new batch, so that the sender must run.
 
-        `now_ms` tells the monotonic time; it is asked where a batch begins.
+        `now_ms` returns the monotonic time; it is called only for a new batch.
         """
         waiting = queue.queue
         if waiting:
@@ -192,7 +192,7 @@ class Accumulator:
         return True
 
     def append_packed(self, queue: PartitionQueue, packed: EncodedRecords, handle: object, now_ms: int) -> None:
-        """Places a whole batch behind those that wait; it leaves as it is."""
+        """Queues an encoded batch, which is sent unchanged."""
         self.full_batches += 1
         self._begin(queue, len(packed.data), handle, now_ms, 0).packed = packed
 
@@ -209,7 +209,7 @@ class Accumulator:
         return batch
 
     def ready_at(self, queue: PartitionQueue, *, flushing: bool) -> int | None:
-        """When the queue's first batch without a sequence may leave; None where there is none."""
+        """When the first batch of `queue.queue` may be sent; None if there is none."""
         waiting = queue.queue
         if not waiting:
             return None
@@ -219,7 +219,7 @@ class Accumulator:
         return max(first.created_ms + self.linger_ms, first.not_before_ms)
 
     def release(self, batch: Batch) -> None:
-        """Forgets a batch that has its outcome."""
+        """Removes a batch that has its outcome from the counts."""
         self.bytes_held -= batch.size_bytes
         left = self.incomplete[batch.serial] - 1
         if left:
@@ -228,7 +228,7 @@ class Accumulator:
             del self.incomplete[batch.serial]
 
     def split(self, batch: Batch) -> tuple[Batch, Batch]:
-        """Two halves of a batch the broker found too large (≥ 2 records, none packed). Sequences follow on, so their order stays proven."""
+        """Two halves of a batch that was too large for the broker (≥ 2 records, not packed). Their sequences are consecutive."""
         middle = len(batch.records) // 2
         halves = []
         for part in (slice(None, middle), slice(middle, None)):
@@ -257,11 +257,11 @@ class Accumulator:
 
     @property
     def last_serial(self) -> int:
-        """Serial of the newest batch; a flush waits until none up to it is incomplete."""
+        """Serial of the newest batch; a flush waits until all batches up to it have their outcome."""
         return self._serial
 
     def all_done_up_to(self, serial: int) -> bool:
-        """Whether every batch created up to `serial` has its outcome."""
+        """Whether every batch with a serial up to this one has its outcome."""
         if not self.incomplete:
             return True
         return next(iter(self.incomplete)) > serial

@@ -1,11 +1,11 @@
-"""The shell that carries a producer's batches and transaction requests.
+"""The shell that sends a producer's batches and transaction requests and delivers the outcomes.
 
-Driven by: `wake` (whenever a core was changed), the cluster's changes, answers, one timer.
-Emits: Produce requests and those of transactions; outcomes on the futures of records; `progress` to whoever waits.
+Driven by: `wake` (after every change of a core), the cluster's changes, answers, one timer.
+Emits: Produce and transaction requests; results of the records' futures; the end of `progress` waits.
 
-One callback, `_pump`, does everything in turn: asks the transaction machine and the sender what to send, hands it to
-connections, delivers outcomes, arms the timer. Nothing is awaited between, and callers only change the cores and wake it, so
-no cancellation can leave anything half done.
+One callback, `_pump`, does everything: it asks the state machine and the sender what to send, passes requests to connections,
+delivers outcomes and sets the timer. It awaits nothing, and callers only change the cores and wake it, so no cancellation can
+leave anything half done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from barnabas.client.errors import ClientClosed, KafkaError, ProducerFailed, Tra
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.producer.batching import Accumulator
-from barnabas.client.producer.sender import Dispatch, Sender
+from barnabas.client.producer.dispatch import Dispatch
+from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transaction_state import Outgoing, TransactionState
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import RecordMetadata
@@ -27,13 +28,13 @@ from barnabas.protocol.messages.produce import ProduceResponse
 
 __all__ = ["Delivery"]
 
-log = logging.getLogger("barnabas.client.producer.producer")
+log = logging.getLogger("barnabas.client.producer")
 
-_EXPIRE_EVERY_MS = 50  # overdue batches are looked for this often at most
+_EXPIRE_EVERY_MS = 50  # shortest time between two searches for overdue batches
 
 
 class Delivery:
-    """Runs the cores of one producer over its cluster. `flushes` is how many callers wait for everything to leave."""
+    """Runs the cores of one producer over its cluster. `flushes` is the number of callers that wait in `flush`."""
 
     def __init__(self, cluster: Cluster, accumulator: Accumulator, sender: Sender, transactions: Transactions) -> None:
         self.closed = False
@@ -56,7 +57,7 @@ class Delivery:
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
-        """Closes the connections; records that have no outcome yet fail with ClientClosed."""
+        """Closes the connections; records without an outcome fail with ClientClosed."""
         if self.closed:
             return
         if self._timer is not None:
@@ -70,13 +71,13 @@ class Delivery:
             self._waiters.wake_all()
 
     async def progress(self, deadline_ms: int | None = None) -> bool:
-        """Waits until something came of the pump; False where `deadline_ms` comes first."""
+        """Waits until a batch or a transaction request has an outcome; returns False if `deadline_ms` passes first."""
         if self.closed:
             raise ClientClosed("the producer is closed")
         return await self._waiters.wait(deadline_ms)
 
     def wake(self) -> None:
-        """Runs the pump at the end of the present wake-up."""
+        """Runs the pump at the end of this event-loop iteration."""
         if not self._pump_scheduled and self._loop is not None and not self.closed:
             self._pump_scheduled = True
             self._loop.call_soon(self._pump)
@@ -88,7 +89,7 @@ class Delivery:
         now = self._clock.monotonic_ms()
         txn, sender, accumulator = self._txn, self._sender, self._accumulator
         if txn.state is TransactionState.FATAL_ERROR:
-            sender.abandon(txn.error or ProducerFailed("the producer cannot go on"))
+            sender.abandon(txn.error or ProducerFailed("the producer cannot continue"))
         elif txn.state in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR):
             cause = f": {txn.error}" if txn.error else ""
             sender.abandon(
@@ -129,7 +130,7 @@ class Delivery:
                 self._sender.leader_hints.clear()
             else:
                 self._sender.on_failure(dispatch, outcome, at)
-            self._deliver()  # at once: a flush that looks before the pump runs must find the futures done
+            self._deliver()  # before the pump runs: a flush that wakes up first must find the futures done
             self.wake()
 
         try:
@@ -156,7 +157,9 @@ class Delivery:
                 node_id = self._cluster.coordinator(request.coordinator, request.key)
                 connection = None if node_id is None else self._cluster.connection(node_id)
                 if node_id is not None and connection is None and self._cluster.backoff(node_id):
-                    self._cluster.forget_coordinator(request.coordinator, request.key)  # gone: it may have moved
+                    self._cluster.forget_coordinator(
+                        request.coordinator, request.key
+                    )  # unreachable: another broker may be the coordinator now
                     self._cluster.coordinator(request.coordinator, request.key)
             else:
                 connection = self._cluster.any_connection()
@@ -190,7 +193,7 @@ class Delivery:
         self.wake()
 
     def _deliver(self) -> None:
-        """Puts outcomes on the futures; wakes who waits for progress."""
+        """Sets the results of futures; wakes callers that wait in `progress`."""
         outcomes, self._sender.outcomes = self._sender.outcomes, []
         if not outcomes:
             if self._txn.state in (TransactionState.READY, TransactionState.PREPARED, TransactionState.FATAL_ERROR):
@@ -205,7 +208,7 @@ class Delivery:
                 for future in handles:
                     if not future.done():
                         future.set_exception(error)
-                        future.exception()  # whoever never looks at the future has the log line above
+                        future.exception()  # marks it as retrieved: the failure is logged above
                 continue
             kind = 0 if append_time < 0 else 1
             if batch.packed is not None:

@@ -1,7 +1,7 @@
-"""Kafka's murmur2, by which keys find their partitions: a loop over the key's bytes that mypyc compiles where it can (setup.py).
+"""Kafka's murmur2 hash, which assigns keys to partitions. mypyc compiles this module if possible (setup.py).
 
-Seed 0x9747b28c, sign bit cleared, modulo the number of partitions, so that keys land where Java's producer puts them;
-librdkafka's default is CRC32 instead.
+Seed 0x9747b28c, sign bit cleared, modulo the number of partitions: the same partition as with Java's producer. librdkafka's
+default is CRC32 instead.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mypy_extensions import i64  # an int to Python, a machine word to mypyc; what is above 32 bits is masked away
+    from mypy_extensions import i64  # an int in Python, a machine word in mypyc; bits above 32 are masked off
 
 __all__ = ["murmur2", "partition_for_key"]
 
@@ -34,5 +34,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of `key` in a topic of `partition_count` (≥ 1) partitions: Java's default partitioner."""
+    """The partition of a key in a topic with `partition_count` (≥ 1) partitions, as Java's default partitioner chooses it."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,18 +1,17 @@
-"""What callers give a producer, checked: keys, values, headers, the name of a codec."""
+"""Checks of what callers pass to `send`: keys, values, headers, timestamps."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from barnabas.client.errors import IllegalState, SerializationFailed
+from barnabas.client.errors import SerializationFailed
 from barnabas.client.types import Headers
-from barnabas.protocol.compression import Compression
 
-__all__ = ["as_bytes", "checked_headers", "codec_of"]
+__all__ = ["as_bytes", "checked_headers", "checked_timestamp", "serialized"]
 
 
 def as_bytes(data: Any, what: str, topic: str) -> bytes:
-    """Bytes of a buffer; what is mutable is copied, for the record leaves later."""
+    """The bytes of a buffer. A mutable buffer is copied, because the record is sent later."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise SerializationFailed(
@@ -21,7 +20,11 @@ def as_bytes(data: Any, what: str, topic: str) -> bytes:
 
 
 def checked_headers(headers: Headers, topic: str) -> Headers:
-    """The headers as they are encoded."""
+    """The headers with their values as bytes.
+
+    Raises:
+        SerializationFailed: they are not pairs of str and bytes (or None).
+    """
     try:
         checked = [(name, None if data is None else as_bytes(data, "header value", topic)) for name, data in headers]
         if all(isinstance(name, str) for name, _ in checked):
@@ -31,11 +34,26 @@ def checked_headers(headers: Headers, topic: str) -> Headers:
     raise SerializationFailed(f"headers must be pairs of str and bytes (or None), not {headers!r}", topic=topic)
 
 
-def codec_of(name: str | None) -> int:
-    """The codec's number by its name."""
-    if name is None or name == "none":
-        return Compression.NONE
+def checked_timestamp(timestamp_ms: Any, topic: str) -> int:
+    """The timestamp itself.
+
+    Raises:
+        SerializationFailed: it is not an int.
+    """
+    if type(timestamp_ms) is not int:
+        raise SerializationFailed(f"timestamp_ms must be an int, not {timestamp_ms!r}", topic=topic)
+    return timestamp_ms
+
+
+def serialized(what: str, serializer: Any, data: Any, topic: str) -> Any:
+    """The result of a serializer; `data` itself if there is none.
+
+    Raises:
+        SerializationFailed: the serializer raised.
+    """
+    if serializer is None:
+        return data
     try:
-        return Compression[name.upper()]
-    except KeyError:
-        raise IllegalState(f"compression_type={name!r} is none of None, 'gzip', 'snappy', 'lz4', 'zstd'") from None
+        return serializer(data)
+    except Exception as error:
+        raise SerializationFailed(f"the {what} serializer raised {error!r}", topic=topic) from error

@@ -1,9 +1,9 @@
-"""The sticky choice of a partition, for records without a key (those with one: `murmur2`).
+"""The sticky choice of a partition for records without a key. (`murmur2` chooses for records with a key.)
 
-One partition takes `batch_size` bytes, then another is drawn, weighted towards partitions with fewer waiting batches (KIP-480,
+After `batch_size` bytes another partition is chosen at random; partitions with fewer waiting batches are more likely (KIP-480,
 KIP-794).
 
-Invariants: no clock; randomness only from the Rng port, so a seeded run draws the same partitions.
+Invariants: uses no clock, and randomness only from the Rng port, so a seeded run chooses the same partitions.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["StickyPartitioner"]
 
 
 class StickyPartitioner:
-    """The partition of one topic's records that have no key.
+    """Chooses the partition of the records of one topic that have no key.
 
     Args:
-        batch_size: bytes that a partition takes before another is drawn.
-        rng: draws it.
+        batch_size: bytes for one partition before another is chosen.
+        rng: source of randomness.
     """
 
     __slots__ = ("_batch_size", "_rng", "current", "room_bytes")
@@ -28,15 +28,15 @@ class StickyPartitioner:
     def __init__(self, batch_size: int, rng: Rng) -> None:
         self._batch_size = batch_size
         self._rng = rng
-        self.current = -1  # −1 = none drawn yet
-        self.room_bytes = 0  # what `current` still takes; the caller counts it down. Not positive: draw another
+        self.current = -1  # −1 before the first choice
+        self.room_bytes = 0  # bytes left for `current`; the caller subtracts each record. If not positive, another partition is chosen
 
     def choose(self, available: Sequence[int], waiting: Sequence[int]) -> int:
         """The partition to use now.
 
         Args:
-            available: partitions that have a leader, at least one.
-            waiting: batches waiting for each of them, in the same order.
+            available: partitions with a leader, at least one.
+            waiting: the number of waiting batches of each of them, in the same order.
         """
         if self.room_bytes <= 0 or self.current not in available:
             self.room_bytes = self._batch_size
@@ -44,7 +44,7 @@ class StickyPartitioner:
         return self.current
 
     def _draw(self, available: Sequence[int], waiting: Sequence[int]) -> int:
-        # KIP-794: the weight of a partition is (longest queue + 1 − its own queue), so an empty one is drawn most often.
+        # KIP-794: the weight of a partition is (longest queue + 1 − its own queue), so an empty queue is the most likely choice.
         top = max(waiting) + 1
         total = sum(top - length for length in waiting)
         pick = self._rng.randrange(total)

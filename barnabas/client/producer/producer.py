@@ -1,10 +1,10 @@
-"""Producer: what callers see of accumulator, sender and transaction machine.
+"""Producer: the public interface over accumulator, sender and transaction state machine.
 
-Driven by: `send`, `flush`, the transaction calls.
-Emits: records into the accumulator, changes of the transaction's state; `delivery` carries both to the brokers.
+Driven by: `send`, `flush`, the transaction calls. Emits: records into the accumulator, transitions of the transaction state;
+`Delivery` sends both to the brokers.
 
-Callers only change the cores and wake the delivery, so a cancelled one leaves nothing half done: a cancelled `send` either has queued its record or has not (it has no await after the queueing), a
-cancelled flush, commit or abort goes on by itself and may be awaited again.
+Calls only change the cores and wake the delivery, so a cancelled call leaves nothing half done. A cancelled `send` has queued its
+record or has not: there is no await after the queueing. A cancelled flush, commit or abort continues and may be awaited again.
 Follows KIP-98, KIP-447, KIP-480, KIP-794, KIP-890, KIP-91 (delivery timeout), KIP-939 (two-phase commit).
 """
 
@@ -12,28 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
-from barnabas.client.errors import (
-    ClientClosed,
-    IllegalState,
-    KafkaError,
-    RecordTooLarge,
-    SerializationFailed,
-    TransactionFailed,
-)
-from barnabas.client.net.cluster import Cluster
-from barnabas.client.producer.batching import BATCH_OVERHEAD, Accumulator, PartitionQueue, record_size_max
-from barnabas.client.producer.delivery import Delivery
-from barnabas.client.producer.outgoing_record import as_bytes, checked_headers, codec_of
-from barnabas.client.producer.routing import Routing
-from barnabas.client.producer.sender import Sender, SenderConfig
+from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, RecordTooLarge, SerializationFailed
+from barnabas.client.producer.assembly import assemble
+from barnabas.client.producer.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
+from barnabas.client.producer.config import ProducerConfig, Serializer
+from barnabas.client.producer.outgoing_record import as_bytes, checked_headers, checked_timestamp, serialized
 from barnabas.client.producer.transaction import Transaction
+from barnabas.client.producer.transaction_calls import TransactionCalls
 from barnabas.client.producer.transaction_state import TransactionState
-from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import (
+    Acks,
+    CompressionType,
     ConsumerGroupMetadata,
     Headers,
     OffsetAndMetadata,
@@ -47,15 +40,12 @@ from barnabas.protocol.records import EncodedRecords, NewRecord
 
 __all__ = ["Producer"]
 
-log = logging.getLogger("barnabas.client.producer.producer")
+log = logging.getLogger("barnabas.client.producer")
 
-Serializer = Callable[[Any], bytes | None]
+_new_tuple = tuple.__new__  # takes a third of the time of a named tuple's own constructor
 
-_new_tuple = tuple.__new__  # of a named tuple: a third of the time that its own constructor takes
-
-_ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, "-1": -1}
-
-_CLOSE_ABORT_TIMEOUT_MS = 5_000  # what a close with an open transaction gives its abort
+_CLOSE_ABORT_TIMEOUT_MS = 5_000  # time limit for ending an open transaction in `stop`
+_BARE_RECORD_SIZE_MAX = record_size_max(None, None, ())
 
 
 class Producer:
@@ -65,31 +55,31 @@ class Producer:
 
     Args:
         bootstrap_servers: "host:port" or several, as string or list.
-        client_id: sent with every request, seen in the broker's logs and quotas.
+        client_id: sent with every request; appears in the broker's logs and quotas.
         acks: "all" (or −1), 1, or 0.
-        enable_idempotence: records are written once and in order whatever is retried; needs acks="all".
+        enable_idempotence: records are written once and in order despite retries; needs acks="all".
         transactional_id: makes the producer transactional; a newer producer with the same id fences older ones.
-        transaction_timeout_ms: the coordinator aborts a transaction that lasts longer.
-        key_serializer, value_serializer: callables that make bytes (or None) of keys and values.
+        transaction_timeout_ms: the coordinator aborts a transaction that takes longer.
+        key_serializer, value_serializer: callables that convert keys and values to bytes (or None).
         compression_type: None, "gzip", "snappy", "lz4" or "zstd".
-        max_batch_size: bytes of a batch that is full, for each partition.
+        max_batch_size: size in bytes at which the batch of a partition is full.
         linger_ms: how long a batch that is not full waits for more records.
-        max_request_size: bytes of a request, and so of a record, at most.
+        max_request_size: largest request in bytes, and so the largest record.
         max_in_flight_requests_per_connection: 1 to 5.
-        request_timeout_ms: how long an answer may take before the connection is given up.
-        delivery_timeout_ms: from `send` to the record's last chance, retries included.
-        retry_backoff_ms: first pause before a retry; a quarter of the time that the trouble lasts later, up to a second.
+        request_timeout_ms: time limit of an answer; after it the connection is closed.
+        delivery_timeout_ms: time limit from `send` to the record's outcome, retries included.
+        retry_backoff_ms: first pause before a retry; later pauses are a quarter of the time since the first failure, up to 1 s.
         max_block_ms: how long `send` waits for metadata or for room in the buffer.
-        buffer_memory: bytes of records that wait, over all partitions.
-        metadata_max_age_ms: metadata older than this is refreshed unasked.
-        transaction_version: 1 or 2 forces the transaction protocol; None takes what the cluster has finalized.
-        two_phase_commit: transactions have no timeout: somebody else decides their outcome (KIP-939; `prepare`, `complete`).
-        keep_prepared: with `two_phase_commit`: a transaction that an earlier producer of this transactional_id has left open is
-            taken over instead of aborted; it is then `prepared`, and to be completed first of all.
+        buffer_memory: bytes of queued records, over all partitions.
+        metadata_max_age_ms: metadata is refreshed when it is older than this.
+        transaction_version: 1 or 2 forces the transaction protocol; None uses what the cluster has finalized.
+        two_phase_commit: transactions have no timeout; another system decides their outcome (KIP-939; `prepare`, `complete`).
+        keep_prepared: with `two_phase_commit`: takes over the transaction that an earlier producer with this transactional_id
+            has left open, instead of aborting it. It is then `prepared`, and must be completed before anything else.
         clock, rng, network: the ports; the real ones by default.
 
     Raises:
-        IllegalState: settings that exclude each other.
+        IllegalState: a setting is invalid, or two settings exclude each other.
     """
 
     def __init__(
@@ -97,13 +87,13 @@ class Producer:
         *,
         bootstrap_servers: str | Sequence[str] = "localhost:9092",
         client_id: str = "barnabas-producer",
-        acks: int | str = "all",
+        acks: Acks = "all",
         enable_idempotence: bool | None = None,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
-        compression_type: str | None = None,
+        compression_type: CompressionType | None = None,
         max_batch_size: int = 65_536,
         linger_ms: int = 0,
         max_request_size: int = 1_048_576,
@@ -121,95 +111,62 @@ class Producer:
         rng: Rng | None = None,
         network: Network | None = None,
     ) -> None:
-        if acks not in _ACKS:
-            raise IllegalState(f"acks={acks!r} is none of 'all', -1, 0, 1")
-        idempotent = _ACKS[acks] == -1 if enable_idempotence is None else enable_idempotence
-        if idempotent and _ACKS[acks] != -1:
-            raise IllegalState("enable_idempotence needs acks='all'")
-        if transactional_id is not None and not idempotent:
-            raise IllegalState("a transactional_id needs enable_idempotence and acks='all'")
-        if not 1 <= max_in_flight_requests_per_connection <= 5:
-            raise IllegalState("max_in_flight_requests_per_connection must be 1 to 5: a broker remembers five batches")
-        if transaction_version not in (None, 1, 2):
-            raise IllegalState(f"transaction_version={transaction_version!r} is none of None, 1, 2")
-        if two_phase_commit and transactional_id is None:
-            raise IllegalState("two_phase_commit needs a transactional_id")
-        if two_phase_commit and transaction_version == 1:
-            raise IllegalState(
-                "two_phase_commit needs transaction_version 2: before it, transactions may look the same"
-            )
-        if keep_prepared and not two_phase_commit:
-            raise IllegalState("keep_prepared needs two_phase_commit: else what it keeps would have a timeout")
-        self.transactional_id = transactional_id
-        self.two_phase_commit = two_phase_commit
-        self._idempotent = idempotent
-        self._key_serializer = key_serializer
-        self._value_serializer = value_serializer
-        self._max_request_size = max_request_size
-        self._forced_version = transaction_version
-        self._cluster = Cluster(
-            bootstrap_servers,
+        config = ProducerConfig(
+            bootstrap_servers=bootstrap_servers,
             client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            auto_create_topics=True,
-            clock=clock,
-            rng=rng,
-            network=network,
-        )
-        self._clock = self._cluster.clock
-        self._accumulator = Accumulator(
-            batch_size=max_batch_size,
+            acks=acks,
+            enable_idempotence=enable_idempotence,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            compression_type=compression_type,
+            max_batch_size=max_batch_size,
             linger_ms=linger_ms,
+            max_request_size=max_request_size,
+            max_in_flight_requests_per_connection=max_in_flight_requests_per_connection,
+            request_timeout_ms=request_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
-            transactional=transactional_id is not None,
-        )
-        self._txn = Transactions(
-            transactional_id,
-            self._cluster.rng,
-            timeout_ms=transaction_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
-            two_phase=two_phase_commit,
-            keep_prepared=keep_prepared,
-        )
-        self._sender = Sender(
-            SenderConfig(
-                acks=_ACKS[acks],
-                compression=codec_of(compression_type),
-                idempotent=idempotent,
-                max_request_size=max_request_size,
-                max_in_flight=max_in_flight_requests_per_connection,
-                request_timeout_ms=request_timeout_ms,
-                retry_backoff_ms=retry_backoff_ms,
-            ),
-            self._accumulator,
-            self._txn,
-            self._cluster.rng,
-        )
-        self._delivery = Delivery(self._cluster, self._accumulator, self._sender, self._txn)
-        self._routing = Routing(
-            self._cluster,
-            self._accumulator,
-            self._delivery,
-            batch_size=max_batch_size,
             max_block_ms=max_block_ms,
             buffer_memory=buffer_memory,
+            metadata_max_age_ms=metadata_max_age_ms,
+            transaction_version=transaction_version,
+            two_phase_commit=two_phase_commit,
+            keep_prepared=keep_prepared,
+        )
+        self._assemble(config, clock, rng, network)
+
+    def _assemble(self, config: ProducerConfig, clock: Clock | None, rng: Rng | None, network: Network | None) -> None:
+        self._config = config
+        self.transactional_id = config.transactional_id
+        self.two_phase_commit = config.two_phase_commit
+        self._key_serializer = config.key_serializer
+        self._value_serializer = config.value_serializer
+        self._max_request_size = config.max_request_size
+        parts = assemble(config, clock, rng, network)
+        self._cluster = parts.cluster
+        self._clock = parts.cluster.clock
+        self._accumulator = parts.accumulator
+        self._txn = parts.transactions
+        self._delivery = parts.delivery
+        self._routing = parts.routing
+        self._transactions = TransactionCalls(
+            self._txn, self._delivery, self._cluster, forced_version=config.transaction_version
         )
         self._started = False
-        self._unseen_commit = False  # a commit whose caller was cancelled has ended since, or will
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connects; a transactional producer also gets its producer id, which fences older ones with its transactional id.
+        """Connects. A transactional producer also gets its producer id, which fences older ones with its transactional id.
 
         Raises:
             KafkaError: no broker can be reached, or the coordinator refuses (ProducerFailed, AuthorizationFailed).
         """
         if self._delivery.closed:
-            raise ClientClosed("the producer was closed; make a new one")
+            raise ClientClosed("the producer was closed; create a new one")
         if self._started:
             return
         self._started = True
@@ -217,7 +174,7 @@ class Producer:
         self._delivery.start()
         try:
             await self._cluster.start()
-            if self._idempotent:
+            if self._config.idempotent:
                 self._txn.initialize()
                 self._delivery.wake()
             if self.transactional_id is not None:
@@ -229,11 +186,11 @@ class Producer:
             raise
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Sends what waits, ends what is being committed, aborts what is open and not prepared, closes the connections.
+        """Sends queued records, waits for a commit in progress, aborts an open transaction unless prepared, closes connections.
 
         Args:
-            timeout_ms: how long sending may take (default: as long as the records' own delivery timeout); records that are
-                left then fail with ClientClosed.
+            timeout_ms: time limit for sending (default: the records' own delivery timeout). Records that are left then fail
+                with ClientClosed.
         """
         if self._delivery.closed:
             return
@@ -258,7 +215,7 @@ class Producer:
 
     close = stop
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -278,35 +235,35 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Queues a record and returns a future of where it was written.
+        """Queues a record and returns a future of its position in the log.
 
-        Waits only for metadata of a topic not known yet and for room in the buffer. A cancelled `send` has queued nothing.
-        The future fails with a KafkaError; cancelling the future does not take the record back.
+        Waits only for metadata of a new topic and for room in the buffer. A cancelled `send` has queued nothing.
+        The future fails with a KafkaError; cancelling the future does not withdraw the record.
 
         Args:
-            partition: None leaves the choice to the key (murmur2, as Java's), or without one to a sticky partition.
-            timestamp_ms: milliseconds since the Unix epoch; now where None.
+            partition: None chooses by the key (murmur2, as Java's producer), or a sticky partition without a key.
+            timestamp_ms: milliseconds since the Unix epoch; None means now.
             headers: pairs of name and bytes.
 
         Raises:
-            SerializationFailed, RecordTooLarge: this record cannot be sent; the producer goes on.
+            SerializationFailed, RecordTooLarge: this record cannot be sent; the producer can send others.
             BufferExhausted: no metadata or no room within `max_block_ms`.
-            IllegalState, TransactionFailed: no transaction is open, or it can only be aborted.
-            ProducerFailed, ProducerFenced, ClientClosed: the producer cannot be used any more.
+            IllegalState, TransactionFailed: no transaction is open, or it must be aborted.
+            ProducerFailed, ProducerFenced, ClientClosed: the producer is no longer usable.
         """
         if not self._started or self._delivery.closed:
             self._check_open()
         if self._value_serializer is not None or self._key_serializer is not None:
-            key = self._serialize("key", self._key_serializer, key, topic)
-            value = self._serialize("value", self._value_serializer, value, topic)
+            key = serialized("key", self._key_serializer, key, topic)
+            value = serialized("value", self._value_serializer, value, topic)
         accumulator = self._accumulator
         if accumulator.full_batches:
             accumulator.full_batches = 0
-            await asyncio.sleep(0)  # let batches leave and answers come in while the caller goes on sending
+            await asyncio.sleep(0)  # lets the delivery send batches and receive answers
         route = self._routing.routes.get(topic)
         if route is None or accumulator.bytes_held > self._routing.buffer_memory:
             route = await self._routing.open(topic)
-        size = 31
+        size = _BARE_RECORD_SIZE_MAX
         if key is not None:
             if type(key) is not bytes:
                 key = as_bytes(key, "key", topic)
@@ -318,20 +275,15 @@ class Producer:
         if headers:
             headers = checked_headers(headers, topic)
             size = record_size_max(key, value, headers)
-        if timestamp_ms is not None and type(timestamp_ms) is not int:
-            raise SerializationFailed(f"timestamp_ms must be an int, not {timestamp_ms!r}", topic=topic)
+        timestamp_ms = self._clock.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms, topic)
         if size + BATCH_OVERHEAD > self._max_request_size:
-            raise RecordTooLarge(
-                f"a record of {size} bytes exceeds max_request_size={self._max_request_size}", topic=topic
-            )
+            raise self._too_large("record", size, topic)
         queue = route.choose(key, size) if partition is None else route.queue(partition)
         if self._txn.transactional_id is not None or self._txn.state is TransactionState.FATAL_ERROR:
-            self._cover(queue)
-        clock = self._clock
+            self._add_to_transaction(queue)
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()  # type: ignore[union-attr]  # set by start()
-        now_ms = clock.now_ms() if timestamp_ms is None else timestamp_ms
-        record = _new_tuple(NewRecord, (key, value, now_ms, headers or ()))
-        if accumulator.append(queue, record, size, future, clock.monotonic_ms):
+        record = _new_tuple(NewRecord, (key, value, timestamp_ms, headers or ()))
+        if accumulator.append(queue, record, size, future, self._clock.monotonic_ms):
             self._delivery.wake()
         return future
 
@@ -344,21 +296,21 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> RecordMetadata:
-        """`send`, and waits until the record is acknowledged. Cancelled while waiting, the record may still be written."""
+        """Sends a record and waits until it is acknowledged. If the wait is cancelled, the record may still be written."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
     async def send_batch(self, topic: str, partition: int, records: EncodedRecords) -> asyncio.Future[RecordMetadata]:
-        """Queues records that the caller has encoded as one batch, which leaves as it is; else as `send`.
+        """Queues records that the caller has encoded, as one batch that is sent unchanged; otherwise as `send`.
 
-        The future tells the offset of the first record; the others follow it. The batch is compressed by `compression_type`.
+        The future's result has the offset of the first record; the others follow it. `compression_type` applies to the batch.
 
         Args:
-            records: not looked into (what is no record there is refused by the broker, or by readers), nor copied: the
-                buffer has to stay as it is until the future is done.
+            records: neither checked (a broker or a consumer refuses malformed records) nor copied: do not change the buffer
+                before the future is done.
 
         Raises:
-            RecordTooLarge: the batch is above `max_request_size`; it is not split, here or when a topic's limit is below that.
-            SerializationFailed: a count that cannot be that of these bytes.
+            RecordTooLarge: the batch exceeds `max_request_size`. A batch is never split, not even for a topic's lower limit.
+            SerializationFailed: these bytes cannot hold that many records.
             KafkaError: as of `send`.
         """
         self._check_open()
@@ -373,18 +325,16 @@ class Producer:
         if not 1 <= records.record_count <= size // RECORD_BYTES_MIN:
             raise SerializationFailed(f"{records.record_count} records cannot be in {size} bytes", topic=topic)
         if size + BATCH_OVERHEAD > self._max_request_size:
-            raise RecordTooLarge(
-                f"a batch of {size} bytes exceeds max_request_size={self._max_request_size}", topic=topic
-            )
+            raise self._too_large("batch", size, topic)
         queue = route.queue(partition)
-        self._cover(queue)
+        self._add_to_transaction(queue)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         accumulator.append_packed(queue, records, future, self._clock.monotonic_ms())
         self._delivery.wake()
         return future
 
     async def flush(self) -> None:
-        """Waits until every record sent before this call has its outcome. Failures are on the records' futures."""
+        """Waits until every record sent before this call has its outcome. The records' futures hold the failures."""
         self._check_open()
         serial = self._accumulator.last_serial
         self._delivery.flushes += 1
@@ -396,7 +346,7 @@ class Producer:
             self._delivery.flushes -= 1
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic, created where the broker creates topics by itself."""
+        """The partitions of a topic. The broker may create the topic (auto.create.topics.enable)."""
         self._check_open()
         if topic not in self._routing.routes:
             await self._routing.open(topic)
@@ -407,48 +357,38 @@ class Producer:
 
     @property
     def transaction_state(self) -> TransactionState:
-        """Where the producer stands: after a cancelled call, whether a transaction is open, ending, or to be aborted."""
+        """The state of the producer. After a cancelled call it says whether a transaction is open, ending, or must be aborted."""
         return self._txn.state
 
-    def transaction(self) -> Transaction:
-        """`async with producer.transaction():` commits at the end of the block and aborts when it is left by an exception."""
+    def transaction(self) -> Transaction[Self]:
+        """`async with producer.transaction():` commits at the end of the block, and aborts if an exception leaves it."""
         return Transaction(self)
 
     async def begin_transaction(self) -> None:
-        """Opens a transaction. Where a cancelled commit or abort is still under way, waits for its end first.
+        """Opens a transaction. Waits first for the end of a commit or abort whose caller was cancelled.
 
         Raises:
             IllegalState: no transactional_id, or a transaction is open, or two_phase_commit without transaction.version 2.
-            ProducerFailed, ProducerFenced: the producer cannot be used any more.
+            ProducerFailed, ProducerFenced: the producer is no longer usable.
         """
         self._check_transactional()
-        while self._txn.state in (
-            TransactionState.COMMITTING,
-            TransactionState.ABORTING,
-            TransactionState.INITIALIZING,
-        ):
-            await self._delivery.progress()
-        version = self._forced_version or await self._cluster.learn_transaction_version()
-        if self._txn.two_phase and version < 2:
-            raise IllegalState("two_phase_commit needs a cluster that has finalized transaction.version 2")
-        self._txn.begin(version)
-        self._unseen_commit = False
+        await self._transactions.begin()
 
     @property
     def prepared(self) -> PreparedTransaction | None:
-        """The transaction that is prepared: by `prepare`, or by an earlier producer and kept. None once it is completed."""
+        """The prepared transaction, either by `prepare` or kept from an earlier producer. None after it was completed."""
         return self._txn.prepared
 
     async def prepare(self) -> PreparedTransaction:
-        """Phase one of two (KIP-939): sends what waits; then every record and offset of the transaction is safe, and it lasts,
-        whatever dies, until `complete`, `commit_transaction` or `abort_transaction`. Nothing more can be sent in it.
+        """Phase one of two (KIP-939): sends everything that waits. Every record and offset of the transaction is then safe.
 
-        Keep what this returns with the decision, in whatever decides. Cancelled, it may be called again.
+        The transaction outlives the producer and the brokers until `complete`, `commit_transaction` or `abort_transaction`.
+        Nothing more can be added to it. Store the result together with the decision. A cancelled call may be repeated.
 
         Raises:
             TransactionFailed: a record or offset could not be written; abort the transaction.
-            IllegalState: not a producer with two_phase_commit, or no transaction is open.
-            ProducerFenced, ProducerFailed: the producer cannot be used any more; the transaction is as it was.
+            IllegalState: the producer has no two_phase_commit, or no transaction is open.
+            ProducerFenced, ProducerFailed: the producer is no longer usable; the transaction is unchanged.
         """
         self._check_transactional()
         if not self._txn.two_phase:
@@ -458,74 +398,44 @@ class Producer:
         return await self._prepare()
 
     async def _prepare(self) -> PreparedTransaction:
-        """`prepare`, whatever the transaction's timeout is."""
-        self._txn.prepare()
-        self._delivery.wake()
-        while self._txn.state is TransactionState.PREPARING:
-            await self._delivery.progress()
-        self._txn.check_usable()
-        if self._txn.prepared is None:
-            self._txn.check_sendable()
-            raise IllegalState(f"the transaction was ended meanwhile: the producer is {self._txn.state.value}")
-        return self._txn.prepared
+        """Like `prepare`, but also for a transaction with a timeout."""
+        return await self._transactions.prepare()
 
     async def complete(self, decided: PreparedTransaction | None) -> bool:
-        """Phase two: commits the prepared transaction if it is the one that was decided upon, else aborts it. For recovery:
-        `decided` is what the other participant has kept of the last decision, None where there is none.
+        """Phase two (KIP-939): commits the prepared transaction if it is the decided one, else aborts it.
+
+        Args:
+            decided: the last decision that the other participant has stored; None if there is none.
 
         Returns:
-            Whether this call has committed a transaction. False without a prepared one: it has been completed before.
+            Whether this call has committed a transaction. False without a prepared one: it was completed before.
 
         Raises:
-            ProducerFenced, ProducerFailed: the producer cannot be used any more. Start another with keep_prepared and call again.
+            ProducerFenced, ProducerFailed: the producer is no longer usable. Start another with keep_prepared and repeat the call.
         """
         self._check_transactional()
-        if self._txn.prepared is None:
-            self._txn.check_usable()
-            return False
-        if decided == self._txn.prepared:
-            await self.commit_transaction()
-            return True
-        await self.abort_transaction()
-        return False
+        return await self._transactions.complete(decided)
 
     async def commit_transaction(self) -> None:
-        """Sends what waits and commits. Cancelled, the commit goes on; calling again waits for its outcome.
+        """Sends everything that waits and commits. A cancelled commit continues; another call waits for its outcome.
 
         Raises:
             TransactionFailed: a record or offset could not be written; abort the transaction.
-            ProducerFenced, ProducerFailed: the producer cannot be used any more; whether the transaction was committed is
-                unknown only where the text says so.
+            ProducerFenced, ProducerFailed: the producer is no longer usable. The text says so if the outcome of the transaction
+                is unknown.
         """
         self._check_transactional()
-        if self._unseen_commit and self._txn.state in (TransactionState.READY, TransactionState.COMMITTING):
-            pass  # the outcome of a commit whose caller was cancelled
-        else:
-            self._end_by_present_version()
-            self._txn.commit()
-        self._unseen_commit = True
-        self._delivery.wake()
-        while self._txn.state is TransactionState.COMMITTING:
-            await self._delivery.progress()
-        self._unseen_commit = False
-        self._txn.check_usable()
-        if self._txn.state is TransactionState.ABORTABLE_ERROR:
-            self._txn.check_sendable()
+        await self._transactions.commit()
 
     async def abort_transaction(self) -> None:
-        """Drops what waits and aborts. Cancelled, the abort goes on.
+        """Drops unsent records and aborts. A cancelled abort continues.
 
         Raises:
             IllegalState: no transaction is open.
-            ProducerFenced, ProducerFailed: the producer cannot be used any more.
+            ProducerFenced, ProducerFailed: the producer is no longer usable.
         """
         self._check_transactional()
-        self._end_by_present_version()
-        self._txn.abort()
-        self._delivery.wake()
-        while self._txn.state in (TransactionState.ABORTING, TransactionState.INITIALIZING):
-            await self._delivery.progress()
-        self._txn.check_usable()
+        await self._transactions.abort()
 
     async def send_offsets(
         self,
@@ -536,27 +446,19 @@ class Producer:
 
         Args:
             offsets: the next offset to read, by partition.
-            group_metadata: `consumer.group_metadata()`, so that a member that lost its partitions is refused; a plain group
-                id is not checked.
+            group_metadata: `consumer.group_metadata()`, so that the coordinator refuses a member that lost its partitions. A
+                group id alone is not checked.
 
         Raises:
             TransactionFailed: the group refused; abort the transaction.
         """
         self._check_transactional()
         group = ConsumerGroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
-        job = self._txn.add_offsets(
-            {TopicPartition(*tp): _offset(committed) for tp, committed in offsets.items()}, group
-        )
-        self._delivery.wake()
-        while not job.done and job.error is None:
-            await self._delivery.progress()
-        if job.error is not None:
-            self._txn.check_usable()
-            raise TransactionFailed(f"the offsets were not committed: {job.error}", code=job.error.code) from job.error
+        await self._transactions.send_offsets(offsets, group)
 
     send_offsets_to_transaction = send_offsets
 
-    # -- inside: the caller's side -------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._delivery.closed:
@@ -564,36 +466,20 @@ class Producer:
         if not self._started:
             raise ClientClosed("the producer is not started: await start(), or use it in 'async with'")
 
-    def _cover(self, queue: PartitionQueue) -> None:
-        """Makes the partition part of the open transaction, where there are transactions."""
-        txn = self._txn
-        if txn.transactional_id is not None:
-            txn.check_sendable()
-            txn.cover(queue.tp)
-        elif txn.state is TransactionState.FATAL_ERROR:
-            txn.check_usable()
-
     def _check_transactional(self) -> None:
         self._check_open()
         if self.transactional_id is None:
             raise IllegalState("this producer has no transactional_id, so it has no transactions")
 
-    def _serialize(self, what: str, serializer: Serializer | None, data: Any, topic: str) -> bytes | None:
-        if serializer is None:
-            return data  # type: ignore[no-any-return]  # its type is looked at when it is measured
-        try:
-            return serializer(data)
-        except Exception as error:
-            raise SerializationFailed(f"the {what} serializer raised {error!r}", topic=topic) from error
+    def _add_to_transaction(self, queue: PartitionQueue) -> None:
+        """Adds the partition to the open transaction, if the producer is transactional."""
+        txn = self._txn
+        if txn.transactional_id is not None:
+            txn.check_sendable()
+            txn.add_partition(queue.tp)
+        elif txn.state is TransactionState.FATAL_ERROR:
+            txn.check_usable()
 
-    def _end_by_present_version(self) -> None:
-        """A transaction that was kept was begun by another producer; what the cluster has finalized holds for its end."""
-        if self._txn.state is TransactionState.PREPARED and self._txn.kept:
-            self._txn.version = self._transaction_version()
-
-    def _transaction_version(self) -> int:
-        return self._forced_version or self._cluster.transaction_version()
-
-
-def _offset(committed: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(committed) if isinstance(committed, int) else committed
+    def _too_large(self, what: str, size: int, topic: str) -> RecordTooLarge:
+        text = f"a {what} of {size} bytes exceeds max_request_size={self._max_request_size}"
+        return RecordTooLarge(text, topic=topic)

@@ -1,11 +1,11 @@
-"""Where a producer's records go: the topics it has written to, the partition of each record, the queue of each partition.
+"""Chooses the partition of each record, and finds the queue of that partition.
 
-Driven by: `send` for every record; metadata, which is asked for where a topic is new.
-Emits: the queue that a record is to be placed in.
+Driven by: `send` for every record; metadata, which is requested for a new topic.
+Emits: the queue for a record.
 
-Invariants: a topic has a route once its metadata have been seen, and keeps it; the queue of a partition is made once, and is the
-accumulator's. Nothing here waits but `open`.
-Follows KIP-480, KIP-794 (by `partitioning`).
+Invariants: a topic gets a route when its metadata is first known, and keeps it; a partition has one queue, which belongs to the
+accumulator. Only `open` waits.
+Follows KIP-480, KIP-794 (in `partitioning`).
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ class TopicRoute:
         self._accumulator = accumulator
         self._sticky = sticky
         self._queues: dict[int, PartitionQueue] = {}
-        self._chosen: PartitionQueue | None = None  # where records without a key go
-        self._chosen_by: TopicInfo | None = None  # what was known when it was chosen; other news mean choosing again
+        self._chosen: PartitionQueue | None = None  # for records without a key
+        self._chosen_by: TopicInfo | None = (
+            None  # the metadata at the time of the choice; new metadata causes a new choice
+        )
 
     def queue(self, partition: int) -> PartitionQueue:
         """The queue of a partition.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, there is no such partition.
+            KafkaError: the partition does not exist (UNKNOWN_TOPIC_OR_PARTITION).
         """
         found = self._queues.get(partition)
         if found is not None:
             return found
         if not isinstance(partition, int):
-            raise IllegalState(f"a partition is a number, not {partition!r}", topic=self.topic)
+            raise IllegalState(f"a partition must be an int, not {partition!r}", topic=self.topic)
         count = self._metadata.partition_count(self.topic)
         if not 0 <= partition < count:
             raise error_for(
@@ -64,10 +66,10 @@ class TopicRoute:
         return queue
 
     def choose(self, key: bytes | None, size_bytes: int) -> PartitionQueue:
-        """The queue of a record that may go to any partition: by its key, or where the sticky choice stands."""
+        """The queue for a record without a given partition: by its key, or the sticky partition without a key."""
         info = self._metadata.topics.get(self.topic)
         if info is None or not info.partitions:
-            raise BufferExhausted("the topic is gone", topic=self.topic)
+            raise BufferExhausted("the topic no longer exists", topic=self.topic)
         if key is not None:
             return self.queue(partition_for_key(key, len(info.partitions)))
         sticky = self._sticky
@@ -86,9 +88,9 @@ class Routing:
     """The topics of one producer.
 
     Args:
-        batch_size: bytes that a partition takes of records without a key before another is drawn.
+        batch_size: after this many bytes, records without a key go to another partition.
         max_block_ms: how long `open` waits.
-        buffer_memory: bytes of records that may wait, over all partitions.
+        buffer_memory: bytes of queued records, over all partitions.
     """
 
     def __init__(
@@ -110,15 +112,15 @@ class Routing:
         self._max_block_ms = max_block_ms
 
     async def open(self, topic: str) -> TopicRoute:
-        """The route of a topic, once its metadata are known and the buffer has room.
+        """Waits for the metadata of a topic and for room in the buffer; returns the topic's route.
 
         Raises:
-            BufferExhausted: that was not so within `max_block_ms`.
-            KafkaError: the cluster refuses to tell of the topic.
-            ClientClosed: the producer was closed meanwhile.
+            BufferExhausted: no metadata or no room within `max_block_ms`.
+            KafkaError: the cluster refused the metadata of the topic.
+            ClientClosed: the producer was closed during the wait.
         """
         if not isinstance(topic, str):
-            raise InvalidTopic(f"a topic is named by a str, not {topic!r}")
+            raise InvalidTopic(f"a topic name must be a str, not {topic!r}")
         clock = self._cluster.clock
         deadline = clock.monotonic_ms() + self._max_block_ms
         metadata = self._cluster.metadata
@@ -131,7 +133,7 @@ class Routing:
                 cause = error_for(info.error, topic=topic) if info is not None else self._cluster.error
                 why = cause.message if cause is not None else "no answer"
                 if info is not None and info.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    why += ", create the topic first (the brokers do not create it by themselves)"
+                    why += "; create the topic first (the brokers do not create topics automatically)"
                 text = f"no metadata within max_block_ms={self._max_block_ms}: {why}"
                 raise BufferExhausted(text, topic=topic) from cause
             await self._cluster.changed(deadline)

@@ -1,31 +1,42 @@
-"""The block of one transaction: `async with producer.transaction():`.
+"""The context manager of one transaction: `async with producer.transaction():`.
 
-Commits where the block ends, aborts where an exception leaves it; a commit that turns out impossible is aborted, and raised.
+It commits at the end of the block and aborts if an exception leaves the block. If the commit turns out to be impossible, it
+aborts the transaction and raises the error.
 """
 
 from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from barnabas.client.errors import KafkaError, TransactionFailed
 
-if TYPE_CHECKING:
-    from barnabas.client.producer.producer import Producer
-
 __all__ = ["Transaction"]
 
-log = logging.getLogger("barnabas.client.producer.producer")
+log = logging.getLogger("barnabas.client.producer")
 
 
-class Transaction:
-    """The block of one transaction; see `Producer.transaction`."""
+class _Transactional(Protocol):
+    """What the context manager calls on its producer."""
 
-    def __init__(self, producer: Producer) -> None:
+    async def begin_transaction(self) -> None: ...
+
+    async def commit_transaction(self) -> None: ...
+
+    async def abort_transaction(self) -> None: ...
+
+
+P = TypeVar("P", bound=_Transactional)
+
+
+class Transaction(Generic[P]):
+    """The context manager of one transaction; see `Producer.transaction`."""
+
+    def __init__(self, producer: P) -> None:
         self._producer = producer
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> P:
         await self._producer.begin_transaction()
         return self._producer
 

@@ -1,6 +1,6 @@
-"""States of a transactional producer as a table, and what passes between its machine and its shell.
+"""The states of a transactional producer as a table, and the values that its state machine exchanges with the delivery.
 
-Idempotent producers without a transactional id use UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR only.
+Idempotent producers without a transactional id use only UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["VALID_PREVIOUS", "OffsetsJob", "Outgoing", "Step", "TransactionState
 
 
 class TransactionState(Enum):
-    """States of a producer; VALID_PREVIOUS below is their table."""
+    """States of a producer; VALID_PREVIOUS has the allowed transitions."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -34,13 +34,11 @@ _S = TransactionState
 
 VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
     _S.UNINITIALIZED: frozenset(),
-    _S.INITIALIZING: frozenset(
-        {_S.UNINITIALIZED, _S.READY, _S.ABORTING}
-    ),  # from ABORTING and READY: a new epoch is due
+    _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.READY, _S.ABORTING}),  # from ABORTING and READY: for a new epoch
     _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING, _S.ABORTING}),
     _S.IN_TRANSACTION: frozenset({_S.READY}),
     _S.PREPARING: frozenset({_S.IN_TRANSACTION}),
-    _S.PREPARED: frozenset({_S.PREPARING, _S.INITIALIZING}),  # from INITIALIZING: one that another producer has left
+    _S.PREPARED: frozenset({_S.PREPARING, _S.INITIALIZING}),  # from INITIALIZING: kept from an earlier producer
     _S.COMMITTING: frozenset({_S.IN_TRANSACTION, _S.PREPARED}),
     _S.ABORTING: frozenset({_S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.ABORTABLE_ERROR}),
     _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.PREPARING, _S.COMMITTING}),
@@ -49,7 +47,7 @@ VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
 
 
 class Step(Enum):
-    """The request that a transition waits for."""
+    """The request that a state waits for."""
 
     INIT_PRODUCER_ID = "InitProducerId"
     ADD_PARTITIONS = "AddPartitionsToTxn"
@@ -60,7 +58,7 @@ class Step(Enum):
 
 @dataclass(slots=True)
 class OffsetsJob:
-    """Offsets that become part of the transaction; `done` or `error` once decided."""
+    """Offsets that become part of the transaction; `done` or `error` is set at the end."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     group: ConsumerGroupMetadata
@@ -71,13 +69,13 @@ class OffsetsJob:
 
 @dataclass(slots=True)
 class Outgoing:
-    """A request to send: to the transaction coordinator, a group's coordinator, or (key None) any broker."""
+    """A request to send to the transaction coordinator, a group coordinator, or any broker."""
 
     step: Step
     message: object
     coordinator: str  # "transaction", "group" or "" for any broker
     key: str
     version_max: int
-    version_min: int = 0  # spoken even where the broker does not offer it
+    version_min: int = 0  # used even if the broker does not offer it
     partitions: list[TopicPartition] = field(default_factory=list)
     job: OffsetsJob | None = None

@@ -1,21 +1,20 @@
-"""The transactional producer's state machine: which request goes to the coordinator next, and what its answer means.
+"""The state machine of a transactional producer: chooses the next request to the coordinator and applies its answer.
 
-Driven by: initialize, begin, cover, add_offsets, prepare, commit, abort; answers and failures of its one outstanding request.
-Emits: `next_request` (a message, whom it is for, the highest version allowed), the new producer id and epoch, the error
-that made a transaction abortable or the producer unusable.
+Driven by: initialize, begin, add_partition, add_offsets, prepare, commit, abort; answers and failures of its one outstanding
+request. Emits: `next_request` (message, recipient, highest version), the new producer id and epoch, the error that made a
+transaction abortable or the producer unusable.
 
-Invariants: states change only through `_transition`, after VALID_PREVIOUS; at most one request is outstanding; EndTxn leaves
-only after every batch of the transaction has its outcome and every offset is committed; a cancelled caller changes nothing
-here, the transition goes on to its end and may be awaited again.
-Follows KIP-98, KIP-360 (epoch bump after an error), KIP-447 (group metadata), KIP-588 (fenced or abortable), KIP-890 (TV2:
-partitions and offsets are added by the broker on Produce and TxnOffsetCommit, EndTxn returns the next epoch), KIP-939 (two-phase
-commit: a prepared transaction is committed or aborted, by this producer or by the next one, and never gives up by itself).
+Invariants: states change only through `_transition`, as VALID_PREVIOUS allows; at most one request is outstanding; EndTxn is sent
+only after every batch of the transaction has its outcome and every offset is committed. A cancelled caller changes nothing: the
+transition continues and may be awaited again.
+Follows KIP-98, KIP-360 (epoch bump after an error), KIP-447 (group metadata), KIP-588 (fenced or abortable), KIP-890 (TV2: the
+broker adds partitions and offsets on Produce and TxnOffsetCommit, and EndTxn returns the next epoch), KIP-939 (two-phase commit:
+a prepared transaction has no timeout; this producer or the next one commits or aborts it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 from barnabas.client.errors import (
     BrokerUnreachable,
@@ -29,31 +28,30 @@ from barnabas.client.errors import (
     error_for,
 )
 from barnabas.client.net.backoff import Backoff
+from barnabas.client.producer.transaction_requests import (
+    ProducerIdentity,
+    add_offsets,
+    add_partitions,
+    commit_offsets,
+    end_transaction,
+    init_producer_id,
+)
 from barnabas.client.producer.transaction_state import VALID_PREVIOUS, OffsetsJob, Outgoing, Step, TransactionState
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated
 from barnabas.ports import Rng
 from barnabas.protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    EndTxnRequest,
     EndTxnResponse,
-    InitProducerIdRequest,
     InitProducerIdResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
 
 __all__ = ["CONCURRENT_BACKOFF_MS", "Transactions"]
 
-HIDDEN_LOSSES_MAX = 5  # Kafka closes the connection over a version that it does not know; one loss may be anything
-CONCURRENT_BACKOFF_MS = 20  # while the previous transaction completes, its coordinator answers CONCURRENT_TRANSACTIONS
-
+HIDDEN_LOSSES_MAX = 5  # Kafka closes the connection after an unknown version; a single loss can have other causes
+CONCURRENT_BACKOFF_MS = 20  # pause after CONCURRENT_TRANSACTIONS: the previous transaction is still completing
 
 _LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
@@ -82,14 +80,14 @@ class Transactions:
 
     Args:
         transactional_id: None for a producer that is only idempotent.
-        rng: spreads retries.
-        timeout_ms: `transaction.timeout.ms`: the coordinator aborts a transaction that lasts longer.
-        retry_backoff_ms: shortest pause before a request is sent again.
+        rng: adds jitter to the pauses between retries.
+        timeout_ms: `transaction.timeout.ms`: the coordinator aborts a transaction that takes longer.
+        retry_backoff_ms: shortest pause before a retry.
         two_phase: transactions have no timeout.
-        keep_prepared: a transaction that an earlier producer left open is taken over instead of aborted.
+        keep_prepared: takes over the transaction that an earlier producer left open, instead of aborting it.
 
     Attributes:
-        prepared: the transaction that is PREPARED, or was when it began to be committed or aborted.
+        prepared: the prepared transaction, until it is committed or aborted.
     """
 
     def __init__(
@@ -106,17 +104,17 @@ class Transactions:
         self.timeout_ms = timeout_ms
         self.two_phase = two_phase
         self.prepared: PreparedTransaction | None = None
-        self.kept = False  # the one that is prepared was begun by another producer
+        self.kept = False  # an earlier producer began the prepared transaction
         self._keep_prepared = keep_prepared  # until the first InitProducerId is answered
-        self._hidden_losses = 0  # connections lost over a version that the broker does not offer
+        self._hidden_losses = 0  # connections lost after a request in a version that the broker does not offer
         self.state = TransactionState.UNINITIALIZED
         self.producer_id = -1
         self.producer_epoch = -1
-        self.version = 1  # of transactions: 1, or 2 where the cluster has finalized transaction.version 2
+        self.version = 1  # of the transaction protocol: 1, or 2 if the cluster has finalized transaction.version 2
         self.error: KafkaError | None = None  # why the state is ABORTABLE_ERROR or FATAL_ERROR
-        self.lost_coordinator: tuple[str, str] | None = None  # (kind, key) the shell has to look up anew
+        self.lost_coordinator: tuple[str, str] | None = None  # (kind, key) that the shell must look up again
         self.started = False  # the coordinator (or a leader) may know of the open transaction
-        self.needs_new_epoch = False  # sequences are in doubt: after the abort a new epoch must begin
+        self.needs_new_epoch = False  # sequences may not match the broker's: a new epoch must start after the abort
         self._to_add: dict[TopicPartition, None] = {}
         self._added: dict[TopicPartition, None] = {}
         self._jobs: list[OffsetsJob] = []
@@ -124,14 +122,14 @@ class Transactions:
         self._not_before_ms = 0
         self._backoff = Backoff(retry_backoff_ms, rng)
 
-    # -- what the producer's caller asks for ---------------------------------------------------------------------------
+    # -- from the producer's caller ---------------------------------------------------------------------------
 
     def initialize(self) -> None:
-        """Asks for a producer id; with a transactional id this fences older producers and aborts what they left open."""
+        """Requests a producer id. With a transactional id this fences older producers and aborts their open transactions."""
         self._transition(TransactionState.INITIALIZING)
 
     def begin(self, version: int) -> None:
-        """Opens a transaction under `version` (1 or 2) of the transaction protocol."""
+        """Opens a transaction with `version` (1 or 2) of the transaction protocol."""
         self.check_usable()
         if self.state is not TransactionState.READY:
             raise IllegalState(
@@ -141,35 +139,35 @@ class Transactions:
         self._transition(TransactionState.IN_TRANSACTION)
 
     def check_usable(self) -> None:
-        """Raises ProducerFailed or ProducerFenced (a fresh exception each time) once the state is FATAL_ERROR."""
+        """Raises ProducerFailed or ProducerFenced (a new exception each time) in state FATAL_ERROR."""
         if self.state is TransactionState.FATAL_ERROR:
             cause = self.error
             if isinstance(cause, ProducerFenced):
                 raise ProducerFenced(cause.message, code=cause.code) from cause
-            raise ProducerFailed(f"the producer cannot go on, close it: {cause}") from cause
+            raise ProducerFailed(f"the producer cannot continue; close it: {cause}") from cause
 
     def check_sendable(self) -> None:
-        """Raises unless a record or offsets may be added to an open transaction now."""
+        """Raises unless a transaction is open and accepts records and offsets."""
         self.check_usable()
         if self.state is TransactionState.ABORTABLE_ERROR:
-            raise TransactionFailed(f"the transaction can only be aborted: {self.error}") from self.error
+            raise TransactionFailed(f"the transaction must be aborted: {self.error}") from self.error
         if self.state in (TransactionState.PREPARING, TransactionState.PREPARED):
-            raise IllegalState("the transaction is prepared: nothing can be added to it any more; complete it first")
+            raise IllegalState("the transaction is prepared, so nothing can be added to it; complete it first")
         if self.state is not TransactionState.IN_TRANSACTION:
             raise IllegalState(f"no transaction is open (the producer is {self.state.value}); begin one first")
 
-    def cover(self, tp: TopicPartition) -> None:
+    def add_partition(self, tp: TopicPartition) -> None:
         """Makes a partition part of the open transaction."""
         if tp in self._added or tp in self._to_add:
             return
         if self.version >= 2:
-            self._added[tp] = None  # KIP-890: the leader adds it when the batch comes
+            self._added[tp] = None  # KIP-890: the leader adds it when the first batch arrives
             self.started = True
         else:
             self._to_add[tp] = None
 
     def may_send(self, tp: TopicPartition) -> bool:
-        """Whether batches of this partition may leave."""
+        """Whether batches of this partition may be sent."""
         return tp in self._added
 
     def add_offsets(
@@ -185,7 +183,7 @@ class Transactions:
         return job
 
     def prepare(self) -> None:
-        """Begins to prepare the commit; no effect where it is under way or done."""
+        """Starts to prepare; no effect if the transaction is being prepared or is prepared."""
         self.check_usable()
         if self.state in (TransactionState.PREPARING, TransactionState.PREPARED):
             return
@@ -193,7 +191,7 @@ class Transactions:
         self._transition(TransactionState.PREPARING)
 
     def commit(self) -> None:
-        """Begins the commit; no effect where it is under way."""
+        """Starts the commit; no effect if it has started."""
         self.check_usable()
         if self.state is TransactionState.COMMITTING:
             return
@@ -202,7 +200,7 @@ class Transactions:
         self._transition(TransactionState.COMMITTING)
 
     def abort(self) -> None:
-        """Begins the abort; no effect where it is under way. Offsets not yet sent are dropped."""
+        """Starts the abort; no effect if it has started. Unsent offsets are dropped."""
         self.check_usable()
         if self.state is TransactionState.ABORTING:
             return
@@ -213,10 +211,10 @@ class Transactions:
         self._to_add.clear()
         self._transition(TransactionState.ABORTING)
 
-    # -- what the producer's sender reports ----------------------------------------------------------------------------
+    # -- from the sender ----------------------------------------------------------------------------
 
     def on_batch_failed(self, error: KafkaError) -> None:
-        """A batch of the open transaction failed for good."""
+        """A batch of the open transaction failed."""
         if self.transactional_id is None:
             return
         if error.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
@@ -226,7 +224,7 @@ class Transactions:
         self._make_abortable(error)
 
     def fail(self, error: KafkaError) -> None:
-        """Gives the producer up."""
+        """Makes the producer unusable."""
         if self.state is not TransactionState.FATAL_ERROR:
             self.error = error
             self._transition(TransactionState.FATAL_ERROR)
@@ -235,10 +233,10 @@ class Transactions:
     # -- requests and answers ------------------------------------------------------------------------------------------
 
     def next_request(self, now_ms: int, *, drained: bool) -> Outgoing | None:
-        """What to send now.
+        """The request to send now.
 
         Args:
-            drained: no batch of the transaction is without an outcome (for an abort: none is on the wire).
+            drained: every batch of the transaction has its outcome (for an abort: none is in flight).
         """
         if self._outstanding is not None or now_ms < self._not_before_ms:
             return None
@@ -247,18 +245,18 @@ class Transactions:
         return request
 
     def wake_at(self) -> int | None:
-        """When `next_request` is worth asking again without other news, in monotonic ms."""
+        """When to call `next_request` again if nothing else happens, in monotonic ms."""
         if self._outstanding is None and self._not_before_ms:
             return self._not_before_ms
         return None
 
     def on_unsent(self, request: Outgoing) -> None:
-        """The request could not be handed to a connection; it is asked for again."""
+        """The request could not be sent; `next_request` returns it again."""
         if self._outstanding is request:
             self._outstanding = None
 
     def on_failure(self, request: Outgoing, error: KafkaError, now_ms: int) -> None:
-        """No answer came: connection lost, timed out, or not understood."""
+        """No usable answer arrived."""
         self._outstanding = None
         if request.step in (Step.ADD_PARTITIONS, Step.ADD_OFFSETS):
             self.started = True  # it may have taken effect: an abort must reach the coordinator
@@ -267,7 +265,7 @@ class Transactions:
         if request.version_min and isinstance(error, BrokerUnreachable):
             self._hidden_losses += 1
             if self._hidden_losses >= HIDDEN_LOSSES_MAX:
-                text = "the cluster closes the connection over two-phase commit: it needs one that serves KIP-939 (InitProducerId 6)"
+                text = "the cluster closes connections at InitProducerId 6: two-phase commit needs brokers with KIP-939"
                 self.fail(UnsupportedByBroker(text))
                 return
         if error.retriable:
@@ -278,7 +276,7 @@ class Transactions:
             self.fail(error)
 
     def on_answer(self, request: Outgoing, response: object, now_ms: int) -> None:
-        """Takes the answer to the outstanding request."""
+        """Applies the answer to the outstanding request."""
         self._outstanding = None
         self._not_before_ms = 0
         if self.state is TransactionState.FATAL_ERROR:
@@ -294,102 +292,44 @@ class Transactions:
         elif isinstance(response, EndTxnResponse):
             self._on_end(request, response, now_ms)
         else:
-            raise InvariantViolated(f"{type(response).__name__} is no answer to {request.step.value}")
+            raise InvariantViolated(f"{type(response).__name__} does not answer {request.step.value}")
         if not self._not_before_ms:
             self._backoff.reset()
 
     def _choose(self, drained: bool) -> Outgoing | None:
         state = self.state
         if state is TransactionState.INITIALIZING:
-            return self._init_request()
+            return self._init_producer_id()
         if state in (TransactionState.IN_TRANSACTION, TransactionState.PREPARING, TransactionState.COMMITTING):
             if self._to_add:
-                return self._add_partitions_request()
+                return add_partitions(self._identity, list(self._to_add))
             if self._jobs:
-                return self._offsets_request(self._jobs[0])
+                return self._send_offsets(self._jobs[0])
         if state is TransactionState.PREPARING and drained:
             self.prepared = PreparedTransaction(self.producer_id, self.producer_epoch)
             self._transition(TransactionState.PREPARED)
             return None
         if state in (TransactionState.COMMITTING, TransactionState.ABORTING) and drained:
-            if not self.started:  # nothing reached the cluster: there is nothing to end
+            if not self.started:  # nothing reached the cluster, so there is nothing to end
                 self._ended()
-                return self._init_request() if self.state is TransactionState.INITIALIZING else None
-            return Outgoing(
-                Step.END,
-                EndTxnRequest(
-                    transactional_id=self.transactional_id or "",
-                    producer_id=self.producer_id,
-                    producer_epoch=self.producer_epoch,
-                    committed=state is TransactionState.COMMITTING,
-                ),
-                "transaction",
-                self.transactional_id or "",
-                5 if self.version >= 2 else 4,
-            )
+                return self._init_producer_id() if self.state is TransactionState.INITIALIZING else None
+            return end_transaction(self._identity, self.version, commit=state is TransactionState.COMMITTING)
         return None
 
-    def _init_request(self) -> Outgoing:
-        bump = self.transactional_id is not None and self.producer_id >= 0
-        hidden = 6 if self.two_phase or self._keep_prepared else 0
-        transactional = self.transactional_id is not None
-        return Outgoing(
-            Step.INIT_PRODUCER_ID,
-            InitProducerIdRequest(
-                transactional_id=self.transactional_id,
-                # An idempotent producer has no transactions to time out; Java sends the maximum there.
-                transaction_timeout_ms=self.timeout_ms if transactional else 0x7FFFFFFF,
-                producer_id=self.producer_id if bump else -1,
-                producer_epoch=self.producer_epoch if bump else -1,
-                enable_2pc=self.two_phase,
-                keep_prepared_txn=self._keep_prepared,
-            ),
-            "transaction" if transactional else "",
-            self.transactional_id or "",
-            version_max=hidden or 5,
-            version_min=hidden,
+    @property
+    def _identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.transactional_id, self.producer_id, self.producer_epoch)
+
+    def _init_producer_id(self) -> Outgoing:
+        return init_producer_id(
+            self._identity, timeout_ms=self.timeout_ms, two_phase=self.two_phase, keep_prepared=self._keep_prepared
         )
 
-    def _add_partitions_request(self) -> Outgoing:
-        partitions = list(self._to_add)
-        message = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id or "",
-            v3_and_below_producer_id=self.producer_id,
-            v3_and_below_producer_epoch=self.producer_epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=topic, partitions=numbers)
-                for topic, numbers in _by_topic((tp, tp.partition) for tp in partitions)
-            ],
-        )
-        key = self.transactional_id or ""
-        return Outgoing(Step.ADD_PARTITIONS, message, "transaction", key, 3, partitions=partitions)
-
-    def _offsets_request(self, job: OffsetsJob) -> Outgoing:
-        transactional_id = self.transactional_id or ""
+    def _send_offsets(self, job: OffsetsJob) -> Outgoing:
         if self.version < 2 and not job.added:
-            adding = AddOffsetsToTxnRequest(
-                transactional_id=transactional_id,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                group_id=job.group.group_id,
-            )
-            return Outgoing(Step.ADD_OFFSETS, adding, "transaction", transactional_id, 4, job=job)
-        self.started = True  # under TV2 the group's coordinator adds the group by itself
-        message = TxnOffsetCommitRequest(
-            transactional_id=transactional_id,
-            group_id=job.group.group_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            generation_id=job.group.generation_id,
-            member_id=job.group.member_id,
-            group_instance_id=job.group.group_instance_id,
-            topics=[
-                TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
-                for topic, partitions in _by_topic((tp, _committing(tp, at)) for tp, at in job.offsets.items())
-            ],
-        )
-        version_max = 5 if self.version >= 2 else 4
-        return Outgoing(Step.COMMIT_OFFSETS, message, "group", job.group.group_id, version_max, job=job)
+            return add_offsets(self._identity, job)
+        self.started = True
+        return commit_offsets(self._identity, job, self.version)
 
     def _on_init(self, request: Outgoing, response: InitProducerIdResponse, now_ms: int) -> None:
         code = code_of(response.error_code)
@@ -428,9 +368,9 @@ class Transactions:
                     self._added[tp] = None
                     self.started = True
                 elif code is ErrorCode.OPERATION_NOT_ATTEMPTED:
-                    continue  # another partition of the request was refused; its error tells why
+                    continue  # another partition of the request was refused; its error is the cause
                 elif code in _FENCED:
-                    self.fail(error_for(code, "a newer producer has this transactional id"))
+                    self.fail(error_for(code, "a newer producer uses this transactional id"))
                     return
                 elif code.retriable or code in _LOST_COORDINATOR:
                     retry = code
@@ -452,7 +392,7 @@ class Transactions:
             job.added = True
             self.started = True
         elif code in _FENCED:
-            self.fail(error_for(code, "a newer producer has this transactional id"))
+            self.fail(error_for(code, "a newer producer uses this transactional id"))
         elif code in _ABORTABLE or code in _ABORTABLE_OFFSETS:
             self._make_abortable(
                 error_for(code, f"offsets of group {job.group.group_id!r} cannot join the transaction")
@@ -506,24 +446,24 @@ class Transactions:
             and self.prepared is None
             and (code is ErrorCode.INVALID_TXN_STATE or (code in _FENCED and self.version >= 2))
         ):
-            # Kafka says so, too, while the transaction before is being completed and nobody has told of this one. The next
-            # epoch is given to whom the present one belongs (KIP-360), and refused to who was fenced off.
+            # Kafka also answers so while the previous transaction completes and the coordinator does not know this one yet.
+            # The owner of the present epoch can get the next one (KIP-360); a fenced producer is refused then.
             self.needs_new_epoch = True
             self._ended()
         elif code in _FENCED:
-            self.fail(error_for(code, "a newer producer has this transactional id, or the transaction timed out"))
+            self.fail(error_for(code, "a newer producer uses this transactional id, or the transaction timed out"))
         elif code in _ABORTABLE and self.state is TransactionState.COMMITTING and self.prepared is None:
             self._make_abortable(error_for(code, "the transaction cannot be committed"))
         elif not self._retried(request, code, now_ms):
             self.fail(error_for(code, "EndTxn was refused"))
 
     def _retried(self, request: Outgoing, code: ErrorCode, now_ms: int) -> bool:
-        """Whether the request is to be sent again; if so, when and by whom is noted."""
+        """Whether the error is retriable; if so, schedules the retry."""
         if not (code.retriable or code in _LOST_COORDINATOR):
             return False
         if code in _LOST_COORDINATOR:
             self.lost_coordinator = (request.coordinator, request.key)
-        completing = code is ErrorCode.CONCURRENT_TRANSACTIONS  # the previous transaction: not a fault to back off from
+        completing = code is ErrorCode.CONCURRENT_TRANSACTIONS  # not a failure, so the pause does not grow
         self._not_before_ms = now_ms + (CONCURRENT_BACKOFF_MS if completing else self._backoff.pause_ms(now_ms))
         return True
 
@@ -557,23 +497,3 @@ class Transactions:
         if self.state not in VALID_PREVIOUS[state]:
             raise InvariantViolated(f"a producer cannot become {state.value} from {self.state.value}")
         self.state = state
-
-
-T = TypeVar("T")
-
-
-def _by_topic(items: Iterable[tuple[TopicPartition, T]]) -> Iterable[tuple[str, list[T]]]:
-    """Gathers what belongs to partitions under their topics, in the order of their first mention."""
-    topics: dict[str, list[T]] = {}
-    for tp, item in items:
-        topics.setdefault(tp.topic, []).append(item)
-    return topics.items()
-
-
-def _committing(tp: TopicPartition, committed: OffsetAndMetadata) -> TxnOffsetCommitRequestPartition:
-    return TxnOffsetCommitRequestPartition(
-        partition_index=tp.partition,
-        committed_offset=committed.offset,
-        committed_leader_epoch=committed.leader_epoch,
-        committed_metadata=committed.metadata,
-    )

@@ -42,7 +42,7 @@ def fetches_within_a_second(world: World, records: bytes) -> int:
 def test_an_answer_that_does_not_lead_on_is_told_and_not_asked_for_in_a_loop(records: bytes) -> None:
     world = World({T0: 7})
     assert 1 <= fetches_within_a_second(world, records) < 20
-    with pytest.raises(CorruptRecords, match="after offset 7 cannot be read, seek past it") as told:
+    with pytest.raises(CorruptRecords, match="after offset 7 cannot be read; seek past it") as told:
         world.fetcher.take()
     assert (told.value.topic, told.value.partition, told.value.offset) == ("t", 0, 7)
     assert (told.value.code, told.value.retriable) == (ErrorCode.CORRUPT_MESSAGE, False)
@@ -80,7 +80,7 @@ def test_a_bad_batch_names_the_offset_of_the_one_behind_it() -> None:
     broken = bytearray(batch(0, b"a", b"b", b"c"))
     broken[-1] ^= 1
     world.answer(world.fetch(), {0: bytes(broken) + batch(3, b"behind")})
-    with pytest.raises(CorruptRecords, match="seek past it to go on, to offset 3: ") as told:
+    with pytest.raises(CorruptRecords, match="seek past it to continue, to offset 3: ") as told:
         world.fetcher.take()
     assert told.value.next_offset is not None
     world.fetcher.seek(T0, told.value.next_offset)

@@ -20,7 +20,8 @@ from barnabas.client.errors import (
     TransactionFailed,
 )
 from barnabas.client.producer.batching import BATCH_OVERHEAD, Accumulator, record_size_max
-from barnabas.client.producer.sender import Dispatch, Sender, SenderConfig
+from barnabas.client.producer.dispatch import Dispatch, SenderConfig
+from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transaction_state import TransactionState
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import TopicPartition
@@ -570,7 +571,7 @@ def transactional_world(version: int) -> World:
 def test_under_tv1_nothing_leaves_before_the_partition_was_added() -> None:
     world = transactional_world(1)
     txn = world.sender.transactions
-    txn.cover(TP)
+    txn.add_partition(TP)
     world.append(b"x")
     world.pump()
     assert not world.wire
@@ -583,7 +584,7 @@ def test_under_tv1_nothing_leaves_before_the_partition_was_added() -> None:
 
 def test_under_tv2_the_produce_request_adds_it() -> None:
     world = transactional_world(2)
-    world.sender.transactions.cover(TP)
+    world.sender.transactions.add_partition(TP)
     world.append(b"x")
     world.pump()
     assert world.wire[0].version_max == 12  # 13 where the topic's id is known
@@ -593,7 +594,7 @@ def test_under_tv2_the_produce_request_adds_it() -> None:
 def test_a_failed_batch_makes_the_transaction_abortable_and_an_abort_drops_the_rest() -> None:
     world = transactional_world(2)
     txn = world.sender.transactions
-    txn.cover(TP)
+    txn.add_partition(TP)
     for i in range(100):
         world.append(b"%06d" % i)
     world.pump()
@@ -615,7 +616,7 @@ def test_a_failed_batch_makes_the_transaction_abortable_and_an_abort_drops_the_r
     assert (txn.state, txn.producer_epoch, txn.needs_new_epoch) == (TransactionState.READY, 1, False)
     world.sender.adopt(txn.producer_id, txn.producer_epoch)
     txn.begin(2)
-    txn.cover(TP)
+    txn.add_partition(TP)
     world.append(b"next")
     world.settle()
     assert world.leaders[TP].values == [b"next"]
@@ -623,7 +624,7 @@ def test_a_failed_batch_makes_the_transaction_abortable_and_an_abort_drops_the_r
 
 def test_a_concurrent_transaction_is_waited_for_shortly() -> None:
     world = transactional_world(2)
-    world.sender.transactions.cover(TP)
+    world.sender.transactions.add_partition(TP)
     world.append(b"x")
     world.pump()
     world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -97,7 +97,7 @@ def test_an_idempotent_producer_only_asks_for_an_id() -> None:
 
 def test_a_whole_transaction_under_tv1() -> None:
     txn = ready(1)
-    txn.cover(TP)
+    txn.add_partition(TP)
     job = txn.add_offsets({TP: OffsetAndMetadata(7, "m", 2)}, GROUP)
     assert not txn.may_send(TP)
     assert ask(txn, added()).step is Step.ADD_PARTITIONS
@@ -119,7 +119,7 @@ def test_a_whole_transaction_under_tv1() -> None:
 
 def test_a_whole_transaction_under_tv2() -> None:
     txn = ready(2)
-    txn.cover(TP)
+    txn.add_partition(TP)
     assert txn.may_send(TP), "KIP-890: the leader adds it when the batch comes"
     txn.add_offsets({TP: OffsetAndMetadata(7)}, GROUP)
     request = ask(txn, committed())
@@ -129,7 +129,7 @@ def test_a_whole_transaction_under_tv2() -> None:
     assert (txn.state, txn.producer_id, txn.producer_epoch) == (S.READY, 9, 5)
     txn.begin(2)
     assert not txn.may_send(TP)
-    txn.cover(TP)
+    txn.add_partition(TP)
     txn.abort()
     end = ask(txn, EndTxnResponse(producer_id=10, producer_epoch=0))
     assert end.message == EndTxnRequest(transactional_id="id", producer_id=9, producer_epoch=5, committed=False)
@@ -147,9 +147,9 @@ def test_what_never_reached_the_cluster_needs_no_end(version: int, commits: bool
 
 def test_one_request_at_a_time() -> None:
     txn = ready(1)
-    txn.cover(TP)
+    txn.add_partition(TP)
     request = ask(txn)
-    txn.cover(TopicPartition("t", 1))
+    txn.add_partition(TopicPartition("t", 1))
     assert txn.next_request(0, drained=True) is None
     txn.on_answer(request, added(), 0)
     assert ask(txn).partitions == [TopicPartition("t", 1)]
@@ -157,7 +157,7 @@ def test_one_request_at_a_time() -> None:
 
 def test_an_abort_during_an_add_waits_for_its_answer_and_is_told_to_the_coordinator() -> None:
     txn = ready(1)
-    txn.cover(TP)
+    txn.add_partition(TP)
     request = ask(txn)
     txn.abort()
     assert txn.next_request(0, drained=True) is None
@@ -167,7 +167,7 @@ def test_an_abort_during_an_add_waits_for_its_answer_and_is_told_to_the_coordina
 
 def test_an_add_without_answer_may_have_taken_effect() -> None:
     txn = ready(1)
-    txn.cover(TP)
+    txn.add_partition(TP)
     txn.on_failure(ask(txn), BrokerUnreachable("lost"), 0)
     txn.abort()
     assert ask(txn, now=1_000).step is Step.END
@@ -176,7 +176,7 @@ def test_an_add_without_answer_may_have_taken_effect() -> None:
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
 def test_a_coordinator_that_moved_is_looked_up(code: ErrorCode) -> None:
     txn = ready()
-    txn.cover(TP)
+    txn.add_partition(TP)
     txn.commit()
     ask(txn, EndTxnResponse(error_code=code))
     assert txn.lost_coordinator == ("transaction", "id")
@@ -188,7 +188,7 @@ def test_a_coordinator_that_moved_is_looked_up(code: ErrorCode) -> None:
 
 def test_a_concurrent_transaction_is_waited_for_shortly() -> None:
     txn = ready(1)
-    txn.cover(TP)
+    txn.add_partition(TP)
     ask(txn, added(ErrorCode.CONCURRENT_TRANSACTIONS))
     assert txn.wake_at() == 20
     assert txn.lost_coordinator is None
@@ -198,7 +198,7 @@ def test_a_concurrent_transaction_is_waited_for_shortly() -> None:
 
 def test_a_coordinator_that_goes_on_loading_is_asked_less_and_less_often() -> None:
     txn = ready()
-    txn.cover(TP)
+    txn.add_partition(TP)
     txn.commit()
     now, asked = 0, []
     while now < 20_000:
@@ -211,7 +211,7 @@ def test_a_coordinator_that_goes_on_loading_is_asked_less_and_less_often() -> No
 
 def test_a_lost_connection_repeats_the_request() -> None:
     txn = ready()
-    txn.cover(TP)
+    txn.add_partition(TP)
     txn.commit()
     first = ask(txn)
     txn.on_failure(first, BrokerUnreachable("lost"), 0)
@@ -222,7 +222,7 @@ def test_a_lost_connection_repeats_the_request() -> None:
 def test_an_abort_that_is_called_fenced_asks_for_the_next_epoch_which_tells_who_is() -> None:
     """Kafka calls the present epoch fenced while the transaction before is being completed."""
     txn = ready()
-    txn.cover(TP)
+    txn.add_partition(TP)
     txn.abort()
     ask(txn, EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED))
     request = ask(txn, InitProducerIdResponse(producer_id=9, producer_epoch=5)).message
@@ -230,7 +230,7 @@ def test_an_abort_that_is_called_fenced_asks_for_the_next_epoch_which_tells_who_
     assert (request.producer_id, request.producer_epoch) == (9, 4)
     assert (txn.state, txn.producer_epoch) == (S.READY, 5)
     txn.begin(2)
-    txn.cover(TP)
+    txn.add_partition(TP)
     txn.abort()
     ask(txn, EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED))
     ask(txn, InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED))
@@ -241,7 +241,7 @@ def test_an_abort_that_is_called_fenced_asks_for_the_next_epoch_which_tells_who_
 def test_an_abort_of_what_was_not_added_ends_nothing() -> None:
     """V1: the coordinator was still completing the transaction before."""
     txn = ready(1)
-    txn.cover(TP)
+    txn.add_partition(TP)
     adding = ask(txn)
     txn.abort()
     txn.on_answer(adding, added(ErrorCode.CONCURRENT_TRANSACTIONS), 0)
@@ -251,7 +251,7 @@ def test_an_abort_of_what_was_not_added_ends_nothing() -> None:
 
 def test_a_failure_that_stays_is_fatal() -> None:
     txn = ready()
-    txn.cover(TP)
+    txn.add_partition(TP)
     txn.commit()
     txn.on_failure(ask(txn), UnsupportedByBroker("too old"), 0)
     with pytest.raises(ProducerFailed):
@@ -269,7 +269,7 @@ def test_fenced_is_fatal_at_every_step(step: Step, code: ErrorCode) -> None:
         ask(txn, InitProducerIdResponse(producer_id=9))
         txn.begin(2 if step is Step.COMMIT_OFFSETS else 1)
         if step is Step.ADD_PARTITIONS:
-            txn.cover(TP)
+            txn.add_partition(TP)
             ask(txn, added(code))
         elif step is Step.ADD_OFFSETS:
             job = txn.add_offsets({TP: OffsetAndMetadata(1)}, GROUP)
@@ -344,7 +344,7 @@ def test_an_abort_drops_offsets_that_were_not_sent() -> None:
 def test_under_tv1_a_failed_batch_asks_for_a_new_epoch_after_the_abort() -> None:
     """KIP-360: sequences are in doubt, and without TV2 nobody else would raise the epoch."""
     txn = ready(1)
-    txn.cover(TP)
+    txn.add_partition(TP)
     ask(txn, added())
     txn.on_batch_failed(RecordTooLarge("x", code=ErrorCode.MESSAGE_TOO_LARGE))
     txn.abort()
@@ -359,7 +359,7 @@ def test_under_tv1_a_failed_batch_asks_for_a_new_epoch_after_the_abort() -> None
 
 def test_a_commit_that_turns_out_impossible_is_aborted() -> None:
     txn = ready()
-    txn.cover(TP)
+    txn.add_partition(TP)
     txn.commit()
     txn.on_batch_failed(RecordTooLarge("x"))
     assert txn.state is S.ABORTABLE_ERROR

@@ -1,0 +1,76 @@
+"""Makes the parts of a producer from its settings and connects them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.producer.batching import Accumulator
+from barnabas.client.producer.config import ProducerConfig
+from barnabas.client.producer.delivery import Delivery
+from barnabas.client.producer.dispatch import SenderConfig
+from barnabas.client.producer.routing import Routing
+from barnabas.client.producer.sender import Sender
+from barnabas.client.producer.transactions import Transactions
+from barnabas.ports import Clock, Network, Rng
+
+__all__ = ["Parts", "assemble"]
+
+
+class Parts(NamedTuple):
+    """The parts of one producer."""
+
+    cluster: Cluster
+    accumulator: Accumulator
+    transactions: Transactions
+    delivery: Delivery
+    routing: Routing
+
+
+def assemble(config: ProducerConfig, clock: Clock | None, rng: Rng | None, network: Network | None) -> Parts:
+    """The connected parts; None for a port means the real one."""
+    cluster = Cluster(
+        config.bootstrap_servers,
+        client_id=config.client_id,
+        request_timeout_ms=config.request_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        metadata_max_age_ms=config.metadata_max_age_ms,
+        auto_create_topics=True,
+        clock=clock,
+        rng=rng,
+        network=network,
+    )
+    accumulator = Accumulator(
+        batch_size=config.max_batch_size,
+        linger_ms=config.linger_ms,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        transactional=config.transactional_id is not None,
+    )
+    transactions = Transactions(
+        config.transactional_id,
+        cluster.rng,
+        timeout_ms=config.transaction_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        two_phase=config.two_phase_commit,
+        keep_prepared=config.keep_prepared,
+    )
+    sender_config = SenderConfig(
+        acks=config.required_acks,
+        compression=config.codec,
+        idempotent=config.idempotent,
+        max_request_size=config.max_request_size,
+        max_in_flight=config.max_in_flight_requests_per_connection,
+        request_timeout_ms=config.request_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+    )
+    sender = Sender(sender_config, accumulator, transactions, cluster.rng)
+    delivery = Delivery(cluster, accumulator, sender, transactions)
+    routing = Routing(
+        cluster,
+        accumulator,
+        delivery,
+        batch_size=config.max_batch_size,
+        max_block_ms=config.max_block_ms,
+        buffer_memory=config.buffer_memory,
+    )
+    return Parts(cluster, accumulator, transactions, delivery, routing)

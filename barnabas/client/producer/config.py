@@ -1,0 +1,97 @@
+"""Settings of a producer: one frozen value, validated when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.client.errors import IllegalState
+from barnabas.client.net.bootstrap import parse_bootstrap
+from barnabas.client.types import Acks, CompressionType
+from barnabas.protocol.compression import Compression
+
+__all__ = ["ProducerConfig", "Serializer"]
+
+Serializer = Callable[[Any], bytes | None]
+
+_REQUIRED_ACKS: dict[int | str, int] = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, "-1": -1}
+_IN_FLIGHT_MAX = 5  # a broker remembers five batches of a producer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """The settings of a producer: the keyword arguments of `Producer`, which documents them.
+
+    Raises:
+        IllegalState: a setting is invalid, or two settings exclude each other.
+    """
+
+    bootstrap_servers: str | Sequence[str] = "localhost:9092"
+    client_id: str = "barnabas-producer"
+    acks: Acks = "all"
+    enable_idempotence: bool | None = None
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    compression_type: CompressionType | None = None
+    max_batch_size: int = 65_536
+    linger_ms: int = 0
+    max_request_size: int = 1_048_576
+    max_in_flight_requests_per_connection: int = 5
+    request_timeout_ms: int = 30_000
+    delivery_timeout_ms: int = 120_000
+    retry_backoff_ms: int = 20
+    max_block_ms: int = 60_000
+    buffer_memory: int = 32 * 1024 * 1024
+    metadata_max_age_ms: int = 300_000
+    transaction_version: int | None = None
+    two_phase_commit: bool = False
+    keep_prepared: bool = False
+
+    def __post_init__(self) -> None:
+        if self.acks not in _REQUIRED_ACKS:
+            raise IllegalState(f"acks={self.acks!r} is none of 'all', -1, 0, 1")
+        if self.idempotent and self.required_acks != -1:
+            raise IllegalState("enable_idempotence needs acks='all'")
+        if self.transactional_id is not None and not self.idempotent:
+            raise IllegalState("a transactional_id needs enable_idempotence and acks='all'")
+        if not 1 <= self.max_in_flight_requests_per_connection <= _IN_FLIGHT_MAX:
+            raise IllegalState(
+                f"max_in_flight_requests_per_connection must be 1 to {_IN_FLIGHT_MAX}: a broker remembers five batches"
+            )
+        if self.transaction_version not in (None, 1, 2):
+            raise IllegalState(f"transaction_version={self.transaction_version!r} is none of None, 1, 2")
+        if self.two_phase_commit and self.transactional_id is None:
+            raise IllegalState("two_phase_commit needs a transactional_id")
+        if self.two_phase_commit and self.transaction_version == 1:
+            raise IllegalState("two_phase_commit needs transaction_version 2: version 1 cannot identify a transaction")
+        if self.keep_prepared and not self.two_phase_commit:
+            raise IllegalState("keep_prepared needs two_phase_commit: without it a kept transaction would time out")
+        parse_bootstrap(self.bootstrap_servers)
+        _codec(self.compression_type)
+
+    @property
+    def required_acks(self) -> int:
+        """`acks` as in the Produce request: −1 (all), 0 or 1."""
+        return _REQUIRED_ACKS[self.acks]
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether the producer is idempotent: `enable_idempotence`, by default whether acks is "all"."""
+        return self.required_acks == -1 if self.enable_idempotence is None else self.enable_idempotence
+
+    @property
+    def codec(self) -> int:
+        """The number of the compression codec in batch headers."""
+        return _codec(self.compression_type)
+
+
+def _codec(name: str | None) -> int:
+    if name is None or name == "none":
+        return Compression.NONE
+    try:
+        return Compression[name.upper()]
+    except KeyError:
+        raise IllegalState(f"compression_type={name!r} is none of None, 'gzip', 'snappy', 'lz4', 'zstd'") from None

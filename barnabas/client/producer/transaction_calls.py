@@ -1,0 +1,118 @@
+"""The transaction calls of a producer, as coroutines over its state machine.
+
+Driven by: the caller of `Producer`. Emits: transitions of the state machine; `Delivery` sends the requests.
+
+A call starts a transition and waits for its end. A cancelled call changes nothing: the transition continues, and the same call
+may be made again to wait for its outcome. Follows KIP-98, KIP-447, KIP-890, KIP-939.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.client.errors import IllegalState, TransactionFailed
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.producer.delivery import Delivery
+from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transactions import Transactions
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
+
+__all__ = ["TransactionCalls"]
+
+_ENDING = (TransactionState.COMMITTING, TransactionState.ABORTING, TransactionState.INITIALIZING)
+
+
+class TransactionCalls:
+    """The transaction calls of one producer.
+
+    Args:
+        forced_version: 1 or 2 forces the transaction protocol; None uses what the cluster has finalized.
+    """
+
+    def __init__(
+        self, transactions: Transactions, delivery: Delivery, cluster: Cluster, forced_version: int | None
+    ) -> None:
+        self._txn = transactions
+        self._delivery = delivery
+        self._cluster = cluster
+        self._forced_version = forced_version
+        self._commit_abandoned = (
+            False  # the caller of the last commit was cancelled, and its outcome was not returned yet
+        )
+
+    async def begin(self) -> None:
+        """Opens a transaction, after the end of a commit or abort whose caller was cancelled."""
+        while self._txn.state in _ENDING:
+            await self._delivery.progress()
+        version = self._forced_version or await self._cluster.learn_transaction_version()
+        if self._txn.two_phase and version < 2:
+            raise IllegalState("two_phase_commit needs a cluster that has finalized transaction.version 2")
+        self._txn.begin(version)
+        self._commit_abandoned = False
+
+    async def prepare(self) -> PreparedTransaction:
+        """Sends everything that waits; afterwards the transaction can only be committed or aborted."""
+        self._txn.prepare()
+        self._delivery.wake()
+        while self._txn.state is TransactionState.PREPARING:
+            await self._delivery.progress()
+        self._txn.check_usable()
+        if self._txn.prepared is None:
+            self._txn.check_sendable()
+            raise IllegalState(f"the transaction was ended by another call: the producer is {self._txn.state.value}")
+        return self._txn.prepared
+
+    async def complete(self, decided: PreparedTransaction | None) -> bool:
+        """Commits the prepared transaction if it is the decided one, else aborts it; returns whether it committed."""
+        if self._txn.prepared is None:
+            self._txn.check_usable()
+            return False
+        if decided == self._txn.prepared:
+            await self.commit()
+            return True
+        await self.abort()
+        return False
+
+    async def commit(self) -> None:
+        """Commits, or waits for the commit whose caller was cancelled."""
+        ended_or_ending = self._txn.state in (TransactionState.READY, TransactionState.COMMITTING)
+        if not (self._commit_abandoned and ended_or_ending):
+            self._use_present_version()
+            self._txn.commit()
+        self._commit_abandoned = True
+        self._delivery.wake()
+        while self._txn.state is TransactionState.COMMITTING:
+            await self._delivery.progress()
+        self._commit_abandoned = False
+        self._txn.check_usable()
+        if self._txn.state is TransactionState.ABORTABLE_ERROR:
+            self._txn.check_sendable()
+
+    async def abort(self) -> None:
+        """Drops unsent records and aborts."""
+        self._use_present_version()
+        self._txn.abort()
+        self._delivery.wake()
+        while self._txn.state in (TransactionState.ABORTING, TransactionState.INITIALIZING):
+            await self._delivery.progress()
+        self._txn.check_usable()
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: ConsumerGroupMetadata
+    ) -> None:
+        """Adds offsets to the open transaction and waits until they are committed in it."""
+        chosen = {
+            TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in offsets.items()
+        }
+        job = self._txn.add_offsets(chosen, group)
+        self._delivery.wake()
+        while not job.done and job.error is None:
+            await self._delivery.progress()
+        if job.error is not None:
+            self._txn.check_usable()
+            raise TransactionFailed(f"the offsets were not committed: {job.error}", code=job.error.code) from job.error
+
+    def _use_present_version(self) -> None:
+        """A kept transaction was begun by another producer: its end uses the version that the cluster has finalized now."""
+        if self._txn.state is TransactionState.PREPARED and self._txn.kept:
+            self._txn.version = self._forced_version or self._cluster.transaction_version()

@@ -1,0 +1,70 @@
+"""Settings of producer and consumer: one frozen value each, with the names and defaults of the keyword arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any, get_args
+
+import pytest
+
+from barnabas import client
+from barnabas.client import errors
+from barnabas.client.errors import IllegalState, KafkaError
+from barnabas.client.types import Acks, CompressionType
+
+PORTS = {"clock", "rng", "network"}
+PAIRS = [(client.Producer, client.ProducerConfig)]
+
+
+@pytest.mark.parametrize(("of", "config"), PAIRS)
+def test_the_settings_are_the_keyword_arguments(of: Any, config: Any) -> None:
+    parameters = inspect.signature(of).parameters.values()
+    arguments = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in PORTS}
+    assert arguments == {field.name: field.default for field in dataclasses.fields(config)}
+
+
+@pytest.mark.parametrize("config", [config for _, config in PAIRS])
+def test_settings_are_frozen_and_have_no_other_attributes(config: Any) -> None:
+    made = config()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.client_id = "other"
+    assert not hasattr(made, "__dict__")
+
+
+@pytest.mark.parametrize("acks", get_args(Acks))
+def test_every_choice_of_acks_is_accepted(acks: Any) -> None:
+    assert client.ProducerConfig(acks=acks).required_acks == (-1 if acks == "all" else int(acks))
+
+
+@pytest.mark.parametrize("name", get_args(CompressionType))
+def test_every_choice_of_a_codec_is_accepted(name: Any) -> None:
+    assert (client.ProducerConfig(compression_type=name).codec == 0) == (name == "none")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"acks": 2}, "acks=2 is none of"),
+        ({"acks": 1, "enable_idempotence": True}, "enable_idempotence needs acks"),
+        ({"acks": 1, "transactional_id": "t"}, "a transactional_id needs"),
+        ({"max_in_flight_requests_per_connection": 6}, "must be 1 to 5"),
+        ({"transaction_version": 3}, "transaction_version=3"),
+        ({"two_phase_commit": True}, "two_phase_commit needs a transactional_id"),
+        ({"two_phase_commit": True, "transactional_id": "t", "transaction_version": 1}, "transaction_version 2"),
+        ({"keep_prepared": True}, "keep_prepared needs two_phase_commit"),
+        ({"compression_type": "lzma"}, "compression_type='lzma'"),
+        ({"bootstrap_servers": "http://x"}, "URL"),
+    ],
+)
+def test_invalid_producer_settings_are_refused(settings: dict[str, Any], why: str) -> None:
+    for make in (client.ProducerConfig, client.Producer):
+        with pytest.raises(IllegalState, match=why):
+            make(**settings)
+
+
+def test_every_error_is_a_public_name() -> None:
+    classes = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, KafkaError)}
+    assert len(classes) > 20
+    assert classes <= set(client.__all__)
+    assert all(getattr(client, name) is getattr(errors, name) for name in classes)
