@@ -18,25 +18,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.large_requests import LargeRequest
-from barnabas.broker.router import Call, Pending, Route
-from barnabas.broker.slices import UNITS_PER_SLICE, advance
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.router import Route, Router
+from barnabas.broker.slices import UNITS_PER_SLICE, Slices, advance
 from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.limits import INFLIGHT_REQUESTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import FrameReader
-from barnabas.protocol.registry import API_VERSIONS_KEY
+from barnabas.protocol.registry import API_VERSIONS_KEY, Api
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Server
-
-__all__ = ["ORDINARY_BUFFER_BYTES", "REQUESTS_PER_TURN", "Connection"]
+__all__ = ["ORDINARY_BUFFER_BYTES", "REQUESTS_PER_TURN", "Connection", "ConnectionHost"]
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +56,54 @@ class _Slot:
     def __init__(self, route: Route, correlation: int) -> None:
         self.route = route
         self.correlation = correlation
-        self.pending: Pending | None = None
+        self.pending: Pending[Any] | None = None
         self.parts: list[Buffer] | None = None  # None: not answered yet
         self.size_bytes = 0  # that count against what peers may leave unread
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of its server."""
+
+    reactor: Reactor
+    slices: Slices
+    router: Router
+    request_bytes_max: int
+    api_versions_range: tuple[int, int]
+    serving: bool
+    opening: Pending[None]  # blocks every connection until the server serves
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether peers leave more unread than all together may."""
+        ...
+
+    def next_number(self) -> int:
+        """The number of a new connection."""
+        ...
+
+    def frame_limit(self, api_key: int) -> int:
+        """Largest frame in bytes for a request of this API."""
+        ...
+
+    def room_for(self, connection: Connection) -> bool:
+        """Whether the byte budget of all connections lets this one go on reading."""
+        ...
+
+    def unsupported_api_versions(self) -> Any:
+        """The answer to ApiVersions in an unknown version."""
+        ...
+
+    def on_connected(self, connection: Connection) -> None:
+        """The connection was made."""
+        ...
+
+    def on_unread(self, connection: Connection, size_bytes: int) -> None:
+        """The peer leaves that much of its answers unread."""
+        ...
+
+    def on_disconnected(self, connection: Connection) -> None:
+        """The connection ended."""
+        ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -97,14 +141,14 @@ class Connection(asyncio.BufferedProtocol):
         "silent_since_ms",
     )
 
-    def __init__(self, server: Server, listener_name: str = "") -> None:
+    def __init__(self, server: ConnectionHost, listener_name: str = "") -> None:
         self.server = server
         self.listener_name = listener_name  # by which the peer came, and by which it is told of other brokers
         self.number = server.next_number()  # in the order of acceptance, over all listeners of the server
         self.client_host = "?"
         self.client_port = 0
         self.closed = False
-        self.silent_since_ms = server.node.clock.monotonic_ms()
+        self.silent_since_ms = server.reactor.clock.monotonic_ms()
         self.active = True  # something was received since the last sweep of idle connections
         self._router = server.router
         self._reader = FrameReader(size_bytes_max=server.request_bytes_max, limit_of=server.frame_limit)
@@ -119,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._out_bytes = 0  # those of them that are in _out
         self._unread_before = 0  # written and not taken by the peer, when last looked at
-        self._blocked_by: Pending | None = None
+        self._blocked_by: Pending[Any] | None = None
         self._client_id: str | None = None
         self._client_id_bytes = b""
         self._turn = False  # inside buffer_updated or _continue, which write at their end
@@ -133,6 +177,11 @@ class Connection(asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         return f"{self.client_host}:{self.client_port}"
 
+    @property
+    def apis(self) -> Mapping[int, Api]:
+        """The APIs that its listener serves, by key."""
+        return self._router.apis
+
     def begin(self) -> None:
         """The node is ready: what waited for that goes on."""
         if self._blocked_by is self.server.opening:
@@ -141,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
     def on_close(self, callback: Callable[[], None]) -> None:
         """Calls back once when this connection has ended, whoever ended it, at the end of that wake-up; soon where it has already."""
         if self.closed:
-            self.server.node.soon(callback)
+            self.server.reactor.soon(callback)
         else:
             self._on_close.append(callback)
 
@@ -232,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(str(error))
         elif isinstance(error, InvariantViolated):
             self.close("the node stops")
-            self.server.node.fatal(error)
+            self.server.reactor.fatal(error)
         else:
             log.error("request of %r failed", self, exc_info=error)
             self.close("internal error")
@@ -273,7 +322,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             request, _ = route.decode(frame, position)
         except LargeMessage:
-            self._large(route, correlation, len(frame)).decode(router, bytes(frame), position, client_id, self)
+            self._large(route, correlation, len(frame)).decode(
+                router, bytes(frame), position, client_id, self, self.client_host
+            )
             return
         call = Call(request, version, api_key, client_id, self, self.client_host)
         response = router.answer(route, call)
@@ -313,7 +364,8 @@ class Connection(asyncio.BufferedProtocol):
     def _large(self, route: Route, correlation: int, frame_bytes: int) -> LargeRequest:
         """A large request, which holds the later ones of this connection until its answer is ready to be written."""
         slot = _Slot(route, correlation)
-        slot.pending = hold = Pending(blocks=True)
+        hold: Pending[Any] = Pending(blocks=True)
+        slot.pending = hold
         self._slots.append(slot)
         self._blocked_by = hold
         self._held_bytes += frame_bytes
@@ -323,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ready(slot, parts)
             self._unblocked()
 
-        request = LargeRequest(self.server.node.slices, route, correlation, answered, self._failed)
+        request = LargeRequest(self.server.slices, route, correlation, answered, self._failed)
         hold.on_closed = request.cancel
         return request
 
@@ -346,7 +398,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether answers that cannot be written yet are as many as may be: no more requests are served until they are."""
         return self._unwritten_bytes > WRITE_BUFFER_HIGH or (self._unwritten_bytes > 0 and self.server.is_crowded)
 
-    def _await_answer(self, route: Route, correlation: int, pending: Pending) -> None:
+    def _await_answer(self, route: Route, correlation: int, pending: Pending[Any]) -> None:
         slot = _Slot(route, correlation)
         slot.pending = pending
         self._slots.append(slot)
@@ -363,9 +415,10 @@ class Connection(asyncio.BufferedProtocol):
         if response.__class__ is GeneratorType:
             ended = advance(response)
             if ended is None:
-                slot.pending = hold = Pending()
+                hold: Pending[Any] = Pending()
+                slot.pending = hold
                 request = LargeRequest(
-                    self.server.node.slices, slot.route, slot.correlation, partial(self._ready, slot), self._failed
+                    self.server.slices, slot.route, slot.correlation, partial(self._ready, slot), self._failed
                 )
                 hold.on_closed = request.cancel
                 request.go_on(response)
@@ -393,7 +446,7 @@ class Connection(asyncio.BufferedProtocol):
             self._out_bytes += ready.size_bytes
         if not self._turn and not self._flush_due:
             self._flush_due = True
-            self.server.node.soon(self._flush)
+            self.server.reactor.soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
@@ -546,7 +599,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server.on_disconnected(self)
         on_close, self._on_close = self._on_close, []
         for callback in on_close:
-            self.server.node.soon(callback)
+            self.server.reactor.soon(callback)
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from barnabas.broker.router import Call, Pending, Route, Router
+from barnabas.broker.call import Call, Origin, Pending
+from barnabas.broker.router import Route, Router
 from barnabas.broker.slices import Slice, Slices, Work
 from barnabas.ports import Buffer
-
-if TYPE_CHECKING:
-    from barnabas.broker.connection import Connection
 
 __all__ = ["LargeRequest"]
 
@@ -46,13 +44,13 @@ class LargeRequest:
         self._answered = answered
         self._failed = failed
         self._slice: Slice | None = None
-        self._pending: Pending | None = None
+        self._pending: Pending[Any] | None = None
 
     def decode(
-        self, router: Router, frame: bytes, position: int, client_id: str | None, connection: Connection
+        self, router: Router, frame: bytes, position: int, client_id: str | None, origin: Origin, client_host: str
     ) -> None:
         """Begins with the bytes of the request, whose body is at `position`."""
-        work = _decoded_and_handled(router, self._route, frame, position, client_id, connection)
+        work = _decoded_and_handled(router, self._route, frame, position, client_id, origin, client_host)
         self._slice = self._slices.start(work, self._handled, self._failed)
 
     def go_on(self, work: Work) -> None:
@@ -88,10 +86,16 @@ class LargeRequest:
 
 
 def _decoded_and_handled(
-    router: Router, route: Route, frame: bytes, position: int, client_id: str | None, connection: Connection
+    router: Router,
+    route: Route,
+    frame: bytes,
+    position: int,
+    client_id: str | None,
+    origin: Origin,
+    client_host: str,
 ) -> Work:
     request = yield from route.decode_in_slices(frame, position)
-    call = Call(request, route.version, route.api_key, client_id, connection, connection.client_host)
+    call = Call(request, route.version, route.api_key, client_id, origin, client_host)
     response = router.answer(route, call)
     if response.__class__ is GeneratorType:
         response = yield from response

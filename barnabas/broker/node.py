@@ -227,9 +227,9 @@ class Node:
             self.controller.on_image,
         )
         self.router = Router(self)
-        self.server = Server(self, self.router)
+        self.server = Server(self.reactor, config, network, self.router, self.slices)
         self.controller_router = Router(self, listener="controller")
-        self.controller_server = Server(self, self.controller_router)
+        self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices)
 
     # -- life
 

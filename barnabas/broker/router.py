@@ -20,23 +20,19 @@ import logging
 from collections.abc import Callable
 from struct import Struct
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
+from barnabas.broker.call import Call
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
 from barnabas.protocol.schema import codec, decode_in_slices, encode_in_slices, encode_parts
 
-if TYPE_CHECKING:
-    from barnabas.broker.connection import Connection
-    from barnabas.broker.node import Node
-
-__all__ = ["Call", "Handler", "Pending", "Refuse", "Route", "Router", "handles"]
+__all__ = ["Handler", "Refuse", "Route", "Router", "handles"]
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R")
 H = TypeVar("H", bound=Callable[..., Any])
 
 # Answers of these carry record batches: they leave as a list of buffers, without a copy of the batches.
@@ -47,90 +43,7 @@ _FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
 _PREFIX: Final = Struct(">ii")  # length of the frame without itself, correlation id
 
 
-class Call(Generic[R]):
-    """One request on its way through a handler.
-
-    Views in `request` are valid only during the call: a handler that waits copies what it needs.
-    """
-
-    __slots__ = ("api_key", "client_host", "client_id", "connection", "request", "version")
-
-    def __init__(
-        self, request: R, version: int, api_key: int, client_id: str | None, connection: Connection, client_host: str
-    ) -> None:
-        self.request = request
-        self.version = version
-        self.api_key = api_key
-        self.client_id = client_id
-        self.connection = connection
-        self.client_host = client_host
-
-    @property
-    def listener(self) -> str:
-        """Name of the listener by which the request came: addresses of brokers are told under the same."""
-        return self.connection.listener_name
-
-
-class Pending:
-    """An answer that comes later.
-
-    Args:
-        blocks: the request waits *before* its effect, so the later requests of its connection are held and reading pauses,
-            until `resolve` or `effected`. Otherwise it waits after its effect and only the order of answers waits for it.
-        on_closed: called once if the connection closes before `resolve`; the request must then have no effect any more.
-    """
-
-    __slots__ = ("_deliver", "_response", "_unblock", "blocks", "on_closed", "resolved")
-
-    def __init__(self, *, blocks: bool = False, on_closed: Callable[[], None] | None = None) -> None:
-        self.blocks = blocks
-        self.on_closed = on_closed
-        self.resolved = False
-        self._response: Any = None
-        self._deliver: Callable[[Any], None] | None = None
-        self._unblock: Callable[[], None] | None = None
-
-    def resolve(self, response: Any) -> None:
-        """Answers, by a response or by work that returns one; `None` answers nothing (acks=0). A second call, or one after the connection closed, does nothing."""
-        if self.resolved:
-            return
-        self.resolved = True
-        self.on_closed = None
-        self._response = response
-        if self._deliver is not None:
-            self._deliver(response)
-            self._deliver = None
-        self.effected()
-
-    def effected(self) -> None:
-        """The effect of a blocking request has happened: later requests go on, the answer still waits."""
-        self.blocks = False
-        if self._unblock is not None:
-            unblock, self._unblock = self._unblock, None
-            unblock()
-
-    def closed(self) -> None:
-        """The connection is gone (server only): drops the request, tells the handler."""
-        if self.resolved:
-            return
-        self.resolved = True
-        self._deliver = self._unblock = None
-        if self.on_closed is not None:
-            on_closed, self.on_closed = self.on_closed, None
-            on_closed()
-
-    def attach(self, deliver: Callable[[Any], None], unblock: Callable[[], None] | None) -> None:
-        """Who takes the answer (router and server only); to be called before `resolve`."""
-        self._deliver = deliver
-        self._unblock = unblock
-
-    @property
-    def response(self) -> Any:
-        """The answer, where `resolved` came before the router saw this."""
-        return self._response
-
-
-Handler = Callable[["Node", Call[Any]], Any]
+Handler = Callable[[Any, Call[Any]], Any]  # (what its family needs, the request)
 Refuse = Callable[[Call[Any], BrokerError], Any]
 
 
@@ -200,11 +113,12 @@ class Router:
     """The table of routes of one listener of a node.
 
     Args:
+        needs: what handlers work on: it has every member of every family's `Needs`.
         listener: "broker" for clients and brokers, "controller" for controllers and those who need one.
     """
 
-    def __init__(self, node: Node, listener: str = "broker") -> None:
-        self.node = node
+    def __init__(self, needs: Any, listener: str = "broker") -> None:
+        self._needs = needs
         self.listener = listener
         self.apis = {key: api for key, api in registry.API.items() if listener in api.listeners}
         self.routes: dict[int, Route] = {}  # api_key << 16 | version
@@ -238,7 +152,7 @@ class Router:
             InvariantViolated: the node must stop.
         """
         try:
-            response = route.handler(self.node, call)
+            response = route.handler(self._needs, call)
         except (RemoteProtocolError, InvariantViolated):
             raise
         except Exception as error:

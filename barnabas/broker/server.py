@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from barnabas.broker.config import Endpoint
+from barnabas.broker.call import Pending
+from barnabas.broker.config import BrokerConfig, Endpoint
 from barnabas.broker.connection import ORDINARY_BUFFER_BYTES, Connection
 from barnabas.broker.connection_quotas import ConnectionQuotas
-from barnabas.broker.router import Pending, Router
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.router import Router
+from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
-from barnabas.ports import Listener, ListenerOptions
+from barnabas.ports import Listener, ListenerOptions, Network
 from barnabas.protocol.registry import API, API_VERSIONS_KEY, PRODUCE_KEY
-
-if TYPE_CHECKING:
-    from barnabas.broker.node import Node
 
 __all__ = ["Server"]
 
@@ -41,13 +41,19 @@ SWEEP_MS: Final = 5_000  # between looks at which connections are silent
 class Server:
     """All client connections of a node."""
 
-    def __init__(self, node: Node, router: Router) -> None:
-        config = node.config
-        self.node = node
+    def __init__(
+        self, reactor: Reactor, config: BrokerConfig, network: Network, router: Router, slices: Slices
+    ) -> None:
+        self.reactor = reactor
+        self.slices = slices
         self.router = router
+        self._config = config
+        self._network = network
         self.connections: dict[Connection, None] = {}
         self.serving = False
-        self.opening = Pending(blocks=True)  # what connections wait for that came before the node was ready
+        self.opening: Pending[None] = Pending(
+            blocks=True
+        )  # what connections wait for that came before the node was ready
         self.request_bytes_max = config.get_int("socket.request.max.bytes")
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self.addresses: dict[str, tuple[str, int]] = {}  # really bound, by the listener's name
@@ -70,7 +76,7 @@ class Server:
 
     async def bind(self, endpoint: Endpoint) -> tuple[str, int]:
         """Takes an address; connections are refused until `accept`. Returns the one really bound. OSError where it is taken."""
-        name, config = endpoint.name, self.node.config
+        name, config = endpoint.name, self._config
         self.quotas.add_listener(name)
         options = ListenerOptions(
             backlog=config.get_int("socket.listen.backlog.size"),
@@ -78,7 +84,7 @@ class Server:
             receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
             descriptors_left=DESCRIPTORS_FOR_NODES if name in self._names_of_clients() else 0,
         )
-        listener = await self.node.network.listen(
+        listener = await self._network.listen(
             lambda: self._accepted(name), endpoint.host, endpoint.port, accept=False, options=options
         )
         self._listeners[name] = listener
@@ -87,13 +93,13 @@ class Server:
 
     def _names_of_clients(self) -> list[str]:
         """Listeners by which nodes do not reach each other: those of a broker with another one for that."""
-        config = self.node.config
+        config = self._config
         return [each.name for each in config.listeners if each.name != config.inter_broker_listener]
 
     def _accepted(self, listener: str) -> Connection:
         """A connection for one that was accepted; from here on it counts."""
         connection = Connection(self, listener)
-        self.quotas.opened(listener, self.node.clock.monotonic_ms())
+        self.quotas.opened(listener, self.reactor.clock.monotonic_ms())
         self._hold_back()
         return connection
 
@@ -105,7 +111,7 @@ class Server:
         """Makes listeners pause that may have no more connections, others go on, and ends connections that are too many."""
         if self.quotas.excess:
             self._close_excess(self.quotas.excess)
-        now_ms = self.node.clock.monotonic_ms()
+        now_ms = self.reactor.clock.monotonic_ms()
         soonest_ms = 0
         for name, listener in self._listeners.items():
             wait_ms = self.quotas.wait_ms(name, now_ms)
@@ -123,7 +129,7 @@ class Server:
             self._hold_back_timer.cancel()
             self._hold_back_timer = None
         if soonest_ms:
-            self._hold_back_timer = self.node.call_later(soonest_ms, self._hold_back)
+            self._hold_back_timer = self.reactor.call_later(soonest_ms, self._hold_back)
 
     def _close_excess(self, count: int) -> None:
         """Ends connections of listeners that are not protected, the one that was silent for longest first."""
@@ -185,7 +191,7 @@ class Server:
             connection.abort()  # it was being accepted
         elif refusal is not None:
             self._refused += 1
-            now_ms = self.node.clock.monotonic_ms()
+            now_ms = self.reactor.clock.monotonic_ms()
             if now_ms >= self._next_line_ms:
                 self._next_line_ms = now_ms + REFUSAL_LINES_MS
                 log.info("connections are refused (%d since the last such line): %s", self._refused, refusal)
@@ -238,12 +244,12 @@ class Server:
             connection.settle()
 
     def _sweep_later(self) -> None:
-        self.node.call_later(SWEEP_MS, self._sweep)
+        self.reactor.call_later(SWEEP_MS, self._sweep)
 
     def _sweep(self) -> None:
         """Silent connections give back their buffers, and are closed after `connections.max.idle.ms`."""
-        now_ms = self.node.clock.monotonic_ms()
-        idle_ms_max = self.node.config.get_int("connections.max.idle.ms")
+        now_ms = self.reactor.clock.monotonic_ms()
+        idle_ms_max = self._config.get_int("connections.max.idle.ms")
         for connection in list(self.connections):
             if not connection.is_idle():
                 connection.silent_since_ms = now_ms

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.handlers import fetch as fetch_handler
@@ -25,7 +26,6 @@ from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.isr import InSyncReplicas
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationThrottles
-from barnabas.broker.router import Call, Pending
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.records import NewRecord, build_batch

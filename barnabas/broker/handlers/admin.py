@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.handlers.configs import (
     describe_configs,
     incremental_alter_configs,
@@ -23,7 +24,7 @@ from barnabas.broker.handlers.configs import (
 )
 from barnabas.broker.handlers.delete_records import delete_records, refuse_delete_records
 from barnabas.broker.handlers.log_dirs import describe_log_dirs, refuse_describe_log_dirs
-from barnabas.broker.router import Call, Pending, Refuse, handles
+from barnabas.broker.router import Refuse, handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
@@ -71,9 +72,9 @@ __all__ = [
 
 def answered_later(
     call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refusal: Refuse | None = None
-) -> Pending:
+) -> Pending[Any]:
     """Asks the controller; a refusal of the whole request becomes the response that says so (`refusal`, else this family's)."""
-    pending = Pending(blocks=True)
+    pending: Pending[Any] = Pending(blocks=True)
 
     def done(answer: Any) -> None:
         pending.resolve((refusal or refuse)(call, answer) if isinstance(answer, BrokerError) else answer)
@@ -124,7 +125,7 @@ def elect_leaders(node: Node, call: Call[ElectLeadersRequest]) -> Any:
 
 
 @handles(UpdateFeaturesRequest)
-def update_features(node: Node, call: Call[UpdateFeaturesRequest]) -> Pending:
+def update_features(node: Node, call: Call[UpdateFeaturesRequest]) -> Pending[UpdateFeaturesResponse]:
     """Changes finalized feature levels of the cluster (KIP-584). Its `timeout_ms` bounds nothing, as in Kafka."""
     return answered_later(call, lambda done: node.controller.request(call.request, done))
 

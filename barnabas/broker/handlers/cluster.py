@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.handlers import admin, reassignments
 from barnabas.broker.metadata.requests import DECISIONS
-from barnabas.broker.router import Call, Pending, Refuse, handles
+from barnabas.broker.router import Refuse, handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
@@ -62,7 +63,7 @@ def decide(node: Node, call: Call[Any]) -> Any:
     in_time = _REFUSALS_IN_TIME.get(type(call.request))
     if in_time is not None and call.request.timeout_ms <= 0:
         return in_time(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
-    pending = Pending()
+    pending: Pending[Any] = Pending()
 
     def done(answer: Any) -> None:
         pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
@@ -78,7 +79,7 @@ def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> Work:
 
 
 @handles(UnregisterBrokerRequest)
-def unregister_broker(node: Node, call: Call[UnregisterBrokerRequest]) -> Pending:
+def unregister_broker(node: Node, call: Call[UnregisterBrokerRequest]) -> Pending[Any]:
     """Removes a broker that will not come back, for an administrator."""
     return admin.answered_later(call, lambda done: node.controller.request(call.request, done), refuse)
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, group_entries, topic_entries
 from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.topic_names import validate_topic_name
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -56,7 +57,9 @@ R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
 
 
 @handles(IncrementalAlterConfigsRequest)
-def incremental_alter_configs(node: Node, call: Call[IncrementalAlterConfigsRequest]) -> Pending:
+def incremental_alter_configs(
+    node: Node, call: Call[IncrementalAlterConfigsRequest]
+) -> Pending[IncrementalAlterConfigsResponse]:
     """Changes single settings of topics, of this broker, or of all brokers."""
     mine, refused = _split(node, call.request.resources)
     request = IncrementalAlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
@@ -64,7 +67,7 @@ def incremental_alter_configs(node: Node, call: Call[IncrementalAlterConfigsRequ
 
 
 @handles(AlterConfigsRequest)
-def replace_configs(node: Node, call: Call[AlterConfigsRequest]) -> Pending:
+def replace_configs(node: Node, call: Call[AlterConfigsRequest]) -> Pending[AlterConfigsResponse]:
     """Replaces all settings of topics, of this broker, or of all brokers."""
     mine, refused = _split(node, call.request.resources)
     request = AlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
@@ -89,8 +92,8 @@ def _split(node: Node, resources: list[R]) -> tuple[list[R], list[AlterConfigsRe
 
 def _changed(
     call: Call[Any], refused: list[AlterConfigsResourceResponse], ask: Callable[[Callable[[Any], None]], None]
-) -> Pending:
-    pending = Pending(blocks=True)
+) -> Pending[Any]:
+    pending: Pending[Any] = Pending(blocks=True)
     places = {
         (each.resource_type, each.resource_name): at for at, each in reversed([*enumerate(call.request.resources)])
     }

@@ -18,10 +18,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.coordinator.consumer_protocol import HeartbeatCall, check_heartbeat
 from barnabas.broker.coordinator.group_views import describe_consumers
 from barnabas.broker.handlers.groups import GROUP_OPERATIONS
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import (
@@ -44,7 +45,7 @@ class _HeartbeatReply:
     __slots__ = ("pending",)
 
     def __init__(self) -> None:
-        self.pending = Pending()
+        self.pending: Pending[ConsumerGroupHeartbeatResponse] = Pending()
 
     def send(self, response: ConsumerGroupHeartbeatResponse) -> None:
         self.pending.resolve(response)
@@ -54,7 +55,9 @@ class _HeartbeatReply:
 
 
 @handles(ConsumerGroupHeartbeatRequest)
-def consumer_group_heartbeat(node: Node, call: Call[ConsumerGroupHeartbeatRequest]) -> Pending:
+def consumer_group_heartbeat(
+    node: Node, call: Call[ConsumerGroupHeartbeatRequest]
+) -> Pending[ConsumerGroupHeartbeatResponse]:
     """Joins a group, keeps or ends a membership, and takes the member on to what it shall read."""
     _check_served(node)
     check_heartbeat(call.request, call.version, node.config.get_list("group.consumer.assignors"))

@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
@@ -33,7 +34,7 @@ class _Deletion:
     """One request that waits for followers. A watcher of its replicas."""
 
     def __init__(self, node: Node, response: DeleteRecordsResponse) -> None:
-        self.pending = Pending(on_closed=self._on_closed)
+        self.pending: Pending[DeleteRecordsResponse] = Pending(on_closed=self._on_closed)
         self._node = node
         self._response = response
         self._open: dict[Replica, list[tuple[int, DeleteRecordsPartitionResult]]] = {}  # with the offset to reach
@@ -44,7 +45,7 @@ class _Deletion:
         """The partition's answer is there once its low watermark has reached `offset`."""
         self._open.setdefault(replica, []).append((offset, result))
 
-    def begin(self, timeout_ms: int) -> DeleteRecordsResponse | Pending:
+    def begin(self, timeout_ms: int) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
         """The answer, or the promise of one."""
         self._look()
         if not self._open:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.fetch_sessions import (
     CONSUMER,
     FINAL_EPOCH,
@@ -33,7 +34,7 @@ from barnabas.broker.handlers.leader_hints import add_fetch_hints
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.nearest import LEADER, nearest_replica
 from barnabas.broker.replica.throttle import is_throttled
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Slice, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
@@ -119,7 +120,7 @@ class _Fetch:
         self.committed = request.isolation_level == READ_COMMITTED and self.follower_id < 0
         self.max_bytes = min(request.max_bytes, node.server.answer_bytes_max(node.fetch_max_bytes))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
-        self.pending: Pending | None = None
+        self.pending: Pending[FetchResponse] | None = None
         self.deadline: Any = None
         self.urgent = False  # an error or a divergence: nothing to wait for
         self._due = False
@@ -335,7 +336,7 @@ class _Fetch:
 
     # -- waiting
 
-    def wait(self, readable_bytes: int) -> Pending:
+    def wait(self, readable_bytes: int) -> Pending[FetchResponse]:
         """Waits until there is enough to read or the time is up."""
         if self.session is not None:
             self.session.parked = self
@@ -429,7 +430,7 @@ class _Fetch:
 
 
 @handles(FetchRequest)
-def fetch(node: Node, call: Call[FetchRequest]) -> FetchResponse | Pending | Work:
+def fetch(node: Node, call: Call[FetchRequest]) -> FetchResponse | Pending[FetchResponse] | Work:
     """Reads the partitions of a request or of its session; see the module's docstring."""
     request = call.request
     if request.topics and sum([len(topic.partitions) for topic in request.topics]) > LARGE:

@@ -16,12 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.config_key import INT64_MAX
 from barnabas.broker.coordinator.group_effects import At
 from barnabas.broker.coordinator.group_records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
 from barnabas.broker.coordinator.shard import Decision
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
@@ -117,7 +118,7 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> Work:
         request.generation_id_or_member_epoch,
         call.version,
     )
-    pending = Pending()
+    pending: Pending[OffsetCommitResponse] = Pending()
 
     def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
         shard.check_commit(committer, records, at)
@@ -166,7 +167,7 @@ def offset_fetch(node: Node, call: Call[OffsetFetchRequest]) -> Work:
     request = call.request
     wanted = _once(request.groups) if call.version >= 8 else [_as_group(request)]
     found: list[OffsetFetchResponseGroup | _Found | None] = [None] * len(wanted)
-    pending = Pending()
+    pending: Pending[OffsetFetchResponse] = Pending()
     open_groups = len(wanted)
 
     def done(index: int, outcome: _Found | BrokerError) -> None:
@@ -346,12 +347,12 @@ def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetc
 
 
 @handles(OffsetDeleteRequest)
-def offset_delete(node: Node, call: Call[OffsetDeleteRequest]) -> Pending:
+def offset_delete(node: Node, call: Call[OffsetDeleteRequest]) -> Pending[OffsetDeleteResponse]:
     """Deletes offsets of topics that the group does not read."""
     request = call.request
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
-    pending = Pending()
+    pending: Pending[OffsetDeleteResponse] = Pending()
 
     def decide(shard: GroupShard, _at: At) -> Decision[OffsetDeleteResponse, AnyRecord]:
         group = shard.check_offset_delete(request.group_id)

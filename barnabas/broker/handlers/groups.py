@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.coordinator.group_effects import JoinCall
 from barnabas.broker.coordinator.group_views import describe_classic
 from barnabas.broker.coordinator.group_views import list_groups as listed_groups
@@ -28,7 +29,7 @@ from barnabas.broker.handlers.group_offsets import (
     offset_fetch,
     refuse_offset_request,
 )
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
@@ -92,7 +93,7 @@ def find_coordinator(node: Node, call: Call[FindCoordinatorRequest]) -> Work:
     if node.image.partition_count(topic):
         response = yield from _coordinators(node, call, topic)
         return response
-    pending = Pending(blocks=True)
+    pending: Pending[FindCoordinatorResponse] = Pending(blocks=True)
 
     def created(error: BrokerError | None) -> None:
         if error is not None:
@@ -156,7 +157,7 @@ class _JoinReply:
     __slots__ = ("member_id", "pending", "version")
 
     def __init__(self, version: int, member_id: str) -> None:
-        self.pending = Pending()
+        self.pending: Pending[JoinGroupResponse] = Pending()
         self.version = version
         self.member_id = member_id
 
@@ -175,7 +176,7 @@ class _SyncReply:
     __slots__ = ("pending",)
 
     def __init__(self) -> None:
-        self.pending = Pending()
+        self.pending: Pending[SyncGroupResponse] = Pending()
 
     def send(self, response: SyncGroupResponse) -> None:
         self.pending.resolve(response)
@@ -191,7 +192,7 @@ def _check_group_id(group_id: str) -> None:
 
 
 @handles(JoinGroupRequest)
-def join_group(node: Node, call: Call[JoinGroupRequest]) -> Pending:
+def join_group(node: Node, call: Call[JoinGroupRequest]) -> Pending[JoinGroupResponse]:
     """Joins or rejoins a group; answered when its rebalance is complete, or refused at once."""
     request = call.request
     settings = node.groups.settings
@@ -205,7 +206,7 @@ def join_group(node: Node, call: Call[JoinGroupRequest]) -> Pending:
 
 
 @handles(SyncGroupRequest)
-def sync_group(node: Node, call: Call[SyncGroupRequest]) -> Pending:
+def sync_group(node: Node, call: Call[SyncGroupRequest]) -> Pending[SyncGroupResponse]:
     """Gives or takes the assignment of a generation."""
     request = call.request
     _check_group_id(request.group_id)
@@ -233,13 +234,14 @@ def heartbeat(node: Node, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
 
 
 @handles(LeaveGroupRequest)
-def leave_group(node: Node, call: Call[LeaveGroupRequest]) -> Pending:
+def leave_group(node: Node, call: Call[LeaveGroupRequest]) -> Pending[LeaveGroupResponse]:
     """Removes members; of very many a part in each turn of the loop."""
     request = call.request
     _check_group_id(request.group_id)
     if call.version < 3:
         request.members = [MemberIdentity(member_id=request.member_id)]
-    pending, answered = Pending(), list[MemberResponse]()
+    pending: Pending[LeaveGroupResponse] = Pending()
+    answered: list[MemberResponse] = []
 
     def leave(start: int) -> None:
         part = LeaveGroupRequest(group_id=request.group_id, members=request.members[start : start + LEAVING_AT_ONCE])
@@ -334,7 +336,7 @@ def delete_groups(node: Node, call: Call[DeleteGroupsRequest]) -> Work:
     response = DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=group_id) for group_id in dict.fromkeys(call.request.groups_names)]
     )
-    pending = Pending()
+    pending: Pending[DeleteGroupsResponse] = Pending()
     open_results = len(response.results)
 
     def done(result: DeletableGroupResult, outcome: BrokerError | None) -> None:

@@ -8,8 +8,9 @@ speaks for many producers: its later ones go on, though answers keep their order
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from barnabas.broker.router import Pending
+from barnabas.broker.call import Pending
 
 __all__ = ["BrokerWaiter", "PendingWaiter"]
 
@@ -23,11 +24,11 @@ class PendingWaiter:
 
     wait_ms_max: int | None = None
 
-    def __init__(self, pending: Pending | None = None) -> None:
+    def __init__(self, pending: Pending[Any] | None = None) -> None:
         self._pending = pending
         self._drop: Callable[[], None] | None = None
 
-    def attach(self, pending: Pending) -> None:
+    def attach(self, pending: Pending[Any]) -> None:
         """The Pending of a request that waits."""
         self._pending = pending
         if self._drop is not None:
@@ -50,7 +51,7 @@ class BrokerWaiter:
 
     wait_ms_max: int | None = BROKER_HOLD_MS_MAX
 
-    def __init__(self, pending: Pending) -> None:
+    def __init__(self, pending: Pending[Any]) -> None:
         self._pending = pending
 
     def on_held(self, drop: Callable[[], None]) -> None:

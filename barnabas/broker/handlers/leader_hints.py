@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from barnabas.broker.call import Call
     from barnabas.broker.node import Node
-    from barnabas.broker.router import Call
 
 __all__ = ["add_fetch_hints", "add_produce_hints"]
 

@@ -22,9 +22,10 @@ from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.metadata.features import is_served
 from barnabas.broker.metadata.image import NO_LEADER
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
@@ -95,7 +96,7 @@ def api_versions(node: Node, call: Call[ApiVersionsRequest]) -> ApiVersionsRespo
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[1])
-            for api in call.connection.server.router.apis.values()
+            for api in call.connection.apis.values()
         ],
         supported_features=[
             SupportedFeatureKey(
@@ -142,7 +143,7 @@ def metadata(node: Node, call: Call[MetadataRequest]) -> Work:
     if not open_names:
         response = yield from _metadata(node, call)
         return response
-    pending = Pending(blocks=True)
+    pending: Pending[MetadataResponse] = Pending(blocks=True)
 
     def created(name: str, error: BrokerError | None) -> None:
         open_names.pop(name, None)

@@ -18,8 +18,9 @@ from collections import Counter
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
+from barnabas.broker.call import Call
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.router import Call, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.offsets import (

@@ -19,11 +19,12 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.long_work import FREE_COST
 from barnabas.broker.replica.machine import Replica, VerificationGuard
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
@@ -117,7 +118,9 @@ class _AckWait:
 
     __slots__ = ("_open", "_timer", "call", "node", "pending", "response")
 
-    def __init__(self, node: Node, call: Call[ProduceRequest], response: ProduceResponse, pending: Pending) -> None:
+    def __init__(
+        self, node: Node, call: Call[ProduceRequest], response: ProduceResponse, pending: Pending[ProduceResponse]
+    ) -> None:
         self.node = node
         self.call = call
         self.response = response
@@ -161,7 +164,7 @@ class _AckWait:
 
 
 @handles(ProduceRequest)
-def produce(node: Node, call: Call[ProduceRequest]) -> ProduceResponse | Pending | Work | None:
+def produce(node: Node, call: Call[ProduceRequest]) -> ProduceResponse | Pending[ProduceResponse] | Work | None:
     """Appends the batches of a request; see the module's docstring."""
     request = call.request
     if not -1 <= request.acks <= 1:
@@ -305,7 +308,7 @@ class _Produce:
         self.responses: list[TopicProduceResponse] = []
         self.batches: list[_Batch] = []
         self.transactional: list[_Batch] = []
-        self.pending: Pending | None = None  # where the request has waited already
+        self.pending: Pending[ProduceResponse] | None = None  # where the request has waited already
         self.at = 0  # the next batch to append
         self.waiting: list[tuple[_Batch, int]] = []
         self.failed = False
@@ -344,7 +347,7 @@ class _Produce:
                 self.transactional.append(batch)
         return answer
 
-    def begin(self) -> ProduceResponse | Pending | None:
+    def begin(self) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Has the transaction verified where there is one, then appends."""
         if not self.transactional:
             return self.run()
@@ -358,7 +361,7 @@ class _Produce:
                 batch.guard = None
         return self.run()
 
-    def _verify(self, unverified: list[_Batch]) -> ProduceResponse | Pending | None:
+    def _verify(self, unverified: list[_Batch]) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Asks the coordinator about the partitions, then appends: at once, or as a request that blocks its connection."""
         call = self.call
         by_key: dict[_Key, list[_Batch]] = {}  # a request may name a partition twice
@@ -378,7 +381,7 @@ class _Produce:
                 outcome.append(self.run())
             elif not pending.resolved:
                 answer = self.run()
-                if answer is not pending:
+                if not isinstance(answer, Pending):
                     pending.resolve(answer)
 
         waiter = PendingWaiter()
@@ -392,14 +395,14 @@ class _Produce:
             waiter=waiter,
         )
         if outcome:
-            answered: ProduceResponse | Pending | None = outcome[0]
+            answered: ProduceResponse | Pending[ProduceResponse] | None = outcome[0]
             return answered
         waiter.attach(self._hold())
         return self.pending
 
     # -- appends
 
-    def run(self) -> ProduceResponse | Pending | None:
+    def run(self) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Appends what is not refused yet. Returns the answer, or the Pending that will give it."""
         acks = self.call.request.acks
         long_work = self.node.long_work
@@ -455,7 +458,7 @@ class _Produce:
                 for index, message in listed
             ]
 
-    def _end(self, acks: int) -> ProduceResponse | Pending | None:
+    def _end(self, acks: int) -> ProduceResponse | Pending[ProduceResponse] | None:
         if acks == 0:
             if self.failed:
                 self.call.connection.close("Produce with acks=0 failed: " + _first_error(self.responses))
@@ -472,14 +475,14 @@ class _Produce:
 
     # -- interruptions
 
-    def _pause(self) -> Pending:
+    def _pause(self) -> Pending[ProduceResponse]:
         """Goes on in a later turn of the loop, beside all other long work."""
         pending = self._hold()
         turn = self.node.slices.start(_nothing(), lambda _: self._go_on(), lambda _: None, begun=True)
         pending.on_closed = turn.cancel
         return pending
 
-    def _inspect(self, batch: _Batch, replica: Replica) -> Pending:
+    def _inspect(self, batch: _Batch, replica: Replica) -> Pending[ProduceResponse]:
         """Goes on when the long batch is inspected."""
         self.node.long_work.count(WALK_COST_MAX, compressed=batch.compressed)  # of finding out that it is long
         pending = self._hold()
@@ -496,7 +499,7 @@ class _Produce:
             pending.on_closed = self.node.long_work.begin(inspection.steps(), done)
         return pending
 
-    def _hold(self) -> Pending:
+    def _hold(self) -> Pending[ProduceResponse]:
         if self.pending is None:
             _copy(self.batches[self.at :])
             self.pending = Pending(blocks=True)
@@ -506,7 +509,7 @@ class _Produce:
         pending = self.pending
         if pending is not None and not pending.resolved:
             pending.on_closed = None
-            answer: ProduceResponse | Pending | None
+            answer: ProduceResponse | Pending[ProduceResponse] | None
             try:
                 answer = self.run()
             except InvariantViolated:
@@ -514,7 +517,7 @@ class _Produce:
             except Exception:  # a bug of ours: the connection must not stay blocked
                 log.exception("Produce of %s failed", self.call.client_host)
                 answer = refuse(self.call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
-            if answer is not pending:
+            if not isinstance(answer, Pending):
                 pending.resolve(answer)
 
 

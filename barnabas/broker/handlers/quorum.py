@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.leadership import Progress
 from barnabas.broker.quorum.messages import Reply
 from barnabas.broker.quorum.raft_log import METADATA_TOPIC
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.quorum import (
@@ -92,7 +93,7 @@ def member_request(node: Node, call: Call[Any]) -> Any:
         if error.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
             quorum.complaints.say(f"a request of {call.client_host} to the metadata quorum is refused: {error}")
         raise
-    pending = Pending(on_closed=lambda: quorum.forget(request))
+    pending: Pending[Any] = Pending(on_closed=lambda: quorum.forget(request))
 
     def done(reply: Reply) -> None:
         pending.resolve(wire.reply_message(request, reply, node.config.voter_endpoints))
@@ -175,7 +176,7 @@ def describe_quorum_elsewhere(node: Node, call: Call[DescribeQuorumRequest]) -> 
     """Asked of a broker: answered by itself where it leads, else by the leader."""
     if node.quorum.leadership is not None:
         return describe_quorum(node, call)
-    pending = Pending()
+    pending: Pending[DescribeQuorumResponse] = Pending()
 
     def done(answer: DescribeQuorumResponse | BrokerError) -> None:
         pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.handlers.admin import answered_in_time, answered_later
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -41,7 +42,9 @@ def reassign(node: Node, call: Call[AlterPartitionReassignmentsRequest]) -> Any:
 
 
 @handles(ListPartitionReassignmentsRequest)
-def list_reassignments(node: Node, call: Call[ListPartitionReassignmentsRequest]) -> Pending:
+def list_reassignments(
+    node: Node, call: Call[ListPartitionReassignmentsRequest]
+) -> Pending[ListPartitionReassignmentsResponse]:
     """Lists the moves of partitions that go on."""
     return answered_later(call, lambda done: node.controller.request(call.request, done), refuse)
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.holding import Waiter
 from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity
@@ -38,7 +39,7 @@ from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
 from barnabas.broker.handlers.producers import describe_producers, refuse_describe_producers
 from barnabas.broker.handlers.txn_offsets import refuse_txn_offset_commit, txn_offset_commit
 from barnabas.broker.patterns import compile_pattern
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
@@ -103,7 +104,7 @@ def _check_in_time(node: Node, call: Call[Any], transactional_id: str, producer_
 
 
 @handles(InitProducerIdRequest)
-def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending:
+def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending[InitProducerIdResponse]:
     """A producer id with its epoch; over an ongoing transaction, CONCURRENT_TRANSACTIONS until that is aborted, unless it is to
     be kept: then who it belonged to."""
     request = call.request
@@ -112,7 +113,7 @@ def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if request.producer_id != NO_PRODUCER_ID:
         expected = ProducerIdentity(request.producer_id, request.producer_epoch)
-    pending = Pending()
+    pending: Pending[InitProducerIdResponse] = Pending()
 
     def done(outcome: Ended | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
@@ -142,7 +143,7 @@ def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending:
 def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> Work:
     """Adds partitions to one transaction (≤ v3), or adds to or verifies many for a broker."""
     request = call.request
-    pending = Pending()
+    pending: Pending[AddPartitionsToTxnResponse] = Pending()
     if call.version < 4:
         _check_in_time(
             node,
@@ -254,12 +255,12 @@ def _results(
 
 
 @handles(AddOffsetsToTxnRequest)
-def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pending:
+def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pending[AddOffsetsToTxnResponse]:
     """Adds the group's partition of `__consumer_offsets` to the transaction; makes that topic if nobody needed it before."""
     request = call.request
     _check_in_time(node, call, request.transactional_id, request.producer_id, request.producer_epoch)
     if node.image.topic(OFFSETS_TOPIC) is not None:
-        pending = Pending()
+        pending: Pending[AddOffsetsToTxnResponse] = Pending()
         _add_group(node, call, pending, PendingWaiter(pending))
         return pending
     pending = Pending(blocks=True)
@@ -277,7 +278,9 @@ def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pendin
     return pending
 
 
-def _add_group(node: Node, call: Call[AddOffsetsToTxnRequest], pending: Pending, waiter: Waiter | None = None) -> None:
+def _add_group(
+    node: Node, call: Call[AddOffsetsToTxnRequest], pending: Pending[Any], waiter: Waiter | None = None
+) -> None:
     request = call.request
 
     def done(error: BrokerError | None) -> None:
@@ -294,12 +297,12 @@ def _add_group(node: Node, call: Call[AddOffsetsToTxnRequest], pending: Pending,
 
 
 @handles(EndTxnRequest)
-def end_txn(node: Node, call: Call[EndTxnRequest]) -> Pending:
+def end_txn(node: Node, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
     """Commits or aborts; answered when that is decided for good, before the markers are written."""
     request = call.request
     if call.version < 5:
         _check_in_time(node, call, request.transactional_id, request.producer_id, request.producer_epoch)
-    pending = Pending()
+    pending: Pending[EndTxnResponse] = Pending()
 
     def done(outcome: ProducerIdentity | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
@@ -320,7 +323,7 @@ def end_txn(node: Node, call: Call[EndTxnRequest]) -> Pending:
 @handles(WriteTxnMarkersRequest)
 def write_txn_markers(node: Node, call: Call[WriteTxnMarkersRequest]) -> Work:
     """Markers into partitions this node leads, from a coordinator or from an administrator who ends a hanging transaction."""
-    pending = Pending()
+    pending: Pending[WriteTxnMarkersResponse] = Pending()
     yield from node.marker_writer.write_in_slices(call.request, pending.resolve)
     return pending
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.coordinator.group_effects import At
 from barnabas.broker.coordinator.group_records import CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
@@ -21,7 +22,7 @@ from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp
 from barnabas.broker.handlers.group_offsets import refuse_all, write_offsets
 from barnabas.broker.handlers.held import PendingWaiter
-from barnabas.broker.router import Call, Pending, handles
+from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
@@ -72,7 +73,7 @@ def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> Work:
             records.append(OffsetRecord(request.group_id, topic.name, partition.partition_index, committed))
     if not accepted:
         return response
-    pending = Pending(blocks=True)
+    pending: Pending[TxnOffsetCommitResponse] = Pending(blocks=True)
 
     def done(outcome: BrokerError | None) -> None:
         if outcome is not None:
@@ -90,7 +91,7 @@ def _verify(
     node: Node,
     call: Call[TxnOffsetCommitRequest],
     records: list[OffsetRecord],
-    pending: Pending,
+    pending: Pending[TxnOffsetCommitResponse],
     done: Callable[[BrokerError | None], None],
 ) -> None:
     """Asks the transaction's coordinator, unless the log knows that the transaction is open here; then commits.

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
-from barnabas.broker.router import Call, Pending, Route
+from barnabas.broker.router import Route
 from barnabas.errors import BrokerError
 from barnabas.ports import Disk
 from barnabas.protocol import registry

@@ -9,9 +9,9 @@ from struct import pack, unpack
 
 import pytest
 
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.connection import REQUESTS_PER_TURN
 from barnabas.broker.node import Node
-from barnabas.broker.router import Call, Pending
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

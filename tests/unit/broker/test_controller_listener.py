@@ -51,7 +51,7 @@ VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_versi
 @pytest.fixture
 async def server(node: Node) -> AsyncIterator[Server]:
     """A listener for controllers, beside the one for clients."""
-    server = Server(node, Router(node, "controller"))
+    server = Server(node.reactor, node.config, node.network, Router(node, "controller"), node.slices)
     server.serve()
     yield server
     server.abort()

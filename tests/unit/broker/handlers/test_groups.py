@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.call import Call
 from barnabas.broker.handlers import groups, transactions
 from barnabas.broker.node import Node
-from barnabas.broker.router import Call
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import File
 from barnabas.protocol import registry

@@ -1,0 +1,122 @@
+"""Call and Pending: one request on its way through a handler, and an answer that comes later.
+
+Driven by: `Connection`, which makes the call and takes the answer; the handler, which answers. Emits: the answer, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from barnabas.broker.slices import Work
+from barnabas.protocol.registry import Api
+
+__all__ = ["Call", "Origin", "Pending"]
+
+R = TypeVar("R")
+
+
+class Origin(Protocol):
+    """The connection that a request came over, as far as handlers use it."""
+
+    number: int  # in the order of acceptance
+    listener_name: str
+
+    @property
+    def apis(self) -> Mapping[int, Api]:
+        """The APIs that its listener serves, by key."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Ends it with one log line; answers that are ready still leave."""
+        ...
+
+    def on_close(self, callback: Callable[[], None], /) -> None:
+        """Calls back once when it has ended."""
+        ...
+
+
+class Call(Generic[R]):
+    """One request on its way through a handler.
+
+    Views in `request` are valid only during the call: a handler that waits copies what it needs.
+    """
+
+    __slots__ = ("api_key", "client_host", "client_id", "connection", "request", "version")
+
+    def __init__(
+        self, request: R, version: int, api_key: int, client_id: str | None, connection: Origin, client_host: str
+    ) -> None:
+        self.request = request
+        self.version = version
+        self.api_key = api_key
+        self.client_id = client_id
+        self.connection = connection
+        self.client_host = client_host
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener by which the request came: addresses of brokers are told under the same."""
+        return self.connection.listener_name
+
+
+class Pending(Generic[R]):
+    """An answer that comes later.
+
+    Args:
+        blocks: the request waits *before* its effect, so the later requests of its connection are held and reading pauses,
+            until `resolve` or `effected`. Otherwise it waits after its effect and only the order of answers waits for it.
+        on_closed: called once if the connection closes before `resolve`; the request must then have no effect any more.
+    """
+
+    __slots__ = ("_deliver", "_response", "_unblock", "blocks", "on_closed", "resolved")
+
+    def __init__(self, *, blocks: bool = False, on_closed: Callable[[], None] | None = None) -> None:
+        self.blocks = blocks
+        self.on_closed = on_closed
+        self.resolved = False
+        self._response: R | Work | None = None
+        self._deliver: Callable[[R | Work | None], None] | None = None
+        self._unblock: Callable[[], None] | None = None
+
+    def resolve(self, response: R | Work | None) -> None:
+        """Answers, by a response or by work that returns one; `None` answers nothing (acks=0).
+
+        A second call does nothing, and neither does one after the connection closed.
+        """
+        if self.resolved:
+            return
+        self.resolved = True
+        self.on_closed = None
+        self._response = response
+        if self._deliver is not None:
+            self._deliver(response)
+            self._deliver = None
+        self.effected()
+
+    def effected(self) -> None:
+        """The effect of a blocking request has happened: later requests go on, the answer still waits."""
+        self.blocks = False
+        if self._unblock is not None:
+            unblock, self._unblock = self._unblock, None
+            unblock()
+
+    def closed(self) -> None:
+        """The connection is gone (connections only): drops the request, tells the handler."""
+        if self.resolved:
+            return
+        self.resolved = True
+        self._deliver = self._unblock = None
+        if self.on_closed is not None:
+            on_closed, self.on_closed = self.on_closed, None
+            on_closed()
+
+    def attach(self, deliver: Callable[[R | Work | None], None], unblock: Callable[[], None] | None) -> None:
+        """Names who takes the answer (connections only). To be called before `resolve`."""
+        self._deliver = deliver
+        self._unblock = unblock
+
+    @property
+    def response(self) -> Any:
+        """The answer, where `resolve` was called before the connection saw this."""
+        return self._response
