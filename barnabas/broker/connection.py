@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol, cast
 from barnabas.broker.call import Call, Pending
 from barnabas.broker.large_requests import LargeRequest
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.request_header import skip_tags
 from barnabas.broker.router import Route, Router
 from barnabas.broker.slices import UNITS_PER_SLICE, Slices, advance
 from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
@@ -158,9 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[_Slot] = deque()  # empty unless an answer waits: then all later ones queue behind it
         self._held: deque[bytes] = deque()  # frames that may not be served yet
         self._held_bytes = 0
-        self._unwritten_bytes = (
-            0  # of answers that are made and not yet written, small ones only where they wait for others
-        )
+        self._unwritten_bytes = 0  # of answers not yet written; small ones count only where they wait for others
         self._out_bytes = 0  # those of them that are in _out
         self._unread_before = 0  # written and not taken by the peer, when last looked at
         self._blocked_by: Pending[Any] | None = None
@@ -294,11 +293,9 @@ class Connection(asyncio.BufferedProtocol):
         router = self._router
         route = router.routes.get(api_key << 16 | version)
         if route is None:
-            if api_key == API_VERSIONS_KEY:
-                version = self._api_versions_version(version)
-                if version < 0:
-                    self._answer_unknown_api_versions(correlation)
-                    return
+            if api_key == API_VERSIONS_KEY and not self._serves_api_versions(version):
+                self._answer_unknown_api_versions(correlation)
+                return
             route = router.route(api_key, version)
         position = 10
         if client_id_length > 0:
@@ -318,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             client_id = None if client_id_length else ""
         if route.tagged:
-            position = _skip_tags(frame, position)
+            position = skip_tags(frame, position)
         try:
             request, _ = route.decode(frame, position)
         except LargeMessage:
@@ -521,9 +518,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- ApiVersions in a version of the future
 
-    def _api_versions_version(self, version: int) -> int:
+    def _serves_api_versions(self, version: int) -> bool:
         low, high = self.server.api_versions_range
-        return version if low <= version <= high else -1
+        return low <= version <= high
 
     def _answer_unknown_api_versions(self, correlation: int) -> None:
         route = self._router.route(API_VERSIONS_KEY, 0)
@@ -600,34 +597,3 @@ class Connection(asyncio.BufferedProtocol):
         on_close, self._on_close = self._on_close, []
         for callback in on_close:
             self.server.reactor.soon(callback)
-
-
-def _skip_tags(frame: memoryview, position: int) -> int:
-    """Passes over the tag section of a request header; returns where the body begins."""
-    try:
-        count = frame[position]
-        position += 1
-        if count == 0:
-            return position
-        if count > 127:
-            raise RemoteProtocolError("a request header with over 127 tags")
-        for _ in range(count):
-            _, position = _uvarint(frame, position)
-            size, position = _uvarint(frame, position)
-            position += size
-    except IndexError:
-        raise RemoteProtocolError("a request header ends within its tags") from None
-    if position > len(frame):
-        raise RemoteProtocolError("a request header ends within its tags")
-    return position
-
-
-def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise RemoteProtocolError("a varint of over 5 bytes in a request header")
