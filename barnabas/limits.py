@@ -19,6 +19,7 @@ __all__ = [
     "PRODUCER_EPOCH_MAX",
     "PRODUCER_ID_BLOCK_SIZE",
     "RECORD_ERRORS_MAX",
+    "REFUSAL_TEXTS_MAX",
     "REFUSED_PRODUCERS_MAX",
     "REGISTERED_ITEMS_MAX",
     "RESOLVED_HOSTS_MAX",
@@ -46,6 +47,7 @@ INFLIGHT_REQUESTS_MAX = 1_000  # requests of one connection decoded and not yet 
 BATCH_BYTES_MAX = 24 * 1024 * 1024
 BATCH_RECORDS_MAX = 1_000_000  # of one produced batch: the walk over them takes half a second of the loop, in slices
 RECORD_ERRORS_MAX = 1_000  # refused records that one Produce answer lists: some 60 kB
+REFUSAL_TEXTS_MAX = 10_000  # refusals with a text of their own in one answer: 2 MB; the others have their code alone
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024  # of one batch's records: a bomb of 100 kB would fill 100 MB
 EPOCHS_REMEMBERED_MAX = (
     64  # leader epochs that a consumer keeps of each partition: one for each change of leader it has seen

@@ -72,6 +72,7 @@ class WantedPartition:
 
     def __init__(
         self,
+        key: PartitionKey,
         topic: str,
         topic_id: bytes,
         partition: int,
@@ -81,10 +82,10 @@ class WantedPartition:
         last_fetched_epoch: int,
         log_start_offset: int = -1,
     ) -> None:
+        self.key = key
         self.topic = topic  # "" where the peer goes by topic id
         self.topic_id = topic_id
         self.partition = partition
-        self.key: PartitionKey = (topic or topic_id, partition)
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
@@ -187,6 +188,13 @@ class FetchSession:
         self.wanted: dict[PartitionKey, WantedPartition] = {}
         self.ready: dict[PartitionKey, WantedPartition] = {}
         self.parked: Parked | None = None
+
+    def begin(self, wanted: dict[PartitionKey, WantedPartition]) -> None:
+        """Takes over the partitions of a new session, and the dict with them: a session may have 100,000."""
+        self.wanted = wanted
+        self.ready = wanted.copy()
+        for each in wanted.values():
+            each.session = self
 
     def add(self, wanted: Iterable[tuple[PartitionKey, WantedPartition]]) -> None:
         """Takes over changed and new partitions."""
@@ -306,7 +314,7 @@ class FetchSessions:
         session = self._sessions[session_id] = FetchSession(
             session_id, by_id, now_ms, follower_id, hurries=self._reads_by_rack and follower_id >= 0
         )
-        session.add(wanted.items())
+        session.begin(wanted)
         return session
 
     def close(self, session_id: int) -> None:

@@ -95,6 +95,7 @@ def _decoded_and_handled(
     client_host: str,
 ) -> Work:
     request = yield from route.decode_in_slices(frame, position)
+    del frame  # what is needed of it is in the request
     call = Call(request, route.version, route.api_key, client_id, origin, client_host)
     response = router.answer(route, call)
     if response.__class__ is GeneratorType:

@@ -79,6 +79,7 @@ class DecoderSource(Source):
             "skip_tags_in_slices": _skip_tags_in_slices,
             "unpack_from": struct.unpack_from,
             "new": object.__new__,
+            "nothing": _NOTHING,
             "malformed": malformed,
             "overlong": overlong,
             "bad_count": bad_count,
@@ -231,7 +232,7 @@ class DecoderSource(Source):
             self.line(f"{target} = list(unpack_from('>%d{element.code}' % n, b, p)); p += n * {element.size}")
         else:
             items = self.fresh("a")
-            self.line(f"{items} = {target} = []")
+            self.line(f"{items} = {target} = [] if n else nothing" if self.sliced else f"{items} = {target} = []")
             self.line("for _ in range(n):")
             self.indent += 1
             if isinstance(element, Wire):
@@ -266,6 +267,22 @@ class DecoderSource(Source):
             targets = ", ".join(t for _, t in run) + ("," if len(run) == 1 else "")
             self.line(f"{targets} = {unpack}(b, p); p += {layout.size}")
         self._run = []
+
+
+class _NoElements(list[Any]):
+    """A list that stays empty: all empty arrays of large requests are this one, for a request may have 100,000 of them."""
+
+    def append(self, item: Any) -> None:
+        raise TypeError("an empty array of a large request cannot be changed")
+
+    def extend(self, items: Any) -> None:
+        raise TypeError("an empty array of a large request cannot be changed")
+
+    def insert(self, index: Any, item: Any) -> None:
+        raise TypeError("an empty array of a large request cannot be changed")
+
+
+_NOTHING = _NoElements()
 
 
 def may_be_large(cls: type[Any]) -> bool:

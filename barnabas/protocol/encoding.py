@@ -1,6 +1,6 @@
 """Writes encoders: straight-line Python from the objects of one (message, version) to its bytes.
 
-The sliced variant is a generator that yields after every 32 elements.
+The sliced variant is a generator that yields after every 32 elements; it begins another part after PART_BYTES_MIN.
 
 Names in generated code: m the message, out the bytearray, parts the buffers before it where long records are passed by
 reference, y elements since the last yield.
@@ -19,6 +19,7 @@ from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text,
 __all__ = ["BY_REFERENCE_BYTES_MIN", "EncoderSource"]
 
 ELEMENTS_A_YIELD = 32  # some 20 microseconds
+PART_BYTES_MIN = 256 * 1024  # of a sliced answer: a buffer that grows to many megabytes is copied again and again
 BY_REFERENCE_BYTES_MIN = 4096  # records shorter than this are cheaper to copy than to carry as a buffer of their own
 
 
@@ -170,7 +171,10 @@ class EncoderSource(Source):
         self._flush()
         if self._sliced:
             self.line("y += 1")
-            self.line(f"if y >= {ELEMENTS_A_YIELD}: y = 0; yield 1")
+            self.line(f"if y >= {ELEMENTS_A_YIELD}:")
+            self.line(" y = 0; yield 1")
+            if self._out == "out":
+                self.line(f" if len(out) >= {PART_BYTES_MIN}: parts.append(out); out = bytearray()")
         self.indent -= 1
 
     def _length(self, length: str, classic: str, compact: bool) -> None:

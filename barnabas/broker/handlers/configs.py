@@ -14,6 +14,7 @@ AlterConfigs, where Kafka 4.3.1 never answers.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -53,6 +54,7 @@ __all__ = [
 
 Resource = AlterConfigsResource | AlterConfigsRequestResource
 RESOURCES: Final = frozenset({BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
+RESOURCES_A_YIELD: Final = 16
 R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
 
 
@@ -94,20 +96,34 @@ def _changed(
     call: Call[Any], refused: list[AlterConfigsResourceResponse], ask: Callable[[Callable[[Any], None]], None]
 ) -> Pending[Any]:
     pending: Pending[Any] = Pending(blocks=True)
-    places = {
-        (each.resource_type, each.resource_name): at for at, each in reversed([*enumerate(call.request.resources)])
-    }
 
     def done(answer: Any) -> None:
         if isinstance(answer, BrokerError):
             pending.resolve(refuse_alter_configs(call, answer))
             return
-        answer.responses.extend(refused)
-        answer.responses.sort(key=lambda each: places.get((each.resource_type, each.resource_name), len(places)))
-        pending.resolve(answer)
+        pending.resolve(_merged(call.request.resources, answer, refused) if refused else answer)
 
     ask(done)
     return pending
+
+
+def _merged(resources: list[Any], answer: Any, refused: list[AlterConfigsResourceResponse]) -> Work:
+    """Returns the controller's answer with our refusals in it, in the order of the request, which both have."""
+    found: list[AlterConfigsResourceResponse] = []
+    decided, ours = deque(answer.responses), deque(refused)
+    for number, resource in enumerate(resources):
+        for responses in (decided, ours):
+            if responses and _is_about(responses[0], resource):
+                found.append(responses.popleft())
+                break
+        if number % RESOURCES_A_YIELD == 0:
+            yield 1
+    answer.responses = [*found, *decided, *ours]
+    return answer
+
+
+def _is_about(response: AlterConfigsResourceResponse, resource: Resource) -> bool:
+    return response.resource_name == resource.resource_name and response.resource_type == resource.resource_type
 
 
 def _check_broker_name(node: Node, name: str, what: str, expected: str) -> None:

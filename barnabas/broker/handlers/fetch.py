@@ -22,13 +22,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.call import Call, Pending
 from barnabas.broker.fetch_sessions import (
-    CONSUMER,
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
     FetchSession,
-    PartitionKey,
     WantedPartition,
+)
+from barnabas.broker.handlers.fetch_partitions import (
+    FIRST_BY_ID,
+    UNKNOWN,
+    Absent,
+    Wanted,
+    fetched_partitions,
+    known_partitions,
+    name_partitions,
+    replica_of,
+    unknown_partition,
 )
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
 from barnabas.broker.replica.machine import Replica
@@ -40,10 +49,8 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 
@@ -53,15 +60,13 @@ if TYPE_CHECKING:
 __all__ = ["fetch", "refuse"]
 
 READ_COMMITTED: Final = 1
+FIRST_WITH_SESSIONS: Final = 7
 FIRST_WITH_RACKS: Final = 11
-FIRST_BY_ID: Final = 13
-FIRST_WITH_REPLICA_STATE: Final = 15
 PARTITIONS_A_YIELD: Final = 32
 LARGE: Final = 200  # partitions that are read in one turn
-UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
-_Wanted = dict[PartitionKey, WantedPartition]
-_Found = PartitionData | Replica  # the replica itself where there is nothing to read and nothing wrong
+# The replica itself where there is nothing to read and nothing wrong; one of UNKNOWN for a partition that is not known.
+_Found = PartitionData | Replica | ErrorCode
 _Parts = list[tuple[WantedPartition, _Found]]
 
 
@@ -91,6 +96,7 @@ class _Fetch:
         "_served",
         "_slice",
         "_stable",
+        "absent",
         "broker_epoch",
         "call",
         "committed",
@@ -107,14 +113,22 @@ class _Fetch:
         "wanted",
     )
 
-    def __init__(self, node: Node, call: Call[FetchRequest], wanted: _Wanted, session: FetchSession | None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        call: Call[FetchRequest],
+        wanted: Wanted,
+        session: FetchSession | None,
+        absent: Absent | None = None,
+    ) -> None:
         request = call.request
         self.node = node
         self.call = call
         self.wanted = wanted
+        self.absent = absent  # what is answered without a look
         self.session = session
         self.full = session is None or request.session_epoch <= INITIAL_EPOCH
-        self.follower_id, self.broker_epoch = _replica(call)
+        self.follower_id, self.broker_epoch = replica_of(call)
         self.from_leader = self.follower_id >= 0 or call.version < FIRST_WITH_RACKS
         self._rack_id = "" if self.from_leader or not node.reads_by_rack else request.rack_id
         self.committed = request.isolation_level == READ_COMMITTED and self.follower_id < 0
@@ -140,7 +154,7 @@ class _Fetch:
 
     def read_in_slices(self) -> Work:
         """As `read`."""
-        self.urgent = False
+        self.urgent = bool(self.absent)
         one = _Pass(self.max_bytes)
         everything = list(self._to_read.values())
         for first in range(0, len(everything), PARTITIONS_A_YIELD):
@@ -149,7 +163,7 @@ class _Fetch:
         return one.found()
 
     @property
-    def _to_read(self) -> _Wanted:
+    def _to_read(self) -> Wanted:
         return self.wanted if self.session is None else self.session.ready
 
     def _read_some(self, some: list[WantedPartition], one: _Pass) -> None:
@@ -157,7 +171,7 @@ class _Fetch:
             found = self._read_one(wanted, one.left, at_least_one=one.total == 0)
             if isinstance(found, Replica):
                 wanted.drained = True
-            elif found.error_code in UNKNOWN:
+            elif isinstance(found, ErrorCode):
                 one.unknown.append((wanted, found))
                 continue
             else:
@@ -232,11 +246,13 @@ class _Fetch:
             aborted = replica.aborted_transactions(offset, part.next_offset) if self.committed and part.records else []
         except BrokerError as error:
             self.urgent = True
+            if error.code in UNKNOWN:
+                return error.code
             return PartitionData(
                 partition_index=wanted.partition,
                 error_code=error.code,
                 high_watermark=-1,
-                aborted_transactions=[] if error.code in UNKNOWN else None,
+                aborted_transactions=None,
                 records=b"",
             )
         data = self._data(replica, wanted)
@@ -292,23 +308,38 @@ class _Fetch:
         return self._response(topics)
 
     def answer_in_slices(self, parts: _Parts) -> Work:
-        """As `answer`."""
+        """As `answer`. Takes the parts out of their list, so that memory does not hold them beside the answer."""
         topics: list[FetchableTopicResponse] = []
-        for first in range(0, len(parts), PARTITIONS_A_YIELD):
-            self._answer_some(parts[first : first + PARTITIONS_A_YIELD], topics)
+        parts.reverse()
+        while parts:
+            self._answer_some(parts[: -PARTITIONS_A_YIELD - 1 : -1], topics)
+            del parts[-PARTITIONS_A_YIELD:]
             yield PARTITIONS_A_YIELD // 4
+        for number, ((name, partition), code) in enumerate((self.absent or {}).items()):
+            self._partitions_of(name, topics).append(unknown_partition(partition, code))
+            if number % PARTITIONS_A_YIELD == 0:
+                yield PARTITIONS_A_YIELD // 8
         return self._response(topics)
+
+    def _partitions_of(self, name: str | bytes, topics: list[FetchableTopicResponse]) -> list[PartitionData]:
+        """Where the answer of the next partition goes: to the last topic, if it is that one's."""
+        last = topics[-1] if topics else None
+        if isinstance(name, bytes):
+            if last is None or last.topic_id != name:
+                topics.append(FetchableTopicResponse(topic_id=name))
+        elif last is None or last.topic != name:
+            topics.append(FetchableTopicResponse(topic=name))
+        return topics[-1].partitions
 
     def _answer_some(self, parts: _Parts, topics: list[FetchableTopicResponse]) -> None:
         session = self.session
         by_id = self.call.version >= FIRST_BY_ID
-        last: str | bytes | None = None
-        if topics:
-            last = topics[-1].topic_id if by_id else topics[-1].topic
         for wanted, found in parts:
             if session is not None:
                 if isinstance(found, Replica):
                     news = wanted.has_news(0, found.high_watermark, found.log.log_start_offset, records=False)
+                elif isinstance(found, ErrorCode):
+                    news = wanted.has_news(found, -1, -1, records=False)
                 else:
                     news = wanted.has_news(
                         found.error_code, found.high_watermark, found.log_start_offset, records=bool(found.records)
@@ -317,15 +348,11 @@ class _Fetch:
                 session.on_answered(wanted)
                 if not (news or self.full):
                     continue
-            name = wanted.topic_id if by_id else wanted.topic
-            if name != last:
-                last = name
-                topics.append(
-                    FetchableTopicResponse(topic_id=wanted.topic_id)
-                    if by_id
-                    else FetchableTopicResponse(topic=wanted.topic)
-                )
-            topics[-1].partitions.append(self._data(found, wanted) if isinstance(found, Replica) else found)
+            if isinstance(found, Replica):
+                found = self._data(found, wanted)
+            elif isinstance(found, ErrorCode):
+                found = unknown_partition(wanted.partition, found)
+            self._partitions_of(wanted.topic_id if by_id else wanted.topic, topics).append(found)
 
     def _response(self, topics: list[FetchableTopicResponse]) -> FetchResponse:
         session = self.session
@@ -435,10 +462,10 @@ def fetch(node: Node, call: Call[FetchRequest]) -> FetchResponse | Pending[Fetch
     request = call.request
     if request.topics and sum([len(topic.partitions) for topic in request.topics]) > LARGE:
         return _fetch_in_slices(node, call)
-    named: _Wanted = {}
+    named: Wanted = {}
     for topic in request.topics:
-        _name(call, topic, topic.partitions, named)
-    wanted, session = _context(node, call, named)
+        name_partitions(call, topic, topic.partitions, named)
+    wanted, session = fetched_partitions(node, call, named)
     one = _Fetch(node, call, wanted, session)
     if session is not None and len(session.ready) > LARGE:
         return _read_in_slices(one)
@@ -449,13 +476,25 @@ def fetch(node: Node, call: Call[FetchRequest]) -> FetchResponse | Pending[Fetch
 
 
 def _fetch_in_slices(node: Node, call: Call[FetchRequest]) -> Work:
-    named: _Wanted = {}
-    for topic in call.request.topics:
-        for first in range(0, len(topic.partitions), PARTITIONS_A_YIELD):
-            some = topic.partitions[first : first + PARTITIONS_A_YIELD]
-            _name(call, topic, some, named)
-            yield 1 + len(some) // 4
-    answer = yield from _read_in_slices(_Fetch(node, call, *_context(node, call, named)))
+    """As `fetch`. What is noted is taken out of the request, so that memory does not hold 100,000 partitions twice."""
+    named: Wanted = {}
+    absent: Absent = {}
+    remaining = list(reversed(call.request.topics))
+    if call.version >= FIRST_WITH_SESSIONS:  # before, a refusal of the whole request names its partitions
+        call.request.topics = []
+    while remaining:
+        topic = remaining.pop()
+        partitions = list(reversed(topic.partitions))
+        if call.version >= FIRST_WITH_SESSIONS:
+            topic.partitions = []
+        while partitions:
+            some = partitions[: -PARTITIONS_A_YIELD - 1 : -1]
+            del partitions[-PARTITIONS_A_YIELD:]
+            if call.request.session_epoch <= FINAL_EPOCH:
+                some = known_partitions(node, call, topic, some, absent)
+            name_partitions(call, topic, some, named)
+            yield 1 + PARTITIONS_A_YIELD // 4
+    answer = yield from _read_in_slices(_Fetch(node, call, *fetched_partitions(node, call, named), absent))
     return answer
 
 
@@ -483,51 +522,3 @@ def refuse(call: Call[FetchRequest], error: BrokerError) -> FetchResponse:
             for topic in call.request.topics
         ]
     )
-
-
-def _replica(call: Call[FetchRequest]) -> tuple[int, int]:
-    """Broker id and epoch of the follower that asks; CONSUMER and -1 where none does."""
-    if call.version < FIRST_WITH_REPLICA_STATE:
-        return call.request.replica_id, -1
-    return call.request.replica_state.replica_id, call.request.replica_state.replica_epoch
-
-
-def _name(call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], named: _Wanted) -> None:
-    """Notes partitions that the request names."""
-    name: str | bytes = topic.topic_id if call.version >= FIRST_BY_ID else topic.topic
-    for one in partitions:
-        named[name, one.partition] = WantedPartition(
-            topic.topic,
-            topic.topic_id,
-            one.partition,
-            one.fetch_offset,
-            one.partition_max_bytes,
-            one.current_leader_epoch,
-            one.last_fetched_epoch,
-            one.log_start_offset,
-        )
-
-
-def _context(node: Node, call: Call[FetchRequest], named: _Wanted) -> tuple[_Wanted, FetchSession | None]:
-    """The partitions this request is about, and its session if it has one.
-
-    Raises:
-        BrokerError: as `FetchSessions.resume`.
-    """
-    request = call.request
-    by_id = call.version >= FIRST_BY_ID
-    sessions = node.fetch_sessions
-    if request.session_epoch <= INITIAL_EPOCH:
-        if request.session_id != NO_SESSION:
-            sessions.close(request.session_id)
-        if request.session_epoch <= FINAL_EPOCH:
-            return named, None
-        follower_id, _ = _replica(call)
-        return named, sessions.create(by_id, named, max(follower_id, CONSUMER))
-    forgotten = [
-        (topic.topic_id if by_id else topic.topic, partition)
-        for topic in request.forgotten_topics_data
-        for partition in topic.partitions
-    ]
-    session = sessions.resume(request.session_id, request.session_epoch, by_id, named.items(), forgotten)
-    return (named, None) if session is None else (session.wanted, session)

@@ -25,6 +25,7 @@ from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import TOPIC_KEYS, topic_value, validate_topic_config
 from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import REFUSAL_TEXTS_MAX
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -55,44 +56,46 @@ class ConfigOperation(IntEnum):
 @LongDecision[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
 def alter_configs(view: ClusterView, request: IncrementalAlterConfigsRequest) -> Work:
     """Decides an IncrementalAlterConfigs request. With `validate_only` the answer is the same, and no records."""
-    records: list[MetadataRecord] = []
-    responses: list[AlterConfigsResourceResponse] = []
-    times: Counter[tuple[int, str]] = Counter()
-    for resource in request.resources:
-        times[resource.resource_type, resource.resource_name] += 1
-        yield 1
-    told: set[tuple[int, str]] = set()
-    for resource in request.resources:
-        yield 1
-        identity = resource.resource_type, resource.resource_name
-        if identity in told:
-            continue
-        told.add(identity)
-        response = AlterConfigsResourceResponse(
-            resource_type=identity[0], resource_name=identity[1], error_message=None
-        )
-        responses.append(response)
-        try:
-            if times[identity] > 1:
-                raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += yield from _alter(view, resource)
-        except BrokerError as error:
-            response.error_code, response.error_message = error.code, error.message
-        check_record_count(len(records))
-    answer = IncrementalAlterConfigsResponse(responses=responses)
-    return MetadataDecision(answer, [] if request.validate_only else records)
+    responses, records = yield from _alter_all(view, request)
+    return MetadataDecision(IncrementalAlterConfigsResponse(responses=responses), records)
 
 
 @LongDecision[AlterConfigsRequest, AlterConfigsResponse]
 def replace_configs(view: ClusterView, request: AlterConfigsRequest) -> Work:
     """Decides an AlterConfigs request: each resource has what it names, and nothing else, afterwards."""
-    resources = []
+    responses, records = yield from _alter_all(view, request)
+    return MetadataDecision(AlterConfigsResponse(responses=responses), records)
+
+
+def _alter_all(view: ClusterView, request: IncrementalAlterConfigsRequest | AlterConfigsRequest) -> Work:
+    """Returns the answers for all resources, and the records."""
+    records: list[MetadataRecord] = []
+    responses: list[AlterConfigsResourceResponse] = []
+    times: dict[int, Counter[str]] = {}  # how often each resource is named, by type; 0 once it is answered
     for resource in request.resources:
-        resources.append((yield from _replacement(view, resource)))
-    decision = yield from alter_configs.in_slices(
-        view, IncrementalAlterConfigsRequest(resources=resources, validate_only=request.validate_only)
-    )
-    return MetadataDecision(AlterConfigsResponse(responses=decision.answer.responses), decision.records)
+        times.setdefault(resource.resource_type, Counter())[resource.resource_name] += 1
+        yield 1
+    for resource in request.resources:
+        yield 1
+        kind, name = resource.resource_type, resource.resource_name
+        named = times[kind][name]
+        if not named:
+            continue
+        times[kind][name] = 0
+        response = AlterConfigsResourceResponse(resource_type=kind, resource_name=name, error_message=None)
+        responses.append(response)
+        try:
+            if named > 1:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if isinstance(resource, AlterConfigsRequestResource):
+                resource = yield from _replacement(view, resource)
+            records += yield from _alter(view, resource)
+        except BrokerError as error:
+            response.error_code = error.code
+            if len(responses) <= REFUSAL_TEXTS_MAX:
+                response.error_message = error.message
+        check_record_count(len(records))
+    return responses, [] if request.validate_only else records
 
 
 def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Work:

@@ -8,7 +8,7 @@ answer). A request may have 10,000 partitions, as in Kafka. A decision takes tim
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from barnabas.broker.config_entries import topic_entries
@@ -26,6 +26,7 @@ from barnabas.broker.metadata.topic_names import METADATA_TOPIC, Collisions, val
 from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import validate_topic_config
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import REFUSAL_TEXTS_MAX
 from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -45,6 +46,7 @@ __all__ = ["create_partitions", "create_topics", "delete_topics"]
 
 PARTITIONS_MAX: Final = 10_000  # new ones in one request
 NO_ID: Final = bytes(16)
+NO_CONFIGS: Final[list[CreatableTopicConfigs]] = []  # of all topics that are refused: nobody changes it
 UNITS_OF_A_NAME: Final = 1  # of work (slices.Work): a name that is refused
 UNITS_OF_A_TOPIC: Final = 3  # one that is created, besides its records
 
@@ -56,14 +58,17 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     partitions_left = PARTITIONS_MAX
-    for topic in _once([topic.name for topic in request.topics], request.topics):
+    for topic in _once(request.topics):
         name = topic.name if isinstance(topic, CreatableTopic) else topic
         try:
             if not isinstance(topic, CreatableTopic):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic_records, result = creation.create(topic, partitions_left)
         except BrokerError as error:
-            results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
+            text = error.message if len(results) < REFUSAL_TEXTS_MAX else None
+            results.append(
+                CreatableTopicResult(name=name, error_code=error.code, error_message=text, configs=NO_CONFIGS)
+            )
             yield UNITS_OF_A_NAME
             continue
         partitions_left -= result.num_partitions
@@ -74,12 +79,12 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
     return MetadataDecision(CreateTopicsResponse(topics=results), [] if request.validate_only else records)
 
 
-def _once(names: Sequence[str], items: Sequence[CreatableTopic]) -> list[CreatableTopic | str]:
-    """The items whose name is there once, and each repeated name alone, in the order of their first appearance."""
+def _once(topics: Sequence[CreatableTopic]) -> Collection[CreatableTopic | str]:
+    """The topics whose name is there once, and each repeated name alone, in the order of their first appearance."""
     found: dict[str, CreatableTopic | str] = {}
-    for name, item in zip(names, items, strict=True):
-        found[name] = name if name in found else item
-    return list(found.values())
+    for topic in topics:
+        found[topic.name] = topic.name if topic.name in found else topic
+    return found.values()
 
 
 class _Creation:
@@ -239,7 +244,7 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work
             if state.name in told:
                 continue
             told.add(state.name)
-            refusal = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            refusal = _DUPLICATE_NAME
         elif isinstance(topic, TopicImage) and ids[topic.topic_id] > 1:
             what = "Duplicate topic id."
             if topic.name in names:
@@ -258,14 +263,22 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work
 
 def _resolve(view: ClusterView, state: DeleteTopicState) -> TopicImage | BrokerError:
     if state.name is None and state.topic_id == NO_ID:
-        return BrokerError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        return _UNNAMED
     if state.name is not None and state.topic_id != NO_ID:
-        return BrokerError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        return _NAMED_TWICE
     if state.name is None:
-        found = view.image.topic_by_id(state.topic_id)
-        return found or BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    found = view.image.topic(state.name)
-    return found or BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return view.image.topic_by_id(state.topic_id) or _UNKNOWN_ID
+    return view.image.topic(state.name) or _UNKNOWN_NAME
+
+
+# Of topics that cannot be deleted: one refusal for all of them, for a request may name 100,000.
+_DUPLICATE_NAME: Final = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+_UNNAMED: Final = BrokerError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+_NAMED_TWICE: Final = BrokerError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+_UNKNOWN_ID: Final = BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+_UNKNOWN_NAME: Final = BrokerError(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+)
 
 
 @LongDecision[CreatePartitionsRequest, CreatePartitionsResponse]

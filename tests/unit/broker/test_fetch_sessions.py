@@ -31,7 +31,10 @@ class Cache:
 
 
 def wanted(*partitions: int, offset: int = 0) -> dict[PartitionKey, WantedPartition]:
-    return {("t", number): WantedPartition("t", bytes(16), number, offset, 1024, -1, -1) for number in partitions}
+    return {
+        ("t", number): WantedPartition(("t", number), "t", bytes(16), number, offset, 1024, -1, -1)
+        for number in partitions
+    }
 
 
 def create(cache: Cache, *partitions: int) -> FetchSession:

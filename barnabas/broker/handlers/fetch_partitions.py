@@ -1,0 +1,142 @@
+"""Which partitions a Fetch request is about: those that it names, or those of its session.
+
+Used by the Fetch handler alone. A partition that this node does not know costs little: a request may name 100,000 of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from barnabas.broker.call import Call
+from barnabas.broker.fetch_sessions import (
+    CONSUMER,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    PartitionKey,
+    WantedPartition,
+)
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    LeaderIdAndEpoch,
+    PartitionData,
+    SnapshotId,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.node import Node
+
+__all__ = [
+    "FIRST_BY_ID",
+    "UNKNOWN",
+    "Absent",
+    "Wanted",
+    "fetched_partitions",
+    "known_partitions",
+    "name_partitions",
+    "replica_of",
+    "unknown_partition",
+]
+
+FIRST_BY_ID: Final = 13
+FIRST_WITH_REPLICA_STATE: Final = 15
+UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+Wanted = dict[PartitionKey, WantedPartition]
+Absent = dict[PartitionKey, ErrorCode]  # partitions that this node does not know, with one of UNKNOWN
+
+_NO_EPOCH: Final = EpochEndOffset()
+_NO_LEADER: Final = LeaderIdAndEpoch()
+_NO_SNAPSHOT: Final = SnapshotId()
+_NO_TRANSACTIONS: Final[list[AbortedTransaction]] = []
+
+
+def known_partitions(
+    node: Node, call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], absent: Absent
+) -> list[FetchPartition]:
+    """Those partitions that this node knows; notes the others."""
+    named: str | bytes = topic.topic if call.version < FIRST_BY_ID else topic.topic_id
+    name = named if isinstance(named, str) else node.replicas.topic_name(named)
+    known = []
+    for one in partitions:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        if name is not None:
+            found = node.replicas.get(name, one.partition) is not None
+            code = ErrorCode.NONE if found else node.replicas.absence(name, one.partition)
+        if code in UNKNOWN:
+            absent[named, one.partition] = code
+        else:
+            known.append(one)
+    return known
+
+
+def unknown_partition(partition: int, code: ErrorCode) -> PartitionData:
+    """The answer about a partition that this node does not know. The objects in it are shared by all of them: nobody changes them."""
+    return PartitionData(
+        partition_index=partition,
+        error_code=code,
+        high_watermark=-1,
+        diverging_epoch=_NO_EPOCH,
+        current_leader=_NO_LEADER,
+        snapshot_id=_NO_SNAPSHOT,
+        aborted_transactions=_NO_TRANSACTIONS,
+        records=b"",
+    )
+
+
+def replica_of(call: Call[FetchRequest]) -> tuple[int, int]:
+    """Broker id and epoch of the follower that asks; CONSUMER and -1 where none does."""
+    if call.version < FIRST_WITH_REPLICA_STATE:
+        return call.request.replica_id, -1
+    return call.request.replica_state.replica_id, call.request.replica_state.replica_epoch
+
+
+def name_partitions(
+    call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], named: Wanted
+) -> None:
+    """Notes partitions that the request names."""
+    name: str | bytes = topic.topic_id if call.version >= FIRST_BY_ID else topic.topic
+    for one in partitions:
+        key = name, one.partition
+        named[key] = WantedPartition(
+            key,
+            topic.topic,
+            topic.topic_id,
+            one.partition,
+            one.fetch_offset,
+            one.partition_max_bytes,
+            one.current_leader_epoch,
+            one.last_fetched_epoch,
+            one.log_start_offset,
+        )
+
+
+def fetched_partitions(node: Node, call: Call[FetchRequest], named: Wanted) -> tuple[Wanted, FetchSession | None]:
+    """The partitions this request is about, and its session if it has one.
+
+    Raises:
+        BrokerError: as `FetchSessions.resume`.
+    """
+    request = call.request
+    by_id = call.version >= FIRST_BY_ID
+    sessions = node.fetch_sessions
+    if request.session_epoch <= INITIAL_EPOCH:
+        if request.session_id != NO_SESSION:
+            sessions.close(request.session_id)
+        if request.session_epoch <= FINAL_EPOCH:
+            return named, None
+        follower_id, _ = replica_of(call)
+        return named, sessions.create(by_id, named, max(follower_id, CONSUMER))
+    forgotten = [
+        (topic.topic_id if by_id else topic.topic, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+    session = sessions.resume(request.session_id, request.session_epoch, by_id, named.items(), forgotten)
+    return (named, None) if session is None else (session.wanted, session)
