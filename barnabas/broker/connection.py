@@ -152,7 +152,11 @@ class Connection(asyncio.BufferedProtocol):
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
         self.active = True  # something was received since the last sweep of idle connections
         self._router = server.router
-        self._reader = FrameReader(size_bytes_max=server.request_bytes_max, limit_of=server.frame_limit)
+        self._reader = FrameReader(
+            size_bytes_max=server.request_bytes_max,
+            limit_of=server.frame_limit,
+            size_bytes_free=server.frame_bytes_free,
+        )
         self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []  # answers to write at the end of this wake-up

@@ -55,6 +55,9 @@ class Server:
             blocks=True
         )  # what connections wait for that came before the node was ready
         self.request_bytes_max = config.get_int("socket.request.max.bytes")
+        self.frame_bytes_free = min(
+            FRAME_BYTES_SMALL_MAX, self.request_bytes_max
+        )  # the largest frame that any API may send
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self.addresses: dict[str, tuple[str, int]] = {}  # really bound, by the listener's name
         self.quotas = ConnectionQuotas(config, config.inter_broker_listener)
@@ -171,7 +174,7 @@ class Server:
 
     def frame_limit(self, api_key: int) -> int:
         """Largest frame in bytes for a request of this API."""
-        return self.request_bytes_max if api_key == PRODUCE_KEY else min(FRAME_BYTES_SMALL_MAX, self.request_bytes_max)
+        return self.request_bytes_max if api_key == PRODUCE_KEY else self.frame_bytes_free
 
     def unsupported_api_versions(self) -> Any:
         """The body that a client gets which asks for ApiVersions in a version that we do not know."""

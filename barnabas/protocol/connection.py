@@ -36,15 +36,33 @@ class FrameReader:
         size_bytes_max: the largest frame, its length field not counted (`socket.request.max.bytes`).
         limit_of: for requests: the largest frame of an API key, at most `size_bytes_max`. Without it, as on the client's
             side where frames begin with a correlation id, only `size_bytes_max` holds.
+        size_bytes_free: `limit_of` allows frames of up to this size for every API key, so it is not asked about them.
 
     Attributes:
         allocated_bytes: size of the present buffer.
     """
 
-    __slots__ = ("_buffer", "_end", "_limit_of", "_size_bytes_max", "_start", "_view", "_wanted", "allocated_bytes")
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_limit_of",
+        "_size_bytes_free",
+        "_size_bytes_max",
+        "_start",
+        "_view",
+        "_wanted",
+        "allocated_bytes",
+    )
 
-    def __init__(self, *, size_bytes_max: int = FRAME_BYTES_MAX, limit_of: Callable[[int], int] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        size_bytes_max: int = FRAME_BYTES_MAX,
+        limit_of: Callable[[int], int] | None = None,
+        size_bytes_free: int = 0,
+    ) -> None:
         self._size_bytes_max = size_bytes_max
+        self._size_bytes_free = size_bytes_free
         self._limit_of = limit_of
         self._buffer = bytearray()  # made by the first read: a connection that says nothing costs nothing
         self._view = memoryview(self._buffer)
@@ -101,7 +119,8 @@ class FrameReader:
         frames: list[memoryview] = []
         while end - start >= 4:
             size = _LENGTH.unpack_from(buffer, start)[0]
-            self._check(size, start)
+            if not _FRAME_BYTES_MIN <= size <= self._size_bytes_free:
+                self._check(size, start)
             stop = start + 4 + size
             if stop > end:
                 self._wanted = 4 + size

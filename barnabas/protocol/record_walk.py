@@ -49,11 +49,13 @@ def walk(data: bytes, position: int, first: int, stop: int, cost_max: int) -> tu
         RemoteProtocolError: lengths do not add up, or an offset delta is not the number of its record.
     """
     try:
+        if stop - first < _RUN_MIN:
+            position, lowest, highest, without_key = _walk(data, position, first, stop)
+            return stop, position, lowest, highest, without_key, stop - first
         if not _BY_RUNS:
             stop = min(stop, first + cost_max * _CHEAP)
-        if stop - first < _RUN_MIN or not _BY_RUNS:
             position, lowest, highest, without_key = _walk(data, position, first, stop)
-            return stop, position, lowest, highest, without_key, stop - first if _BY_RUNS else (stop - first) // _CHEAP
+            return stop, position, lowest, highest, without_key, (stop - first) // _CHEAP
         lowest, highest, without_key = 2**64, -(2**64), 0
         pause = _RUN_MIN
         cost = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic_ns, time_ns
 
 __all__ = ["SystemClock"]
 
@@ -14,8 +14,8 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch; may jump when the machine's clock is set."""
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
         """Milliseconds from an arbitrary start; never goes back."""
-        return time.monotonic_ns() // 1_000_000
+        return monotonic_ns() // 1_000_000

@@ -60,7 +60,9 @@ class RetainedBatch(NamedTuple):
     def of(cls, first_sequence: int, first_offset: int, last_offset: int, timestamp: int) -> RetainedBatch:
         """The batch with these offsets; a sequence of -1 where it has none."""
         delta = last_offset - first_offset
-        last_sequence = _wrapped(first_sequence + delta) if first_sequence >= 0 else NO_SEQUENCE
+        last_sequence = first_sequence + delta if first_sequence >= 0 else NO_SEQUENCE
+        if last_sequence > SEQUENCE_MAX:
+            last_sequence = _wrapped(last_sequence)
         return _new(cls, (first_sequence, last_sequence, last_offset, delta, timestamp))
 
 
@@ -211,7 +213,9 @@ class ProducerState:
     ) -> RetainedBatch | None:
         """The batch that this one repeats."""
         entry = self.entries.get(producer_id)
-        if entry is not None and entry.epoch == epoch:
+        if entry is not None and entry.epoch == epoch and entry.batches:
+            if first_sequence == entry.batches[-1].last_sequence + 1:
+                return None  # it goes on: the few batches retained cannot reach round to the same sequence
             last_sequence = _wrapped(first_sequence + offset_delta)
             for batch in entry.batches:
                 if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:

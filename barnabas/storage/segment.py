@@ -111,9 +111,9 @@ class Segment(SegmentFiles):
         Raises:
             OSError: as the disk says.
         """
-        position = self.size
-        self._write(data)
-        self.note_batch(position, len(data), last_offset, max_timestamp)
+        position, size = self.size, len(data)
+        self._write(data, size)
+        self.note_batch(position, size, last_offset, max_timestamp)
 
     def append_run(self, data: memoryview, batches: Sequence[StoredBatch]) -> None:
         """Writes neighbouring batches of `data`, by one write; their positions are those in `data`.
@@ -123,11 +123,12 @@ class Segment(SegmentFiles):
         """
         start = batches[0].position
         shift = self.size - start
-        self._write(data[start : batches[-1].position + batches[-1].size])
+        end = batches[-1].position + batches[-1].size
+        self._write(data[start:end], end - start)
         for batch in batches:
             self.note_batch(batch.position + shift, batch.size, batch.last_offset, batch.max_timestamp)
 
-    def _write(self, data: Buffer) -> None:
+    def _write(self, data: Buffer, size: int) -> None:
         if self._torn:
             self.seal_file()
         try:
@@ -135,7 +136,7 @@ class Segment(SegmentFiles):
         except OSError:
             self._torn = True
             raise
-        self.size += len(data)
+        self.size += size
 
     def truncate_to(self, offset: int) -> int:
         """Cuts off the batch that holds `offset`, or a damaged one before it, and all after it. Returns the end offset that is left.

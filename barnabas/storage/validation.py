@@ -164,7 +164,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
             if cost < 0:
                 inspection = _inspect(data, config, now_ms)
                 cost = inspection.cost
-    batch = _writable(data, size)
+    batch = whole if whole is data and not whole.readonly and len(whole) == size else _writable(data, size)
     if inspection is not None:
         if inspection.error is not None:
             raise inspection.error

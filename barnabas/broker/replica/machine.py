@@ -262,7 +262,7 @@ class Replica:
 
     def check_in_sync(self) -> None:
         """Raises BrokerError NOT_ENOUGH_REPLICAS where what is appended now could not be committed (acks=all)."""
-        if len(self.isr) < self.min_insync_replicas:
+        if len(self.in_sync.committed) < self.min_insync_replicas:
             missing = f"{len(self.isr)} in-sync replicas of {self!r}, min.insync.replicas is {self.min_insync_replicas}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, missing)
 
@@ -589,7 +589,8 @@ class Replica:
                 self.high_watermark = end
                 self.log.producers.on_high_watermark(end)
                 self._waiters.release(end)
-        self._progressed()
+        if self.watchers:
+            self._progressed()
 
     def _progressed(self) -> None:
         for watcher in list(self.watchers) if self.watchers else ():

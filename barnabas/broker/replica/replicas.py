@@ -117,7 +117,8 @@ class Replicas:
 
     def obtain(self, topic: str, partition: int) -> Replica | None:
         """As `get`, for who is about to write: opens the folder where that is still to come."""
-        replica = self.get(topic, partition)
+        partitions = self._by_topic.get(topic)
+        replica = None if partitions is None else partitions.get(partition)
         if replica is None and self._unopened:
             described = self._image.topic(topic)
             if described is not None and (described.topic_id, partition) in self._unopened:
