@@ -69,6 +69,7 @@ class ConnectionHost(Protocol):
     slices: Slices
     router: Router
     request_bytes_max: int
+    frame_bytes_free: int  # the largest frame that any API may send
     api_versions_range: tuple[int, int]
     serving: bool
     opening: Pending[None]  # blocks every connection until the server serves

@@ -2,7 +2,7 @@
 
 Where all lengths of a record are those of the record before, each of its bytes lies at the same distance from the record's
 beginning. A slice with that step holds one byte of every record: C code compares it with the one byte that it must repeat, or
-with the bytes that consecutive offset deltas have. The pieces that are compared grow, so that a run of any length is found.
+with the bytes that consecutive offset deltas have. The first record that differs in one of them ends the run.
 
 Driven by: `record_walk`, where it is not compiled. Invariant: accepts only what the loop there accepts, and finds what it finds;
 timestamps before the first record's and records with headers are left to the loop.
@@ -14,7 +14,8 @@ from barnabas.protocol.record_codec import varint
 
 __all__ = ["run"]
 
-_PIECE_MIN = 32  # records that are compared first
+_ROWS_MIN = 16  # records of a run; fewer are left to the loop
+_ROWS_MAX = 2_048  # bounds what one call costs where the run ends early
 # The varints of offset deltas, byte by byte: of one byte up to 63; of more, the first and second byte, which repeat after 8,192.
 _ONLY = bytes(range(0, 128, 2))
 _FIRST = bytes(128 | 2 * (delta & 63) for delta in range(8_192))
@@ -23,6 +24,8 @@ _SECOND = bytes(128 | byte for byte in _LAST)
 # The first byte of the varint of a number that is not negative, where it is the only byte, and where more follow.
 _ALONE = bytes(range(0, 128, 2))
 _FOLLOWED = bytes(range(128, 256, 2))
+_MORE = bytes(range(128, 256))  # another byte follows
+_LESS = bytes(range(128))  # none follows
 
 
 def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, int, int, int]:
@@ -44,36 +47,50 @@ def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, i
     value_length, value = varint(data, value_length_at)
     end = value + max(value_length, 0) + 1
     size = end - start
-    lowest, highest, first = 2**64, -(2**64), number
-    if end != body + length or data[end - 1] or number >> 20:
-        return number, position, lowest, highest, 0
-    constant = [*range(start, body), *range(key_length_at, key), *range(value_length_at, value), end - 1]
+    if end != body + length or number >> 20 or (end <= len(data) and data[end - 1]):
+        return number, position, 0, 0, 0
     # Up to there the varint of the offset delta keeps its width, and its third byte.
     stop = min(stop, 64 if number < 64 else (number | 8_191) + 1)
-    count = _PIECE_MIN
-    while True:
-        count = min(count, stop - number, (len(data) - position) // size)
-        end = position + count * size
-        shift = position - start
-        at = number & 8_191
-        if number < 64:
-            expected = [_ONLY[number : number + count]]
-        elif number < 8_192:
-            expected = [_FIRST[at : at + count], _LAST[at : at + count]]
-        else:
-            expected = [_FIRST[at : at + count], _SECOND[at : at + count], bytes([number >> 13 & 127]) * count]
-        if (
-            count <= 0
-            or [data[shift + byte : end : size] for byte in range(offsets, key_length_at)] != expected
-            or any(data[shift + byte : end : size].count(data[byte]) != count for byte in constant)
-        ):
-            break
-        extent = _extent([data[shift + byte : end : size] for byte in range(times, offsets)])
+    rows = min(stop - number, (len(data) - start) // size, _ROWS_MAX)
+    if rows < _ROWS_MIN:
+        return number, position, 0, 0, 0
+    for byte in (*range(start, body), *range(key_length_at, key), *range(value_length_at, value), end - 1):
+        column = data[byte : start + rows * size : size]
+        if column.count(data[byte]) != rows:
+            rows -= len(column.lstrip(data[byte : byte + 1]))  # up to the first record that differs
+            if rows < _ROWS_MIN:
+                return number, position, 0, 0, 0
+    at = number & 8_191
+    if number < 64:
+        expected = [_ONLY[number:stop]]
+    elif number < 8_192:
+        expected = [_FIRST[at:], _LAST[at:]]
+    else:
+        expected = [_FIRST[at:], _SECOND[at:], bytes([number >> 13 & 127]) * rows]
+    if len(expected) != key_length_at - offsets:
+        return number, position, 0, 0, 0
+    for byte, deltas in enumerate(expected, start=offsets):
+        column = data[byte : start + rows * size : size]
+        while column != deltas[:rows]:  # the loop will say what is wrong
+            rows //= 2
+            column = column[:rows]
+    columns = [data[byte : start + rows * size : size] for byte in range(times, offsets)]
+    extent = _extent(columns) if rows >= _ROWS_MIN else None
+    if extent is None:
+        rows = _same_width(columns)
+        extent = _extent([column[:rows] for column in columns]) if rows >= _ROWS_MIN else None
         if extent is None:
-            break  # timestamps of other widths, or before the first one's
-        lowest, highest = min(lowest, extent[0]), max(highest, extent[1])
-        position, number, count = end, number + count, 2 * count
-    return number, position, lowest, highest, number - first if key_length < 0 else 0
+            return number, position, 0, 0, 0
+    return number + rows, start + rows * size, *extent, rows if key_length < 0 else 0
+
+
+def _same_width(columns: list[bytes]) -> int:
+    """Of how many of the varints in these columns, from the first on, the first one's width is theirs, and none is negative."""
+    *others, last = columns
+    rows = len(last)
+    for number, column in enumerate(others):
+        rows = rows - len(column[:rows].lstrip(_FOLLOWED if number == 0 else _MORE))
+    return rows - len(last[:rows].lstrip(_LESS if others else _ALONE))
 
 
 def _extent(columns: list[bytes]) -> tuple[int, int] | None:
@@ -94,7 +111,7 @@ def _extent(columns: list[bytes]) -> tuple[int, int] | None:
         low, high = _firsts(others[0], last, least), _firsts(others[0], last, most)
         if low and high:
             return _number(min(low), least), _number(max(high), most)
-    elif min(map(min, others)) < 128:
+    elif any(column.translate(None, _MORE) for column in others):
         return None
     encoded = set(zip(*reversed(columns), strict=True))  # the last byte first: they are ordered as their values are
     return _number(*reversed(min(encoded))), _number(*reversed(max(encoded)))
