@@ -68,8 +68,6 @@ class ConnectionHost(Protocol):
     reactor: Reactor
     slices: Slices
     router: Router
-    request_bytes_max: int
-    frame_bytes_free: int  # the largest frame that any API may send
     api_versions_range: tuple[int, int]
     serving: bool
     opening: Pending[None]  # blocks every connection until the server serves
@@ -83,8 +81,8 @@ class ConnectionHost(Protocol):
         """The number of a new connection."""
         ...
 
-    def frame_limit(self, api_key: int) -> int:
-        """Largest frame in bytes for a request of this API."""
+    def frame_reader(self) -> FrameReader:
+        """Cuts the bytes of one connection into frames, and bounds them."""
         ...
 
     def room_for(self, connection: Connection) -> bool:
@@ -153,11 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
         self.active = True  # something was received since the last sweep of idle connections
         self._router = server.router
-        self._reader = FrameReader(
-            size_bytes_max=server.request_bytes_max,
-            limit_of=server.frame_limit,
-            size_bytes_free=server.frame_bytes_free,
-        )
+        self._reader = server.frame_reader()
         self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []  # answers to write at the end of this wake-up

@@ -26,6 +26,7 @@ from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
 from barnabas.ports import Listener, ListenerOptions, Network
+from barnabas.protocol.connection import FrameReader
 from barnabas.protocol.registry import API, API_VERSIONS_KEY, PRODUCE_KEY
 
 __all__ = ["Server"]
@@ -54,10 +55,8 @@ class Server:
         self.opening: Pending[None] = Pending(
             blocks=True
         )  # what connections wait for that came before the node was ready
-        self.request_bytes_max = config.get_int("socket.request.max.bytes")
-        self.frame_bytes_free = min(
-            FRAME_BYTES_SMALL_MAX, self.request_bytes_max
-        )  # the largest frame that any API may send
+        self._request_bytes_max = config.get_int("socket.request.max.bytes")
+        self._frame_bytes_free = min(FRAME_BYTES_SMALL_MAX, self._request_bytes_max)  # that any API may send
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self.addresses: dict[str, tuple[str, int]] = {}  # really bound, by the listener's name
         self.quotas = ConnectionQuotas(config, config.inter_broker_listener)
@@ -70,7 +69,7 @@ class Server:
         self._numbers = itertools.count(1)
         queued_bytes_max = config.get_int("queued.max.request.bytes")
         self._budget_bytes = (
-            queued_bytes_max if queued_bytes_max > 0 else 2 * self.request_bytes_max
+            queued_bytes_max if queued_bytes_max > 0 else 2 * self._request_bytes_max
         )  # of all connections
         self.unread_bytes = 0  # of all connections together
         self._unread: dict[Connection, int] = {}
@@ -172,9 +171,16 @@ class Server:
             listener.close()
         self._listeners.clear()
 
-    def frame_limit(self, api_key: int) -> int:
-        """Largest frame in bytes for a request of this API."""
-        return self.request_bytes_max if api_key == PRODUCE_KEY else self.frame_bytes_free
+    def frame_reader(self) -> FrameReader:
+        """Cuts the bytes of one connection into frames, and bounds them."""
+        return FrameReader(
+            size_bytes_max=self._request_bytes_max,
+            limit_of=self._frame_limit,
+            size_bytes_free=self._frame_bytes_free,
+        )
+
+    def _frame_limit(self, api_key: int) -> int:
+        return self._request_bytes_max if api_key == PRODUCE_KEY else self._frame_bytes_free
 
     def unsupported_api_versions(self) -> Any:
         """The body that a client gets which asks for ApiVersions in a version that we do not know."""
