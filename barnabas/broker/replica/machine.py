@@ -589,8 +589,7 @@ class Replica:
                 self.high_watermark = end
                 self.log.producers.on_high_watermark(end)
                 self._waiters.release(end)
-        if self.watchers:
-            self._progressed()
+        self._progressed()
 
     def _progressed(self) -> None:
         for watcher in list(self.watchers) if self.watchers else ():
