@@ -308,5 +308,7 @@ _READERS: dict[str, Callable[[bytes, Path], Iterator[str]]] = {
     ".properties": _as_text,
     "quorum-state": _as_text,
     "lost-records": _as_text,
+    "lost-producers": _as_text,
+    "damaged-after-clean-stop": _as_text,
     ".kafka_cleanshutdown": _as_text,
 }

@@ -22,7 +22,7 @@ from barnabas.storage.checkpoints import (
 )
 from barnabas.storage.disk import SECTOR_SIZE
 from barnabas.storage.epochs import EpochCache
-from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES, SNAPSHOT_SUFFIX, read_topic_id
+from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES, SNAPSHOT_SUFFIX
 from barnabas.storage.segment import Segment, file_name
 
 __all__ = ["LogFiles"]
@@ -46,13 +46,15 @@ class LogFiles:
         self._marks: list[tuple[int, int, list[File]]] = []  # (log end offset, number of changes, files) of each `mark`
         self._deleted: list[tuple[int, str]] = []  # (deadline in ms, path), in the order of deadlines
 
-    def claim(self, topic_id: bytes | None) -> bytes:
+    def claim(self, found: bytes | None, topic_id: bytes | None) -> bytes:
         """Whose folder it is: that topic's from now on, where it was nobody's.
+
+        Args:
+            found: the topic that the folder says it belongs to; None where it names none.
 
         Raises:
             BrokerError: INCONSISTENT_TOPIC_ID: it belongs to another topic.
         """
-        found = read_topic_id(self._disk, self.directory)
         if topic_id is None:
             return found or bytes(16)
         if found is None:

@@ -27,6 +27,8 @@ from barnabas.storage.epochs import EpochCache
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, LogConfig, Origin
 from barnabas.storage.log_files import LogFiles
+from barnabas.storage.opening import DamagedLog, LogOpening
+from barnabas.storage.producer_rebuild import ProducerRebuild
 from barnabas.storage.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers import CompletedTransaction
 from barnabas.storage.readable_log import ReadableLog
@@ -40,7 +42,9 @@ from barnabas.storage.validation import RecordValidationError, check_leader_batc
 __all__ = [
     "AbortedTransaction",
     "AppendInfo",
+    "DamagedLog",
     "LogConfig",
+    "LogOpening",
     "LogSlice",
     "Origin",
     "PartitionLog",
@@ -100,87 +104,40 @@ class PartitionLog(ReadableLog):
         self._prepared = False  # nothing changed since prepare_close
 
     @classmethod
-    def open(
-        cls,
-        disk: Disk,
-        directory: str,
-        config: LogConfig,
-        *,
-        now_ms: int,
-        topic_id: bytes | None,
-        clean: bool,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        producers_complete_to: int = -1,
-        new: bool = True,
-    ) -> PartitionLog:
+    def open(cls, disk: Disk, directory: str, config: LogConfig, opening: LogOpening) -> PartitionLog:
         """As `opening`, in one go."""
-        steps = cls.opening(
-            disk,
-            directory,
-            config,
-            now_ms=now_ms,
-            topic_id=topic_id,
-            clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            producers_complete_to=producers_complete_to,
-            new=new,
-        )
-        return recovery.drain(steps)
+        return recovery.drain(cls.opening(disk, directory, config, opening))
 
     @classmethod
     def opening(
-        cls,
-        disk: Disk,
-        directory: str,
-        config: LogConfig,
-        *,
-        now_ms: int,
-        topic_id: bytes | None,
-        clean: bool,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        producers_complete_to: int = -1,
-        new: bool = True,
+        cls, disk: Disk, directory: str, config: LogConfig, opening: LogOpening
     ) -> Generator[int, None, PartitionLog]:
         """Opens a folder, or makes it if it is missing, in steps of a few milliseconds.
-
-        Args:
-            topic_id: whose folder it must be; None takes the id found there.
-            clean: the last stop was clean, so files are trusted. Otherwise what lies beyond `recovery_point` is read and checked.
-            log_start_offset: as the checkpoint has it: the log may not show anything below.
-            producers_complete_to: as the checkpoint has it, -1 where it has none: `ProducerSnapshots.complete_to`.
-            new: where the folder is missing, no producer can have written to this partition before.
 
         Yields:
             First how many bytes are to be read, then how many were read since.
 
         Raises:
             BrokerError: INCONSISTENT_TOPIC_ID: the folder belongs to another topic of that name.
+            DamagedLog: the last stop was clean, and the log is damaged.
             OSError: as the disk says.
         """
+        topic_id = opening.topic_id
         log = cls(disk, directory, config, topic_id or bytes(16))
         if not disk.exists(directory):
             disk.mkdir(directory)
+            if not opening.new:
+                log.snapshots.lose(log.producers)  # first, so that no folder without the file holds a log
             if topic_id is not None:
                 log._files.store(PARTITION_METADATA, format_partition_metadata(topic_id))
-            log._start_empty(log_start_offset, now_ms)
-            if not new:
-                log.on_records_lost()
+            log._start_empty(opening.log_start_offset, opening.now_ms)
             yield 0
             return log
-        log.topic_id = log._files.claim(topic_id)
-        loaded = yield from recovery.loading(
-            disk,
-            directory,
-            config,
-            now_ms=now_ms,
-            clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            complete_to=producers_complete_to,
-        )
+        found = recovery.read_topic_id(disk, directory)
+        if found is None and not opening.new and not disk.listdir(directory):
+            log.snapshots.lose(log.producers)  # a crash came between its making and its first file
+        log.topic_id = log._files.claim(found, topic_id)
+        loaded = yield from recovery.loading(disk, directory, config, opening)
         log.segments = Segments(loaded.segments)
         log.producers = loaded.producers
         log.epochs = loaded.epochs
@@ -191,7 +148,7 @@ class PartitionLog(ReadableLog):
         log.truncated_bytes = loaded.truncated_bytes
         log.size_bytes = log.segments.size_bytes
         log._tail.clear(log.log_end_offset)
-        log.snapshots.found(loaded.snapshots, min(producers_complete_to, log.log_end_offset))
+        log.snapshots.found(loaded.snapshots, loaded.producers_complete_to, lost=loaded.producers_lost)
         log.states.found(loaded.states)
         log._files.found_deleted(loaded.deleted)
         for segment in loaded.recovered:
@@ -199,7 +156,9 @@ class PartitionLog(ReadableLog):
                 log._files.store_segment(segment)
         for segment in loaded.unsynced:
             log._files.changed_segment(segment)
-        log._prepared = clean and not loaded.recovered and log.snapshots.newest == log.log_end_offset  # as closed
+        log._prepared = (
+            opening.clean and not loaded.recovered and log.snapshots.newest == log.log_end_offset
+        )  # as closed
         return log
 
     def _start_empty(self, offset: int, now_ms: int) -> None:
@@ -471,23 +430,18 @@ class PartitionLog(ReadableLog):
         self.log_end_offset = self.segments.active.truncate_to(offset)
         self._files.changed(self.segments.active.log_path)
         self._after_cut(self.log_end_offset)
-        recovery.rebuild_producers(
-            self._disk,
-            self.directory,
-            self.segments.all,
-            recovery.snapshot_offsets(self._disk.listdir(self.directory)),
-            self.producers,
-            self.config,
-            None,
-            self.log_start_offset,
-            self.log_end_offset,
-            self.snapshots.complete_to,
+        rebuild = ProducerRebuild(
+            self._disk, self.directory, self.config, complete_to=self.snapshots.complete_to, now_ms=None
         )
+        snapshots = recovery.snapshot_offsets(self._disk.listdir(self.directory))
+        for _ in rebuild.steps(
+            self.producers, self.segments.all, snapshots, self.log_start_offset, self.log_end_offset
+        ):
+            pass
 
     def on_records_lost(self) -> None:
         """Committed records may be gone, with all that was known of their producers: these may go on with any sequence."""
-        self.producers.complete = False
-        self.snapshots.complete_to = -1
+        self.snapshots.lose(self.producers)
         self._files.changed(*self.states.on_cut(-1))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -554,6 +508,7 @@ class PartitionLog(ReadableLog):
         """Writes what a clean stop needs: indexes, epochs, the producer snapshot at the log end. Returns what is to be synced.
         For a stop of many logs: prepare all, sync all files at once, `mark_synced`, close."""
         if not self._prepared:
+            self.segments.active.seal_file()
             if self.segments.active.size:
                 self._files.store_segment(self.segments.active)
                 if self.segments.active.size >= recovery.LARGE_BYTES or self.config.compacted:

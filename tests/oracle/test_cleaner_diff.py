@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from barnabas.protocol.records import decode_records, iter_batches, read_control
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.oracle.real_kafka import KAFKA_UP, SETTINGS
 from tests.process.served import ServedBroker
@@ -157,7 +158,7 @@ def test_the_same_records_stay(kafka_data: tuple[str, Path], tmp_path: Path) -> 
 
         disk = FileDisk(str(mine))
         now_ms = int(time.time() * 1000)
-        log = PartitionLog.open(disk, f"{topic}-0", OURS, now_ms=now_ms, topic_id=None, clean=False)
+        log = PartitionLog.open(disk, f"{topic}-0", OURS, LogOpening(now_ms=now_ms, topic_id=None, clean=False))
         before = log.size_bytes
         assert clean(disk, log, now_ms) is not None
         assert log.cleaned_to == active
@@ -196,7 +197,7 @@ def test_kafka_ends_a_swap_that_we_began(tmp_path: Path, kafka_on: Callable[[Pat
         assert len(bases(folder)) > 2
         shutil.copytree(folder, tmp_path / "aside" / f"{topic}-0")
         disk = FileDisk(str(tmp_path / "aside"))
-        log = PartitionLog.open(disk, f"{topic}-0", OURS, now_ms=0, topic_id=None, clean=True)
+        log = PartitionLog.open(disk, f"{topic}-0", OURS, LogOpening(now_ms=0, topic_id=None, clean=True))
         assert clean(disk, log, 0) is not None
         log.close()
         disk.close()

@@ -18,6 +18,7 @@ from barnabas.protocol.compression import Compression
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import ProducerState
 from barnabas.storage.segment import Segment
@@ -160,7 +161,7 @@ def test_kafkas_segments_get_the_indexes_that_kafka_gave_them(kafka_data: tuple[
         path.unlink()
     disk = FileDisk(str(tmp_path))
     ours = LogConfig(segment_bytes=1048576, index_interval_bytes=2000)
-    log = PartitionLog.open(disk, "t-0", ours, now_ms=NOW, topic_id=None, clean=False)
+    log = PartitionLog.open(disk, "t-0", ours, LogOpening(now_ms=NOW, topic_id=None, clean=False))
     assert log.truncated_bytes == 0
     for name in names[:-1]:  # the last one's indexes are preallocated by the running Kafka
         for suffix in (".index", ".timeindex", ".txnindex"):

@@ -32,6 +32,7 @@ from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import decode, encode
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.simulation.test_replication import values
 
@@ -166,7 +167,7 @@ class Broker:
 
     def _replica(self, disk: MemoryDisk, number: int) -> Replica:
         config = LogConfig(segment_bytes=500)
-        log = PartitionLog.open(disk, f"t-{number}", config, now_ms=NOW_MS, topic_id=TOPIC_ID, clean=False)
+        log = PartitionLog.open(disk, f"t-{number}", config, LogOpening(now_ms=NOW_MS, topic_id=TOPIC_ID, clean=False))
         return Replica(
             "t",
             number,

@@ -20,6 +20,7 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch, decode_records
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 
 NOW_MS = 1_700_000_000_000
@@ -95,9 +96,7 @@ class Schedule:
             machine.disk,
             "t-0",
             LogConfig(segment_bytes=600, flush_messages=self.flush_messages),
-            now_ms=NOW_MS,
-            topic_id=TOPIC_ID,
-            clean=False,
+            LogOpening(now_ms=NOW_MS, topic_id=TOPIC_ID, clean=False),
         )
         in_sync = InSyncReplicas(machine.node_id, lambda node, epoch: self.alive.get(node) == epoch, LAG_MS)
         machine.unsynced = False

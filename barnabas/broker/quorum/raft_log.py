@@ -42,6 +42,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.protocol.schema import encode
 from barnabas.storage.log_config import INT64_MAX, LogConfig, Origin
+from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.partition_log import LogSlice, PartitionLog
 
 __all__ = ["METADATA_DIRECTORY", "METADATA_TOPIC", "METADATA_TOPIC_ID", "RaftLog", "log_config_of"]
@@ -86,11 +87,12 @@ class RaftLog:
     def __init__(self, disk: Disk, config: BrokerConfig, clock: Clock, *, clean: bool, alone: bool = False) -> None:
         """Opens the folder, or makes it.
 
-        A log that is damaged ends before the damage: what follows is fetched again.
+        After a crash a damaged log ends before the damage. After a clean stop this is done, and noted, only where other voters
+        hold what follows, from which it is then fetched again.
 
         Args:
             clean: whether the last stop was clean, so that only checksums above the snapshot need a check.
-            alone: whether this voter has the only log: then damage after a clean stop is left as it is, because nothing can repair it.
+            alone: whether this voter has the only log.
 
         Raises:
             InvariantViolated: the log begins above offset 0 and no whole snapshot reaches to where it begins, or it is damaged
@@ -101,19 +103,14 @@ class RaftLog:
         self.generation = 0
         self._clock = clock
         self._alone = alone
-        self._open(config, clean)
         try:
-            self._read_voters()
-        except (RemoteProtocolError, BrokerError) as error:
+            self._open(config, clean)
+        except (DamagedLog, RemoteProtocolError, BrokerError) as error:
             if alone or not clean:
                 raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged, restore it from a copy: {error}") from error
             log.warning("%s is damaged in spite of a clean stop: %s", METADATA_DIRECTORY, error)
-            self._log.abandon()
             self._note_loss()
             self._open(config, False)
-            self._read_voters()
-        if clean and self._log.truncated_bytes and not alone:
-            self._note_loss()  # everything was durable at a clean stop
         self.lost_records = disk.exists(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
         if self._log.truncated_bytes:
             log.warning(
@@ -128,14 +125,17 @@ class RaftLog:
             self.disk,
             METADATA_DIRECTORY,
             log_config_of(config),
-            now_ms=self._clock.now_ms(),
-            topic_id=METADATA_TOPIC_ID,
-            clean=clean,
+            LogOpening(now_ms=self._clock.now_ms(), topic_id=METADATA_TOPIC_ID, clean=clean),
         )
         self.voter_set = VoterSet()
         self.appended_bytes = 0
         self.latest_snapshot: SnapshotId | None = None
-        self._open_snapshots()
+        try:
+            self._open_snapshots()
+            self._read_voters()
+        except BaseException:
+            self._log.abandon()
+            raise
 
     def _open_snapshots(self) -> None:
         for name in self.disk.listdir(METADATA_DIRECTORY):

@@ -59,7 +59,7 @@ class Offsets(NamedTuple):
     log_start_offset: int
     high_watermark: int
     cleaned_to: int
-    producers_complete_to: int  # -1: nothing is known to be complete
+    producers_complete_to: int  # 0: no snapshot is known to be complete
 
 
 class _CheckpointLines:
@@ -77,14 +77,15 @@ class _CheckpointLines:
     def others(self) -> list[tuple[str, list[str]]]:
         """All but the high watermarks, by the names of the files."""
         return [
+            # Before the recovery points: a recovery that begins there needs the snapshot of its segment to be complete.
+            (PRODUCER_STATE_CHECKPOINT, self.producers_complete),
             (RECOVERY_POINT_CHECKPOINT, self.recovery_points),
             (LOG_START_OFFSET_CHECKPOINT, self.log_starts),
             (CLEANER_OFFSET_CHECKPOINT, self.cleaned),
-            (PRODUCER_STATE_CHECKPOINT, self.producers_complete),
         ]
 
 
-NO_OFFSETS: Final = Offsets(0, 0, 0, 0, -1)
+NO_OFFSETS: Final = Offsets(0, 0, 0, 0, 0)
 
 
 class LogDirectory:
@@ -224,7 +225,7 @@ class LogDirectory:
             self._log_starts.pop(key, 0),
             self._high_watermarks.pop(key, 0),
             self._cleaned.pop(key, 0),
-            self._producers_complete.pop(key, -1),
+            self._producers_complete.pop(key, 0),
         )
 
     # -- removal
@@ -358,7 +359,7 @@ class LogDirectory:
             files.log_starts.append(f"{topic} {partition} {offsets.log_start_offset}")
         if offsets.cleaned_to > 0:
             files.cleaned.append(f"{topic} {partition} {offsets.cleaned_to}")
-        if offsets.producers_complete_to >= 0:
+        if offsets.producers_complete_to > 0:
             files.producers_complete.append(f"{topic} {partition} {offsets.producers_complete_to}")
 
     # -- group commit

@@ -445,17 +445,13 @@ class Replica:
         if self.log.log_start_offset <= log_end_offset < self.log.log_end_offset:
             self._cut(log_end_offset)
         else:
-            log.warning(
-                "%r: the log ends at %d, the leader's begins at %d: begins anew there",
-                self,
-                self.log.log_end_offset,
-                log_start_offset,
-            )
+            end = self.log.log_end_offset
+            log.warning("%r: ends at %d, the leader's log begins at %d: begins anew there", self, end, log_start_offset)
             try:
+                self.log.on_records_lost()
                 self.log.truncate_fully_and_start_at(log_start_offset)
             except OSError as error:
                 raise self._broken(error, cut=True) from error
-            self.log.on_records_lost()
             self.high_watermark = log_start_offset
             self.durability.on_cut()
             self._progressed()
@@ -473,10 +469,11 @@ class Replica:
         return leader_epoch == self.leader_epoch and self.leader_id != self.node_id and not self.failed
 
     def _cut(self, offset: int) -> None:
-        if offset < self.high_watermark:
-            log.warning("%r: is cut to %d, below its high watermark %d", self, offset, self.high_watermark)
         cuts = self.log.cuts
         try:
+            if offset < self.high_watermark:
+                log.warning("%r: is cut to %d, below its high watermark %d", self, offset, self.high_watermark)
+                self.log.on_records_lost()  # before the cut: a crash may come between
             self.log.truncate_to(offset)
         except OSError as error:
             raise self._broken(error, cut=True) from error

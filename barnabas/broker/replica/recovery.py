@@ -7,7 +7,8 @@ A first pass looks at every log. Logs that need little reading are opened at onc
 the pass is over and no log waits, or when a second has passed. Then the node serves, and the logs that wait come online one by one. Those of internal topics come first, then those that a client, a follower or a coordinator asks for.
 
 A log that cannot be opened for a passing reason (too many open files, no memory) is tried again after a pause. Any other I/O error
-fails its directory, as in Kafka.
+fails its directory, as in Kafka. So does damage that is found after a clean stop: such a log is not cut, at later starts neither,
+until it is restored or the operator removes the file DAMAGE_NOTE from its folder.
 
 Invariants: a slice lasts some milliseconds, then the loop serves others; the checkpoints keep the offsets of a log until it is
 open; a log that was cut, or that may be acknowledged only after a sync, is synced before it is adopted.
@@ -25,7 +26,9 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.directory import NO_OFFSETS, LogDirectory, Offsets, TopicPartition
 from barnabas.errors import BrokerError, LocalProtocolError, is_passing
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
 
 __all__ = ["LogRecovery", "UnopenedLog"]
 
@@ -37,6 +40,7 @@ SLICE_STEPS: Final = 64  # in one slice, where time stands still within a turn o
 BEFORE_SERVING_MS: Final = 1_000
 PROGRESS_MS: Final = 1_000  # between two lines about it
 RETRY_MS: Final = 1_000  # after a passing error
+DAMAGE_NOTE: Final = "damaged-after-clean-stop"  # a file in the folder of a log that may not be cut
 TRIES_MAX: Final = 60  # an error that does not pass within a minute fails the directory
 SYNCED_AT_ONCE: Final = 64  # logs in one sync
 GIB: Final = 1 << 30
@@ -76,18 +80,35 @@ class UnopenedLog:
 
     def opening(self, now_ms: int) -> Generator[int, None, PartitionLog]:
         """As PartitionLog.opening."""
-        return PartitionLog.opening(
-            self.directory.disk,
+        disk = self.directory.disk
+        noted = not self.directory.clean and disk.exists(self._note_path)
+        opened = yield from PartitionLog.opening(
+            disk,
             self.folder,
             self.config,
-            now_ms=now_ms,
-            topic_id=self.topic_id,
-            clean=self.directory.clean,
-            recovery_point=self.offsets.recovery_point,
-            log_start_offset=self.offsets.log_start_offset,
-            producers_complete_to=self.offsets.producers_complete_to,
-            new=self.new,
+            LogOpening(
+                now_ms=now_ms,
+                topic_id=self.topic_id,
+                clean=self.directory.clean or noted,  # nothing was written to it since that stop
+                recovery_point=self.offsets.recovery_point,
+                log_start_offset=self.offsets.log_start_offset,
+                producers_complete_to=self.offsets.producers_complete_to,
+                new=self.new,
+            ),
         )
+        if noted:
+            disk.remove(self._note_path)  # it was restored
+        return opened
+
+    @property
+    def _note_path(self) -> str:
+        return f"{self.folder}/{DAMAGE_NOTE}"
+
+    def note_damage(self, error: DamagedLog) -> None:
+        """Writes DAMAGE_NOTE: the next start is not a clean one, and would cut the log at the damage. Raises OSError."""
+        disk = self.directory.disk
+        disk.replace(self._note_path, f"{error.strerror}\n".encode())
+        disk.remove(*(f"{self.folder}/{name}" for name in (LATEST_STATE, SYNCED_STATE)))  # they believe what is damaged
 
     def set_folder_aside(self) -> None:
         """INCONSISTENT_TOPIC_ID: it is of a former topic, deleted and created anew while this node was down."""
@@ -276,6 +297,8 @@ class LogRecovery:
             self._current = None
         if not is_passing(error) or one.failures > TRIES_MAX:
             log.error("%s cannot be opened: %s", one.folder, error)
+            if isinstance(error, DamagedLog):
+                self._note_damage(one, error)
             self._paused[key] = None  # the failure of its directory takes it away
             one.directory.fail(error)
             return
@@ -284,6 +307,19 @@ class LogRecovery:
             self.add([one])
         self._paused[key] = None
         self._reactor.call_later(RETRY_MS, lambda: self._try_again(key))
+
+    def _note_damage(self, one: UnopenedLog, error: DamagedLog) -> None:
+        log.error(
+            "%s is left as it is: restore it from a copy; or remove %s/%s and start again, and it is cut at the damage. "
+            "Records after it are lost where no other replica holds them",
+            one.folder,
+            one.folder,
+            DAMAGE_NOTE,
+        )
+        try:
+            one.note_damage(error)
+        except OSError as failure:
+            log.error("%s: no note of its damage can be written: %s", one.folder, failure)
 
     def _try_again(self, key: PartitionKey) -> None:
         if key in self._paused:

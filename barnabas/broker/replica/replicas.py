@@ -446,7 +446,13 @@ class Replicas:
         directory = one.directory
         opened.cleaned_to = min(one.offsets.cleaned_to, opened.log_end_offset)
         if one.offsets.high_watermark > opened.log_end_offset:
-            opened.on_records_lost()  # a power loss took what was not synced
+            log.warning(
+                "%s: the log ends at offset %d, below its high watermark %d: acknowledged records may be lost",
+                one.folder,
+                opened.log_end_offset,
+                one.offsets.high_watermark,
+            )
+            opened.on_records_lost()
         if opened.truncated_bytes:
             log.warning(
                 "%s: %d bytes of a torn write were cut off at offset %d",

@@ -52,7 +52,7 @@ class Peer:
     async def receive(self, sent: tuple[int, int, int]) -> Any:
         """The next answer, which must be the one to `sent`."""
         correlation, key, version = sent
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             (size,) = unpack(">i", await self.reader.readexactly(4))
             frame = await self.reader.readexactly(size)
         assert unpack(">i", frame[:4])[0] == correlation

@@ -7,6 +7,7 @@ from dataclasses import replace
 from barnabas.ports import Disk
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import AppendInfo, PartitionLog
 from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
 
@@ -46,7 +47,7 @@ def idempotent(
 def open_log(disk: Disk, config: LogConfig = CONFIG, *, clean: bool = False, **options: int) -> PartitionLog:
     """The log under test, in the folder "t-0"."""
     now_ms = options.pop("now_ms", NOW)
-    return PartitionLog.open(disk, "t-0", config, now_ms=now_ms, topic_id=TOPIC_ID, clean=clean, **options)
+    return PartitionLog.open(disk, "t-0", config, LogOpening(now_ms=now_ms, topic_id=TOPIC_ID, clean=clean, **options))
 
 
 def forget_states(disk: Disk) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSED_PRODUCERS_MAX
+from barnabas.storage.checkpoints import (
+    PRODUCER_STATE_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    read_offsets,
+    write_offsets,
+)
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.partition_log import PartitionLog
 from tests.unit.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain, small_segments
+from tests.unit.storage.test_disk import Draws
 
 DAY = 86_400_000
+CHANGES = ("pwrite", "truncate", "create", "rename", "remove", "replace", "mkdir", "sync")
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -99,8 +108,7 @@ def test_a_restart_of_a_log_without_snapshots_reads_it_whole() -> None:
     log = open_log(disk)
     append(log, idempotent(5, 0))
     assert log.snapshots.complete_to == 0
-    assert refuses(open_log(disk, producers_complete_to=0))
-    assert not refuses(open_log(disk))
+    assert refuses(open_log(disk))
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -145,7 +153,6 @@ def test_a_snapshot_that_no_checkpoint_vouches_for_lifts_the_rule() -> None:
     log = open_log(disk)
     append(log, idempotent(5, 0))
     log.close()
-    assert not refuses(open_log(disk, clean=True, producers_complete_to=0))
     assert not refuses(open_log(disk, clean=True))
 
 
@@ -154,7 +161,7 @@ def test_a_log_that_was_there_before_under_the_same_name_lifts_the_rule() -> Non
     log = open_log(disk, new=False)
     assert not refuses(log)
     append(log, idempotent(5, 5))
-    assert not refuses(open_log(disk, producers_complete_to=log.snapshots.complete_to))
+    assert not refuses(open_log(disk))
 
 
 def test_a_cut_keeps_the_rule() -> None:
@@ -175,10 +182,117 @@ def test_lost_records_lift_the_rule_for_good() -> None:
     log = open_log(disk, small_segments())
     for number in range(20):
         append(log, idempotent(5, number))
-    log.truncate_to(7)
     log.on_records_lost()
+    log.truncate_to(7)
     assert not refuses(log)
     assert log.snapshots.complete_to == -1
+    disk.kill()
+    log = open_log(disk, small_segments(), producers_complete_to=20)
+    assert not refuses(log)
+    log.truncate_fully_and_start_at(0)
+    append(log, idempotent(5, 3))
+    assert not refuses(log)
+    log.close()
+    assert not refuses(open_log(disk, small_segments(), clean=True))
+
+
+def _at_each_call(workload: Callable[[MemoryDisk], None], *, torn: bool) -> Iterator[MemoryDisk]:
+    """The disk after a kill, and after two power losses, at each call that changes it."""
+    disk = MemoryDisk()
+    workload(disk)
+    for index in range(disk.calls):
+        for seed in (None, index, 1000 + index):
+            disk = MemoryDisk()
+            disk.fail(CHANGES, after=index, times=None, prefix=torn)
+            with pytest.raises(OSError, match="output error"):
+                workload(disk)
+            if seed is None:
+                disk.kill()
+            else:
+                disk.crash(Draws(seed))
+            yield disk
+
+
+def _save_checkpoints(disk: MemoryDisk, log: PartitionLog) -> None:
+    """As LogDirectory.checkpoints orders them."""
+    write_offsets(disk, PRODUCER_STATE_CHECKPOINT, {("t", 0): log.snapshots.complete_to})
+    write_offsets(disk, RECOVERY_POINT_CHECKPOINT, {("t", 0): log.recovery_point})
+
+
+def _reopen(disk: MemoryDisk, *, new: bool = True) -> PartitionLog:
+    return open_log(
+        disk,
+        small_segments(),
+        recovery_point=read_offsets(disk, RECOVERY_POINT_CHECKPOINT).get(("t", 0), 0),
+        producers_complete_to=read_offsets(disk, PRODUCER_STATE_CHECKPOINT).get(("t", 0), 0),
+        new=new,
+    )
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_crash_at_any_call_keeps_the_rule(torn: bool) -> None:
+    """From the first record on, no checkpoint having been written; at rolls, cuts and saves of the state, too."""
+
+    def workload(disk: MemoryDisk) -> None:
+        log = open_log(disk, small_segments())
+        for number in range(24):
+            append(log, idempotent(5, number))
+            if number % 5 == 4:
+                log.save_state(synced=number > 15)
+            if number in (11, 20):
+                disk.sync_now(log.unsynced_files())
+                log.mark_synced(log.log_end_offset)
+                _save_checkpoints(disk, log)
+            if number == 17:
+                log.truncate_to(15)
+                for again in range(15, 18):
+                    append(log, idempotent(5, again))
+
+    for number, disk in enumerate(_at_each_call(workload, torn=torn)):
+        if disk.exists("t-0") and disk.listdir("t-0"):
+            log = _reopen(disk, new=False)
+            assert refuses(log), number
+            assert log.producers.entries.keys() <= {5}
+            append(log, idempotent(5, log.log_end_offset))
+
+
+def test_a_crash_at_any_call_never_brings_the_rule_back_to_a_log_that_lost_records() -> None:
+    """It would refuse the producers of lost records for ever."""
+
+    def workload(disk: MemoryDisk) -> None:
+        log = open_log(disk, small_segments(), new=False)
+        for number in range(8):
+            append(log, idempotent(5, number + 3))
+            if number == 4:
+                disk.sync_now(log.unsynced_files())
+                log.mark_synced(log.log_end_offset)
+                _save_checkpoints(disk, log)
+        log.save_state()
+
+    for number, disk in enumerate(_at_each_call(workload, torn=False)):
+        if disk.exists("t-0"):
+            assert not refuses(_reopen(disk, new=False)), number
+
+
+def test_a_log_that_lost_records_is_killed_at_any_call_after_it() -> None:
+    def workload(disk: MemoryDisk) -> None:
+        log = open_log(disk, small_segments())
+        for number in range(12):
+            append(log, idempotent(5, number))
+        _save_checkpoints(disk, log)
+        log.on_records_lost()
+        disk.replace("lost", b"")  # the call above has returned
+        log.truncate_to(3)
+        append(log, idempotent(6, 9))
+        log.roll(NOW)
+        append(log, idempotent(6, 10))
+
+    seen = 0
+    for disk in _at_each_call(workload, torn=False):
+        if disk.exists("lost"):
+            seen += 1
+            assert not refuses(_reopen(disk, new=False))
+    assert seen > 20
 
 
 def test_a_follower_knows_what_its_leaders_log_holds() -> None:

@@ -16,6 +16,7 @@ from barnabas.protocol.records import decode_records, iter_batches, read_control
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import LogSlice, PartitionLog
 from barnabas.storage.steps import finish
 from tests.unit.storage.batches import (
@@ -635,9 +636,11 @@ class TestSync:
 def test_a_folder_of_another_topic_is_refused(disk: MemoryDisk, log: PartitionLog) -> None:
     log.close()
     with pytest.raises(BrokerError) as raised:
-        PartitionLog.open(disk, "t-0", CONFIG, now_ms=NOW, topic_id=bytes(16), clean=True)
+        PartitionLog.open(disk, "t-0", CONFIG, LogOpening(now_ms=NOW, topic_id=bytes(16), clean=True))
     assert raised.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
-    assert PartitionLog.open(disk, "t-0", CONFIG, now_ms=NOW, topic_id=None, clean=True).topic_id == TOPIC_ID
+    assert (
+        PartitionLog.open(disk, "t-0", CONFIG, LogOpening(now_ms=NOW, topic_id=None, clean=True)).topic_id == TOPIC_ID
+    )
 
 
 @pytest.mark.parametrize("jitter_ms", [HOUR_MS, 2 * HOUR_MS])

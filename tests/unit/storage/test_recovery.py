@@ -9,6 +9,7 @@ import pytest
 from barnabas.errors import BrokerError
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import DamagedLog
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.segment import Segment
 from barnabas.storage.steps import finish
@@ -102,16 +103,51 @@ class TestCleanStop:
         assert len(strays) == 1
         assert strays[-1] == f"{log.log_end_offset:020d}.snapshot"
 
-    def test_a_mark_that_lies_is_found_out(self, disk: MemoryDisk) -> None:
+    @pytest.mark.parametrize(
+        "damage", ["bytes after", "torn", "no length", "no magic", "zeros", "shorter", "no segment"]
+    )
+    def test_nothing_is_cut(self, disk: MemoryDisk, damage: str) -> None:
         log = written(disk)
+        while not log.segments.active.last_batch()[0]:
+            append(log, plain(2), leader_epoch=3)
         log.close()
-        before = described(log)
-        name = f"t-0/{segments(disk)[-1]}"
-        file = disk.open(name)
-        file.pwrite(b"torn batch", file.size())
-        again = open_log(disk, SMALL, clean=True)
-        assert again.truncated_bytes == 10
-        assert described(again) == before
+        end, base, position = log.log_end_offset, log.segments.active.base_offset, log.segments.active.last_batch()[0]
+        file = disk.open(f"t-0/{segments(disk)[-1]}")
+        size = file.size()
+        if damage == "bytes after":
+            file.pwrite(b"torn batch", size)
+        elif damage == "torn":
+            file.truncate(size - 1)
+        elif damage == "no length":
+            file.pwrite(bytes(4), position + 8)
+        elif damage == "no magic":
+            file.pwrite(b"\x07", position + 16)
+        elif damage == "zeros":
+            file.pwrite(bytes(size - position), position)
+        elif damage == "shorter":
+            file.truncate(position)  # whole batches are left, and one is missing
+        else:
+            for name in disk.listdir("t-0"):
+                if name.startswith(f"{base:020d}"):
+                    disk.remove(f"t-0/{name}")
+        before = {name: disk.read(f"t-0/{name}") for name in segments(disk)}
+        for _ in range(2):
+            with pytest.raises(DamagedLog, match="is damaged after a clean stop"):
+                open_log(disk, SMALL, clean=True, recovery_point=end)
+        assert {name: disk.read(f"t-0/{name}") for name in segments(disk)} == before
+        forget_states(disk)
+        again = open_log(disk, SMALL, recovery_point=end)
+        assert (again.log_end_offset == end) is (damage == "bytes after")
+        assert again.log_end_offset >= base
+
+    def test_what_a_failed_write_left_is_not_taken_for_damage(self, disk: MemoryDisk) -> None:
+        log = open_log(disk)
+        disk.fail(("pwrite",), prefix=True)
+        with pytest.raises(OSError, match="output error"):
+            append(log, plain())
+        disk.heal()
+        log.close()
+        assert open_log(disk, clean=True).log_end_offset == 0
 
     @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
     @pytest.mark.parametrize("damage", ["missing", "zeros", "short", "garbage"])

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from barnabas.storage.disk import MemoryDisk, MemoryFile
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE, SavedState
 from barnabas.storage.segment import StoredIndexes
@@ -184,7 +185,7 @@ class TestAfterAPowerLoss:
         flip(disk, LOG, log.size_bytes - 10)
         disk.sync_now([disk.open(LOG), disk.open(f"t-0/{LATEST_STATE}")])
         disk.crash()
-        steps = PartitionLog.opening(disk, "t-0", LARGE, now_ms=0, topic_id=None, clean=False)
+        steps = PartitionLog.opening(disk, "t-0", LARGE, LogOpening(now_ms=0, topic_id=None, clean=False))
         next(steps)
         steps.close()
         disk.kill()

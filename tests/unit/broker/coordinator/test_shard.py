@@ -13,6 +13,7 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.steps import DECODED_RECORDS
 
@@ -121,9 +122,7 @@ class Bench:
             self.disk,
             "state-0",
             LogConfig(**self.config),  # type: ignore[arg-type]  # numbers, as given
-            now_ms=NOW_MS,
-            topic_id=bytes(range(16)),
-            clean=False,
+            LogOpening(now_ms=NOW_MS, topic_id=bytes(range(16))),
         )
         self.replica = Replica(
             TOPIC, 0, bytes(range(16)), log, node_id=1, clock=self.clock, request_sync=lambda replica: None

@@ -143,11 +143,23 @@ def test_a_damaged_header_behind_a_clean_stop_is_fetched_again() -> None:
     assert (raft_log.end_offset, raft_log.lost_records) == (1, True)
 
 
-def test_a_sole_voter_goes_on_before_a_damaged_header() -> None:
-    """It would wait for other voters without end, if it counted as one that has lost records."""
+@pytest.mark.parametrize("offset", [8, 16], ids=["no length", "no magic"])
+def test_a_sole_voter_with_a_damaged_header_refuses_to_start(offset: int) -> None:
+    """What follows would be lost, and with it topics: no other voter has it."""
     disk, batches = damaged()
-    disk.open(LOG).pwrite(b"\x07", len(batches[0]) + 16)
-    raft_log = open_log(disk, alone=True)
+    disk.open(LOG).pwrite(bytes(4), len(batches[0]) + offset)
+    before = disk.read(LOG)
+    for _ in range(2):
+        with pytest.raises(InvariantViolated, match="restore it from a copy"):
+            open_log(disk, alone=True)
+    assert disk.read(LOG) == before
+    assert not disk.exists(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
+
+
+def test_a_sole_voter_cuts_what_a_crash_tore() -> None:
+    disk, batches = damaged()
+    disk.open(LOG).truncate(len(batches[0]) + 70)
+    raft_log = open_log(disk, clean=False, alone=True)
     assert (raft_log.end_offset, raft_log.lost_records) == (1, False)
 
 

@@ -17,6 +17,7 @@ from barnabas.broker.slices import advance
 from barnabas.protocol.schema import finished
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import LogConfig, PartitionLog
 
 A, B, C = (bytes([at]) * 16 for at in (1, 2, 3))
@@ -165,15 +166,15 @@ def test_offsets_are_those_of_the_directory(bench: Bench) -> None:
         checkpoints.write_offsets(disk, checkpoints.PRODUCER_STATE_CHECKPOINT, {("t", offset): 3 * offset})
     bench.find({})
     assert bench.dirs[1].take_offsets(("t", 2)) == (2, 0, 20, 4, 6)
-    assert bench.dirs[1].take_offsets(("t", 2)) == (0, 0, 0, 0, -1), "a topic of the same name must not inherit them"
-    assert bench.dirs[1].take_offsets(("t", 1)) == (0, 0, 0, 0, -1)
+    assert bench.dirs[1].take_offsets(("t", 2)) == (0, 0, 0, 0, 0), "a topic of the same name must not inherit them"
+    assert bench.dirs[1].take_offsets(("t", 1)) == (0, 0, 0, 0, 0)
 
 
 def test_a_checkpoint_in_slices_is_of_the_time_of_each_visit_and_void_where_a_point_was_lowered(bench: Bench) -> None:
     directory = bench.dirs[0]
     bench.find({})
     logs = [
-        PartitionLog.open(directory.disk, f"t-{number}", LogConfig(), now_ms=0, topic_id=bytes(16), clean=False)
+        PartitionLog.open(directory.disk, f"t-{number}", LogConfig(), LogOpening(now_ms=0, topic_id=bytes(16)))
         for number in range(1_000)
     ]
     for number, each in enumerate(logs):

@@ -19,6 +19,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 
 TOPIC_ID = bytes(range(16))
@@ -60,7 +61,9 @@ class Bench:
             self.plan.follow(replica)
 
     def replica(self, number: int) -> Replica:
-        log = PartitionLog.open(self.disk, f"t-{number}", LogConfig(), now_ms=NOW_MS, topic_id=TOPIC_ID, clean=False)
+        log = PartitionLog.open(
+            self.disk, f"t-{number}", LogConfig(), LogOpening(now_ms=NOW_MS, topic_id=TOPIC_ID, clean=False)
+        )
         replica = Replica(
             "t", number, TOPIC_ID, log, node_id=2, clock=FixedClock(), request_sync=lambda one: one.on_synced(10**6)
         )

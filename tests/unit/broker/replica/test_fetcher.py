@@ -15,6 +15,7 @@ from barnabas.broker.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.unit.broker.conftest import Nodes, batch, until
 
@@ -44,9 +45,7 @@ class Pair:
             disk,
             f"{led.topic}-{led.partition}",
             LogConfig(**config),  # type: ignore[arg-type]  # numbers, as given
-            now_ms=0,
-            topic_id=led.topic_id,
-            clean=False,
+            LogOpening(now_ms=0, topic_id=led.topic_id, clean=False),
         )
 
         def sync(replica: Replica) -> None:

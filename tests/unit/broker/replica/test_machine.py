@@ -12,6 +12,7 @@ from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 
 NOW_MS = 1_700_000_000_000
@@ -35,9 +36,7 @@ class Bench:
             self.disk,
             "t-0",
             LogConfig(**config),  # type: ignore[arg-type]  # numbers, as given
-            now_ms=NOW_MS,
-            topic_id=bytes(range(16)),
-            clean=False,
+            LogOpening(now_ms=NOW_MS, topic_id=bytes(range(16))),
         )
         self.session = True  # whether the node's session with the controller runs
         self.replica = Replica(

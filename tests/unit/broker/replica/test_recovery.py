@@ -135,3 +135,45 @@ async def test_after_a_kill_the_saved_states_are_gone_on_from(nodes: Nodes) -> N
     disk.fail(["pread"], path="t-0", after=20, times=None)  # a walk over all batches reads more often
     again = await nodes.start(disk)
     assert again.replicas.leader("t", 0).log.log_end_offset == BATCHES
+
+
+async def test_a_log_that_is_damaged_after_a_clean_stop_is_not_cut_at_any_later_start(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    replica = node.replicas.leader("t", 0)
+    for _ in range(3):
+        replica.append(build_batch([NewRecord(None, bytes(200_000), 1)]))
+    position, header = replica.log.segments.active.last_batch()
+    assert position
+    await node.stop()
+    file = disk.open("t-0/00000000000000000000.log")
+    file.pwrite(bytes(4), position + 8)  # the length of its last batch
+    before = disk.read(file.path)
+    for _ in range(3):
+        with pytest.raises(OSError, match="damaged after a clean stop: no whole batch begins at byte"):
+            await nodes.start(disk)
+        assert disk.read(file.path) == before
+        assert len(nodes.failures) == 1, "it was the only directory"
+        nodes.failures.clear()
+    assert "remove t-0/damaged-after-clean-stop and start again, and it is cut at the damage" in caplog.text
+
+    file.pwrite(header, position)
+    node = await nodes.start(disk)
+    assert node.replicas.leader("t", 0).log.log_end_offset == 3
+    assert not disk.exists(f"t-0/{recovery.DAMAGE_NOTE}"), "it was restored"
+    await node.stop()
+
+    file.pwrite(bytes(4), position + 8)
+    with pytest.raises(OSError, match="damaged"):
+        await nodes.start(disk)
+    nodes.failures.clear()
+    disk.remove(f"t-0/{recovery.DAMAGE_NOTE}")
+    node = await nodes.start(disk)
+    log = node.replicas.leader("t", 0).log
+    assert log.log_end_offset == 2
+    assert not log.producers.complete
+    assert "t-0: the log ends at offset 2, below its high watermark 3: acknowledged records may be lost" in caplog.text

@@ -21,6 +21,7 @@ from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.unit.broker.conftest import Nodes, Peer, until
 
@@ -165,7 +166,7 @@ async def test_a_folder_of_no_partition_is_set_aside(nodes: Nodes) -> None:
     node = await nodes.start(disk)
     await node.stop()
     config = LogConfig()
-    stray = PartitionLog.open(disk, "lost-3", config, now_ms=0, topic_id=bytes(range(16)), clean=False)
+    stray = PartitionLog.open(disk, "lost-3", config, LogOpening(now_ms=0, topic_id=bytes(range(16))))
     stray.close()
     disk.mkdir("gone-0.abc-delete")
     disk.open("gone-0.abc-delete/x.log", create=True)
