@@ -7,7 +7,7 @@ import each other; `group`; `net`; `errors`; `types`.
 from __future__ import annotations
 
 from barnabas.client.admin import Admin, NewTopic
-from barnabas.client.consumer import Consumer
+from barnabas.client.consumer import Consumer, ConsumerConfig
 from barnabas.client.errors import (
     AuthorizationFailed,
     BrokerUnreachable,
@@ -68,6 +68,7 @@ __all__ = [
     "CommitFailed",
     "CompressionType",
     "Consumer",
+    "ConsumerConfig",
     "ConsumerGroupMetadata",
     "CopyProgress",
     "CorruptRecords",

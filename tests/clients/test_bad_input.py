@@ -233,8 +233,8 @@ async def test_reading_a_topic_that_is_not_there_says_so_and_waits(
     ) as consumer:
         with caplog.at_level(logging.WARNING):
             assert await consumer.getmany(timeout_ms=300) == {}
-        said = [record.getMessage() for record in caplog.records if "no topic" in record.getMessage()]
-        assert said == [f"there is no topic {name!r}: it is read from when it is created"]
+        said = [record.getMessage() for record in caplog.records if "does not exist" in record.getMessage()]
+        assert said == [f"topic {name!r} does not exist; the consumer reads it once it is created"]
         await make_topic(admin, name)
         async with Producer(bootstrap_servers=bootstrap) as producer:
             await producer.send(name, b"at last")

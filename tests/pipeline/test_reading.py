@@ -51,7 +51,7 @@ def test_offsets_that_never_come(broker: ServedBroker) -> None:
     options = options_of(broker.address, topic, kafkaConsumer__pollTimeoutMs="1500", kafka__fetch__max__wait__ms="100")
     read = read_range(options, OffsetRange(topic, 0, 0, 20))
     assert next(read).num_rows == 10
-    with pytest.raises(KafkaError, match="offset 10 was to be read, and the log can be read up to offset 10 only"):
+    with pytest.raises(KafkaError, match="offset 10 cannot be read yet: the log is readable up to offset 10"):
         next(read)
     lenient = options_of(
         broker.address,

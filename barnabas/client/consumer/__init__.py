@@ -1,7 +1,8 @@
-"""The consumer: positions, fetches, record decoding, commits, and the readers that bulk jobs use."""
+"""The consumer: subscription, positions, fetches, decoding, commits; and `RangeReader` for bulk reads."""
 
 from __future__ import annotations
 
+from barnabas.client.consumer.config import ConsumerConfig
 from barnabas.client.consumer.consumer import Consumer
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "ConsumerConfig"]

@@ -1,12 +1,12 @@
-"""A consumer's commits: those it is asked for, and the automatic ones, one after the other.
+"""The commits of a consumer, requested and automatic, one after the other.
 
-Driven by: `commit` and `commit_soon`; each poll (`tend`); the group before it gives partitions up; the consumer's close.
-Emits: OffsetCommit requests. Automatic commits use `safe_position`, which moves past records when the caller commits
-them or polls again after it got them.
+Driven by: `commit` and `commit_soon`; each poll (`commit_if_due`); the group before it revokes partitions; the consumer's close.
+Emits: OffsetCommit requests. Automatic commits use `safe_position`, which moves past records when the caller commits them, or
+polls again after it received them.
 
-Invariants: commits take effect in the order in which they were asked for, whatever is retried; none is on its way while
-partitions are given up; none is sent in the name of a later membership than it was asked for in.
-A failed automatic commit is logged, not raised: the next one covers it. Follows Kafka's `enable.auto.commit`.
+Invariants: commits take effect in the order of the calls, retries included; no commit is in flight while partitions are revoked;
+a commit is not sent for a later membership than the one in which it was requested.
+A failed automatic commit is logged and not raised: the next one covers it. Follows Kafka's `enable.auto.commit`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class _Turns:
-    """Who is next: first come, first served. A place is taken at once, also for a task that begins later."""
+    """A queue for tasks: first come, first served. A place can be taken for a task that starts later."""
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()  # the first has its turn
+        self._waiting: deque[asyncio.Future[None]] = deque()  # the first one may run
 
     def take(self) -> asyncio.Future[None]:
-        """A future to wait for; afterwards, or instead, it is given back."""
+        """Takes the last place. The future is done when it is the first; `give_back` it in any case."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._call()
@@ -60,9 +60,9 @@ class Commits:
     """The commits of one consumer.
 
     Args:
-        group: whose answers to refusals count; None where the consumer has none, or reads what was assigned by hand.
-        who: in whose name is committed.
-        interval_ms: between two automatic commits; None switches them off.
+        group: returns the group membership, which decides about retries after a refusal; None without one.
+        who: returns the member that commits.
+        interval_ms: time between two automatic commits; None: no automatic commits.
     """
 
     def __init__(
@@ -85,8 +85,22 @@ class Commits:
 
     # -- on request ----------------------------------------------------------------------------------------------------
 
+    def choose(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
+        """The offsets that the caller commits, by default the present positions.
+
+        The records before them count as processed, so no automatic commit goes below them.
+        """
+        if offsets is None:
+            chosen = self.positions()
+        else:
+            chosen = {
+                TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in offsets.items()
+            }
+        self.on_chosen(chosen)
+        return chosen
+
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a commit without offsets commits: where every partition is now."""
+        """The present positions: what a commit without offsets commits."""
         return {
             tp: OffsetAndMetadata(state.position, "", state.trail.before(state.position))
             for tp, state in self._fetcher.partitions.items()
@@ -94,30 +108,30 @@ class Commits:
         }
 
     def on_chosen(self, offsets: Offsets) -> None:
-        """The caller commits these, so what is before them is processed: an automatic commit does not take them back."""
+        """The caller commits these offsets, so the records before them are processed, and no automatic commit goes below them."""
         for tp, chosen in offsets.items():
             state = self._fetcher.partitions.get(tp)
             if state is not None and state.position is not None and state.safe_position is not None:
                 state.safe_position = max(state.safe_position, min(chosen.offset, state.position))
 
     async def commit(self, offsets: Offsets) -> None:
-        """One commit, after those before it.
+        """Commits, after all earlier commits.
 
         Raises:
-            CommitFailed: the group has rebalanced meanwhile; the partitions may be another member's.
+            CommitFailed: the group has rebalanced; the partitions may belong to another member.
         """
-        await self._in_turn(offsets, self._turns.take(), self._group(), self._tenure())
+        await self._in_turn(offsets, self._turns.take(), self._group(), self._membership_number())
 
     def commit_soon(self, offsets: Offsets) -> asyncio.Future[None]:
-        """`commit` in the background, before every later one. A failure that nobody asks the future for is logged."""
+        """Commits in the background, before all later commits. A failure is logged as well."""
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         turn = self._turns.take()
-        work = self._in_turn(offsets, turn, self._group(), self._tenure())
+        work = self._in_turn(offsets, turn, self._group(), self._membership_number())
 
-        def over(_task: asyncio.Task[None]) -> None:  # also where it was cancelled before it began
+        def over(_task: asyncio.Task[None]) -> None:  # also if the task was cancelled before it began
             work.close()
             self._turns.give_back(turn)
-            outcome.cancel()  # where the client was closed first
+            outcome.cancel()  # no effect unless the client was closed first
 
         self._cluster.scope.start(self._deliver(work, outcome), name="commit").add_done_callback(over)
         return outcome
@@ -125,17 +139,17 @@ class Commits:
     # -- automatic -----------------------------------------------------------------------------------------------------
 
     def due(self, now_ms: int) -> bool:
-        """Whether a poll should begin an automatic commit now."""
+        """Whether the next poll starts an automatic commit."""
         return self._interval_ms is not None and now_ms >= self._due_ms and self._automatic is None
 
-    def tend(self, now_ms: int) -> None:
-        """A poll looks in: begins a commit in the background where one is due."""
+    def commit_if_due(self, now_ms: int) -> None:
+        """Starts an automatic commit in the background if one is due."""
         if self._interval_ms is not None and self.due(now_ms):
             self._due_ms = now_ms + self._interval_ms
             self._automatic = self._cluster.scope.start(self._run(), name="auto commit")
 
-    async def settle(self) -> None:
-        """Waits for the commits on their way, then commits what is safe, unless automatic commits are off."""
+    async def before_revoke(self) -> None:
+        """Waits for the commits in flight, then commits the safe positions (with automatic commits)."""
         turn = self._turns.take()
         try:
             await turn
@@ -146,28 +160,30 @@ class Commits:
                 for tp, state in self._fetcher.partitions.items()
                 if state.safe_position is not None
             }
-            await self._commit(chosen, self._group(), self._tenure())
+            await self._commit(chosen, self._group(), self._membership_number())
         except KafkaError as error:
             log.warning("automatic commit failed: %s", error)
         finally:
             self._turns.give_back(turn)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internal --------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
-            await self.settle()
+            await self.before_revoke()
         finally:
             self._automatic = None
 
-    def _tenure(self) -> int:
+    def _membership_number(self) -> int:
         group = self._group()
-        return group.tenure if group is not None else 0
+        return group.membership_number if group is not None else 0
 
-    async def _in_turn(self, offsets: Offsets, turn: asyncio.Future[None], group: Group | None, tenure: int) -> None:
+    async def _in_turn(
+        self, offsets: Offsets, turn: asyncio.Future[None], group: Group | None, membership_number: int
+    ) -> None:
         try:
             await turn
-            await self._commit(offsets, group, tenure)
+            await self._commit(offsets, group, membership_number)
         finally:
             self._turns.give_back(turn)
 
@@ -178,25 +194,25 @@ class Commits:
             if not outcome.done():
                 log.warning("commit failed: %s", error)
                 outcome.set_exception(error)
-                outcome.exception()  # it was logged: nobody has to ask
+                outcome.exception()  # marks it as retrieved: the failure is logged
         else:
             if not outcome.done():
                 outcome.set_result(None)
 
     def _check_held(self, offsets: Offsets) -> None:
-        """The coordinator takes offsets of any partition from any member: those of another's would be read twice."""
+        """Refuses partitions of other members; the coordinator accepts them from any member, and records would be read twice."""
         for tp in offsets:
             if tp not in self._fetcher.partitions:
-                text = "nothing was committed: the partition is not this member's (any more); who has it goes on from its last commit"
+                text = "nothing was committed: the partition is not this member's; its present member starts at the last commit"
                 raise CommitFailed(text, topic=tp.topic, partition=tp.partition)
 
-    async def _commit(self, offsets: Offsets, group: Group | None, tenure: int) -> None:
+    async def _commit(self, offsets: Offsets, group: Group | None, membership_number: int) -> None:
         backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         clock = self._cluster.clock
         deadline_ms = clock.monotonic_ms() + self._cluster.request_timeout_ms
         while True:
-            if group is not None and group.tenure != tenure:
-                text = "nothing was committed: the membership that this was read in has ended meanwhile"
+            if group is not None and group.membership_number != membership_number:
+                text = "nothing was committed: the membership in which the records were read has ended"
                 raise CommitFailed(text, code=ErrorCode.UNKNOWN_MEMBER_ID)
             who = self._who()
             if group is not None and who.generation_id >= 0:
@@ -205,7 +221,9 @@ class Commits:
                 await commit_offsets(self._cluster, who, offsets)
             except CommitFailed as error:
                 again = (
-                    group is not None and error.code is not None and group.on_commit_refused(error.code, who, tenure)
+                    group is not None
+                    and error.code is not None
+                    and group.on_commit_refused(error.code, who, membership_number)
                 )
                 if not again or clock.monotonic_ms() >= deadline_ms:
                     raise

@@ -1,6 +1,6 @@
-"""Records from fetched batches: checked, decoded, deserialized; and the errors for batches that cannot be read.
+"""Checks, decodes and deserializes fetched batches, and makes the errors for batches that cannot be read.
 
-Driven by: `Fetcher`, batch by batch. Emits: records; errors that name the topic, the partition, the offset, and where to seek to.
+Driven by: `FetchedRecords`, batch by batch. Emits: records; errors with topic, partition, offset, and the offset to seek to.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader, decode_records, read_header
 
-__all__ = ["Deserializer", "Deserializers", "corrupt", "deserialized", "judged"]
+__all__ = ["Deserializer", "Deserializers", "corrupt", "decoded", "deserialized"]
 
 Deserializer = Callable[[Any], Any]
 Deserializers = tuple[Deserializer | None, Deserializer | None]  # of keys and of values
 
 
-def judged(tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_crcs: bool) -> list[Record[Any, Any]]:
-    """The records of the next batch that are to be delivered.
+def decoded(tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_crcs: bool) -> list[Record[Any, Any]]:
+    """The records of the next batch; none if they must not be delivered (control batch, aborted transaction).
 
     Raises:
         RemoteProtocolError: the batch cannot be read.
@@ -37,10 +37,10 @@ def judged(tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_c
 def deserialized(
     records: list[Record[Any, Any]], deserializers: Deserializers
 ) -> tuple[list[Record[Any, Any]], int | None]:
-    """The records up to the first that a deserializer refuses, and its offset.
+    """The records before the first one for which a deserializer raises, and the offset of that one (None: no failure).
 
     Raises:
-        KafkaError: that is the very first.
+        KafkaError: the deserializer raised for the first record.
     """
     key_of, value_of = deserializers
     out: list[Record[Any, Any]] = []
@@ -66,19 +66,19 @@ def deserialized(
 def corrupt(state: PartitionState, error: RemoteProtocolError) -> CorruptRecords:
     """The error for the next batch of a partition, which cannot be read.
 
-    Where the batch behind it can be read, that tells where to go on; else the batch's own header, if what it says can be true.
+    Its `next_offset` comes from the following batch if that is readable, else from the batch's own header if it is plausible.
     """
     position = state.position or 0
     fetched = state.buffered[0]
-    behind = position + 1
+    after_batch = position + 1
     try:
         header = read_header(fetched.records, fetched.position)
         if position < header.next_offset <= max(state.high_watermark, position + 1):
-            behind = header.next_offset
+            after_batch = header.next_offset
         after = fetched.position + header.size_bytes
         if fetched.end - after >= HEADER_SIZE:
             base_offset = read_header(fetched.records, after).base_offset
-            behind = base_offset if base_offset > position else behind
+            after_batch = base_offset if base_offset > position else after_batch
     except RemoteProtocolError:
         pass
-    return CorruptRecords(state.tp, position, str(error), next_offset=behind)
+    return CorruptRecords(state.tp, position, str(error), next_offset=after_batch)

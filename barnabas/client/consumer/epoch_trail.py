@@ -1,9 +1,9 @@
-"""The leader epochs of the records that a consumer has fetched of one partition: they show where a log was truncated.
+"""The leader epochs of the records that a consumer has fetched from one partition. They show where a log was truncated.
 
 Driven by: fetched batches, seeks, truncations. Emits: the epoch of the record before an offset; the offset where logs diverge.
 
-Invariants: epochs and offsets strictly increase from entry to entry; an entry holds the first offset that was fetched of an epoch,
-which may be later than the offset where the epoch begins in the log.
+Invariants: epochs and offsets strictly increase from entry to entry; an entry has the first fetched offset of an epoch, which may
+be above the offset where the epoch starts in the log.
 Follows KIP-320, and KIP-279 for the epochs in between: Kafka's client keeps only the last epoch, and may not go back far enough.
 """
 
@@ -27,11 +27,11 @@ class EpochTrail:
 
     @property
     def latest(self) -> int:
-        """The epoch of the last record before the fetch position; −1 where it is not known."""
+        """The epoch of the last record before the fetch position; −1 if unknown."""
         return self._epochs[-1] if self._epochs else -1
 
     def begin(self, epoch: int = -1, offset: int = 0) -> None:
-        """Forgets everything but, where `epoch` ≥ 0, that it is the epoch of the record before `offset`."""
+        """Clears the trail; if `epoch` ≥ 0, it becomes the epoch of the record before `offset`."""
         self._epochs.clear()
         self._starts.clear()
         if epoch >= 0 and offset > 0:
@@ -39,7 +39,7 @@ class EpochTrail:
             self._starts.append(offset - 1)
 
     def note(self, epoch: int, offset: int) -> None:
-        """Records from `offset` on are of `epoch`. An epoch that is not newer than the last one is left out: no log has it there."""
+        """Notes that the records from `offset` on have `epoch`. An epoch that is not newer than the last is ignored."""
         if epoch > self.latest:
             self._epochs.append(epoch)
             self._starts.append(offset)
@@ -47,20 +47,20 @@ class EpochTrail:
                 del self._epochs[0], self._starts[0]
 
     def before(self, offset: int) -> int:
-        """The epoch of the record before `offset`; −1 where it is not known."""
+        """The epoch of the record before `offset`; −1 if unknown."""
         index = bisect_left(self._starts, offset)
         return self._epochs[index - 1] if index else -1
 
     def covers(self, offset: int) -> bool:
-        """Whether the epoch of the record before `offset` is known, if it was fetched."""
+        """Whether the trail reaches back to the record before `offset`."""
         return bool(self._starts) and offset > self._starts[0]
 
     def cut(self, offset: int) -> None:
-        """Forgets what begins at or after `offset`."""
+        """Removes the epochs that start at or after `offset`."""
         index = bisect_left(self._starts, offset)
         del self._epochs[index:], self._starts[index:]
 
     def divergence(self, epoch: int, end_offset: int) -> int:
-        """The first offset where the logs may differ, if the leader's last epoch in common is `epoch` and ends at `end_offset`."""
+        """The first offset where the logs may differ, if the last common epoch is `epoch` and ends at `end_offset` on the leader."""
         index = bisect_right(self._epochs, epoch)
         return min(end_offset, self._starts[index]) if index < len(self._starts) else end_offset

@@ -1,10 +1,10 @@
-"""One broker's incremental fetch session (KIP-227): only what changed since the last request is sent.
+"""The incremental fetch session with one broker (KIP-227): a request contains only the changes since the last one.
 
-Driven by: the partitions wanted for each fetch, the session id of each answer, errors.
-Emits: Fetch requests with their session fields, topics and forgotten topics filled in.
+Driven by: the partitions of each fetch, the session id of each answer, errors.
+Emits: Fetch requests with session fields, topics and forgotten topics.
 
-Invariants: `_known` is what the broker's session holds after the last request; the epoch rises by one a request and goes
-from 2³¹−1 to 1; after any error the next request is a full one (id 0, epoch 0). Topic ids (version 13) are used once all
+Invariants: `_known` is the content of the broker's session after the last request; the epoch increases by one with each request,
+and 2³¹−1 is followed by 1; after an error the next request is a full one (id 0, epoch 0). Topic ids (version 13) are used if all
 topics of the session have one, else names (version 12).
 """
 
@@ -19,7 +19,7 @@ from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 
 __all__ = ["VERSION_BY_NAME_MAX", "VERSION_MAX", "FetchSession"]
 
-VERSION_BY_NAME_MAX = 12  # of Fetch: from 13 on it goes by topic id
+VERSION_BY_NAME_MAX = 12  # from version 13 on Fetch uses topic ids
 VERSION_MAX = 18
 _EPOCH_MAX = 2**31 - 1
 
@@ -32,7 +32,7 @@ class _Entry(NamedTuple):
 
 
 class FetchSession:
-    """The client's side of a session."""
+    """The client's side of one session."""
 
     __slots__ = ("_by_id", "_epoch", "_id", "_known", "_names")
 
@@ -44,13 +44,13 @@ class FetchSession:
         self._by_id = True
 
     def restart(self) -> None:
-        """The next request begins a new session."""
+        """Makes the next request start a new session."""
         self._id = 0
         self._epoch = 0
         self._known = {}
 
     def on_answer(self, session_id: int) -> None:
-        """Takes the id of a good answer; 0 means that the broker keeps no session."""
+        """Applies the session id of a successful answer; 0 means that the broker keeps no session."""
         if session_id == 0:
             self.restart()
         else:
@@ -58,16 +58,16 @@ class FetchSession:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def name_of(self, topic_id: bytes) -> str:
-        """The name under which a topic id was asked for; "" where it was not."""
+        """The name of the topic that was requested with this id; "" if there is none."""
         return self._names.get(topic_id, "")
 
     def request(
         self, wanted: dict[TopicPartition, tuple[int, int]], metadata: ClusterMetadata, partition_max_bytes: int
     ) -> tuple[FetchRequest, int]:
-        """The next request, and the highest version it fits.
+        """The next request, and the highest version that can encode it.
 
         Args:
-            wanted: by partition the fetch offset, and the leader epoch of the record before it, −1 where it is not known.
+            wanted: by partition the fetch offset, and the leader epoch of the record before it (−1 unknown).
         """
         entries = {
             tp: _Entry(metadata.topic_id(tp.topic), offset, metadata.leader_epochs.get(tp, -1), epoch)

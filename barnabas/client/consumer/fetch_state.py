@@ -1,9 +1,10 @@
-"""What a consumer knows of one partition that it reads: positions, what was fetched and not taken, when to ask again.
+"""The state of one partition that a consumer reads: positions, fetched records, time of the next fetch.
 
-Driven by: `Fetcher`, which owns the rules.
+Driven by: `Fetcher`, `FetchedRecords` and `PositionChecks`, which have the rules.
 
-Invariants: `trail` has the leader epochs of what was fetched below `fetch_offset`; `position` is the next offset to deliver, None while it is looked up; `fetch_offset` ≥ position; `buffered_bytes` is the
-size of what `buffered` holds; a raised `age` voids every answer that is on its way.
+Invariants: `position` is the next offset to deliver, None while it is looked up; `fetch_offset` ≥ position; `trail` has the
+leader epochs of the fetched records below `fetch_offset`; `buffered_bytes` is the size of `buffered`; answers to requests from
+before an increase of `version` are dropped.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from barnabas.ports import Buffer, Rng
 
 __all__ = ["NEVER", "Fetched", "PartitionState", "Reset"]
 
-NEVER = 1 << 62  # as `not_before_ms`: not fetched again before a seek
+NEVER = 1 << 62  # as `not_before_ms`: not fetched until a seek
 
 
 class Reset:
-    """How a position that is not known is found."""
+    """How an unknown position is looked up."""
 
-    COMMITTED = "committed"  # the group's committed offset, then the policy
+    COMMITTED = "committed"  # the group's committed offset; without one, by auto_offset_reset
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class Fetched:
-    """What one answer brought for one partition: whole batches, judged and decoded one by one."""
+    """The batches of one answer for one partition; they are decoded one by one."""
 
     __slots__ = ("aborted", "end", "position", "records", "size_bytes")
 
@@ -50,16 +51,15 @@ class PartitionState:
     """One assigned partition."""
 
     __slots__ = (
-        "age",
         "asked",
         "buffered",
         "buffered_bytes",
         "check",
+        "error",
         "failing_since_ms",
         "fetch_offset",
         "fetching",
         "high_watermark",
-        "hurried",
         "index",
         "info",
         "last_stable_offset",
@@ -76,45 +76,48 @@ class PartitionState:
         "topic_id",
         "tp",
         "trail",
-        "trouble",
         "truncated",
+        "urgent",
+        "version",
     )
 
     def __init__(self, tp: TopicPartition, position: int | None) -> None:
         self.tp = tp
-        self.age = 0  # raised whenever what is on its way no longer fits
+        self.version = 0  # increased whenever requests in flight no longer fit the position
         self.paused = False
         self.fetching = False
-        self.hurried = True  # moved since the last fetch: it should not wait behind one that waits for news elsewhere
-        self.asked = -1  # the node that was last asked
+        self.urgent = True  # moved since the last fetch: it must not wait for a fetch that waits for new records
+        self.asked = -1  # the node of the last request
         self.nearest = NearestReplica()
         self.not_before_ms = 0
-        self.failing_since_ms = -1  # −1 while that node answers well
+        self.failing_since_ms = -1  # time of the first failure of that node; −1 if its last answer was good
         self.high_watermark = -1  # −1 until the first answer
         self.last_stable_offset = -1
         self.log_start_offset = -1
         self.position: int | None = position
-        self.safe_position: int | None = position  # what an automatic commit may commit: taken and left behind
+        self.safe_position: int | None = (
+            position  # the offset that an automatic commit may commit: after the processed records
+        )
         self.fetch_offset = position if position is not None else -1
         self.reset: str | None = Reset.COMMITTED if position is None else None
         self.trail = EpochTrail()
-        self.leader_epoch = -1  # the position is known to exist in the log of the leader of this epoch
-        self.check: Any = None  # the `InFlightCheck` that asks the leader whether it does
-        self.truncated = False  # `LogTruncated` was told: only a seek helps
-        self.info: TopicInfo | None = None  # the topic, as metadata had it at the last fetch
+        self.leader_epoch = -1  # the log of the leader of this epoch contains the position
+        self.check: Any = None  # the `InFlightCheck` that asks the leader whether it contains the position
+        self.truncated = False  # `LogTruncated` was raised; a seek is needed
+        self.info: TopicInfo | None = None  # metadata of the topic at the last fetch
         self.topic_id = NO_ID
-        self.trouble: KafkaError | None = None  # to be raised once what was fetched before it is taken
+        self.error: KafkaError | None = None  # raised once the records before it are taken
         self.buffered: deque[Fetched] = deque()
         self.buffered_bytes = 0
-        self.ready: list[Record[Any, Any]] = []  # decoded and not yet taken: ready[index:]
+        self.ready: list[Record[Any, Any]] = []  # the decoded batch; ready[index:] is not taken yet
         self.index = 0
         self.ready_next = -1  # position after the last of `ready`
 
     def move(self, position: int | None, reset: str | None = None, epoch: int = -1) -> None:
-        """Sets the position anew; what was fetched is dropped.
+        """Sets the position and drops the fetched records.
 
         Args:
-            epoch: of the record before `position`; −1 where it is not known. Known epochs stay where the position goes back.
+            epoch: of the record before `position`; −1 if unknown. Known epochs are kept if the position moves back.
         """
         trail = self.trail
         if position is None or self.position is None or self.truncated:
@@ -128,7 +131,7 @@ class PartitionState:
             self.leader_epoch = -1
         self.check = None
         self.truncated = False
-        self.trouble = None
+        self.error = None
         self.failing_since_ms = -1
         self.not_before_ms = 0
         self.position = position
@@ -137,9 +140,9 @@ class PartitionState:
         self.refetch()
 
     def refetch(self) -> None:
-        """What is fetched next begins at the position again; what was fetched is dropped, and what is on its way."""
-        self.age += 1
-        self.hurried = True
+        """Drops the fetched records and the answers in flight; the next fetch begins at the position."""
+        self.version += 1
+        self.urgent = True
         self.fetch_offset = self.position if self.position is not None else -1
         self.trail.cut(self.fetch_offset)
         self.buffered.clear()
@@ -147,15 +150,15 @@ class PartitionState:
         self.ready = []
         self.index = 0
 
-    def later(self, now_ms: int, first_ms: int, rng: Rng) -> None:
-        """Its leader was of no use: asked again after a growing pause, or at once where another node leads by then."""
+    def retry_later(self, now_ms: int, first_ms: int, rng: Rng) -> None:
+        """The node failed: fetches again after a growing pause, or at once from another node."""
         if self.failing_since_ms < 0:
             self.failing_since_ms = now_ms
         self.not_before_ms = now_ms + retry_pause_ms(now_ms - self.failing_since_ms, first_ms, rng)
 
     def on_other_node(self) -> None:
-        """Another node than the one that was asked is to be asked now: no pause, and no waiting behind its other partitions."""
+        """The next fetch goes to another node than the last: without a pause, and without waiting for a fetch in flight."""
         if self.not_before_ms != NEVER:
             self.not_before_ms = 0
             self.failing_since_ms = -1
-            self.hurried = True
+            self.urgent = True

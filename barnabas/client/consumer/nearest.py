@@ -1,10 +1,10 @@
-"""Which broker a partition is read from: its leader, or a replica nearer by that the leader has named (KIP-392).
+"""Chooses the broker that a partition is read from: its leader, or a nearer replica that the leader has named (KIP-392).
 
-Driven by: the leader's advice, refusals and silence of the replica that it named, time. Emits: the broker to ask.
+Driven by: the leader's advice, failures of the named replica, time. Emits: the node to ask.
 
-The advice holds until metadata would be too old (then the leader is asked again), another leader takes over, or the
-replica is of no use. The leader may not know yet that it is not, and would name it again: for a while it is not told the rack
-then, and so serves itself.
+The advice is valid until metadata.max.age has passed (then the leader is asked again), the leader changes, or the replica fails.
+After a failure the leader may still name the same replica; for a while the consumer therefore does not send its rack, and the
+leader answers itself.
 """
 
 from __future__ import annotations
@@ -13,48 +13,49 @@ from collections.abc import Container
 
 __all__ = ["NearestReplica"]
 
-_NOBODY = -1
-_WARY_MS = 10_000  # longer than a broker's session: by then the leader knows that a replica is gone
+_NONE = -1
+_WARY_MS = 10_000  # longer than a broker's session: after this time the leader knows of a dead replica
 
 
 class NearestReplica:
-    """Of one partition. Attributes:
+    """The choice for one partition.
 
-    node_id: the replica that is read from instead of the leader; −1 where there is none.
+    Attributes:
+        node_id: the replica that is read instead of the leader; −1 if there is none.
     """
 
     __slots__ = ("_leader_epoch", "_until_ms", "_wary_until_ms", "node_id")
 
     def __init__(self) -> None:
-        self.node_id = _NOBODY
+        self.node_id = _NONE
         self._leader_epoch = -1
         self._until_ms = 0
         self._wary_until_ms = 0
 
     def advise(self, node_id: int, leader_epoch: int, until_ms: int) -> None:
-        """The leader of an epoch names a replica; it is read from until then."""
+        """The leader of an epoch names a replica, which is read until `until_ms`."""
         self.node_id = node_id
         self._leader_epoch = leader_epoch
         self._until_ms = until_ms
 
     def choose(self, leader: int, leader_epoch: int, brokers: Container[int], now_ms: int) -> int:
-        """Whom to ask now.
+        """The node to ask now.
 
         Args:
-            brokers: ids of those that are known.
+            brokers: ids of the known brokers.
         """
-        if self.node_id == _NOBODY:
+        if self.node_id == _NONE:
             return leader
         if now_ms >= self._until_ms or leader_epoch != self._leader_epoch or self.node_id not in brokers:
-            self.node_id = _NOBODY
+            self.node_id = _NONE
             return leader
         return self.node_id
 
     def give_up(self, now_ms: int) -> None:
-        """The replica was of no use: the leader is asked next, and serves itself for a while."""
-        self.node_id = _NOBODY
+        """The replica failed: the leader is asked next, without the rack for a while."""
+        self.node_id = _NONE
         self._wary_until_ms = now_ms + _WARY_MS
 
     def wanted(self, now_ms: int) -> bool:
-        """Whether the leader may name a replica."""
+        """Whether to send the rack, so that the leader may name a replica."""
         return now_ms >= self._wary_until_ms

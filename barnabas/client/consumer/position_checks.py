@@ -1,16 +1,16 @@
 """Checks that a consumer's positions exist in the log of the present leader (KIP-320), and moves those that do not.
 
-Driven by: `Fetcher`, which asks before each fetch, hands over diverging epochs of Fetch answers, and passes on the answers to
-OffsetForLeaderEpoch. Emits: OffsetForLeaderEpoch requests; positions moved back; errors to raise.
+Driven by: `Fetcher` before each fetch; diverging epochs in Fetch answers; answers to OffsetForLeaderEpoch.
+Emits: OffsetForLeaderEpoch requests; positions moved back; errors to raise.
 
-After a change of leader, and for a position that comes with an epoch (a committed offset), the leader is asked where the epoch
-of the last fetched record ends in its log; nothing is fetched before the answer. Each Fetch carries that epoch, too, and its
-answer names the diverging epoch if the log has been truncated since. Records that were fetched and not delivered are dropped and
-fetched again without a warning. If delivered records are gone, the consumer logs it and goes back to the first diverging offset;
-with `auto_offset_reset="none"` it raises `LogTruncated` until a seek instead.
+After a change of leader, and for a position with an epoch (a committed offset), the leader is asked where the epoch of the last
+fetched record ends in its log; nothing is fetched before the answer. Each Fetch contains that epoch as well, and its answer has
+the diverging epoch if the log was truncated. Fetched records that were not delivered are dropped and fetched again without a
+warning. If delivered records were truncated, the consumer logs a warning and goes back to the first diverging offset; with
+`auto_offset_reset="none"` it raises `LogTruncated` until a seek.
 
-Follows Kafka's SubscriptionState.maybeCompleteValidation. An answer with an older epoch than the requested one counts as diverging,
-as in a Fetch answer, even if its end offset lies behind the position.
+Follows Kafka's SubscriptionState.maybeCompleteValidation. An answer with an older epoch than the requested one counts as
+diverging, as in a Fetch answer, even if its end offset is above the position.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ log = logging.getLogger("barnabas.client.consumer")
 
 
 class InFlightCheck(NamedTuple):
-    """An OffsetForLeaderEpoch request to send. `asked`: each partition's state, and the leader epoch that it is checked for."""
+    """An OffsetForLeaderEpoch request to send. `asked` has the state of each partition and the leader epoch of the check."""
 
     node_id: int
     request: OffsetForLeaderEpochRequest
     asked: dict[TopicPartition, tuple[PartitionState, int]]
 
 
-class Positioned(Protocol):
-    """What checks change of the fetcher."""
+class _Fetcher(Protocol):
+    """What the checks need from the fetcher."""
 
     metadata_wanted: bool
 
@@ -65,7 +65,7 @@ class PositionChecks:
     """
 
     def __init__(
-        self, fetcher: Positioned, metadata: ClusterMetadata, rng: Rng, *, policy: str, retry_backoff_ms: int
+        self, fetcher: _Fetcher, metadata: ClusterMetadata, rng: Rng, *, policy: str, retry_backoff_ms: int
     ) -> None:
         self._fetcher = fetcher
         self._metadata = metadata
@@ -75,7 +75,7 @@ class PositionChecks:
         self._wanted: dict[int, list[PartitionState]] = {}
 
     def on_topic(self, state: PartitionState) -> None:
-        """Metadata of the topic is new. A topic that was deleted and created again is another log: no epoch holds for it."""
+        """Metadata of the topic has changed. If the topic was deleted and created again, the known epochs are cleared."""
         info = self._metadata.topics.get(state.tp.topic)
         state.info = info
         if info is None or info.topic_id == NO_ID:
@@ -86,7 +86,7 @@ class PositionChecks:
         state.topic_id = info.topic_id
 
     def holds(self, state: PartitionState, leader_epoch: int, node_id: int) -> bool:
-        """Whether the position is known to exist in the log of this leader; else a check is under way, or is wanted now."""
+        """Whether the log of this leader is known to contain the position; if not, a check is in flight or is scheduled now."""
         if state.leader_epoch == leader_epoch or state.trail.latest < 0 or leader_epoch < 0:
             state.leader_epoch = leader_epoch
             return True
@@ -95,27 +95,27 @@ class PositionChecks:
         return False
 
     def requests(self, ready: Callable[[int], bool]) -> list[InFlightCheck]:
-        """The requests to send for what `holds` found wanting."""
+        """The requests to send for the checks that `holds` has scheduled."""
         wanted, self._wanted = self._wanted, {}
         return [self._request(node_id, states) for node_id, states in wanted.items() if ready(node_id)]
 
     def on_unsent(self, check: InFlightCheck) -> None:
-        """The request could not be handed to a connection."""
+        """The request could not be sent."""
         for state, _ in self._current(check):
             state.check = None
 
     def on_failure(self, check: InFlightCheck, error: KafkaError, now_ms: int) -> None:
-        """No answer came. A broker that does not know the request cannot tell: the position counts as one that holds."""
+        """No answer arrived. If the broker does not support the request, the position counts as existing."""
         for state, leader_epoch in self._current(check):
             state.check = None
             if isinstance(error, UnsupportedByBroker):
                 state.leader_epoch = leader_epoch
             else:
                 self._fetcher.metadata_wanted = True
-                state.later(now_ms, self._retry_backoff_ms, self._rng)
+                state.retry_later(now_ms, self._retry_backoff_ms, self._rng)
 
     def on_answer(self, check: InFlightCheck, response: OffsetForLeaderEpochResponse, now_ms: int) -> None:
-        """Takes the answer; positions that do not exist are moved back, or told."""
+        """Applies the answer: moves positions that do not exist, or makes polls raise."""
         found = {TopicPartition(topic.topic, p.partition): p for topic in response.topics for p in topic.partitions}
         for state, leader_epoch in self._current(check):
             state.check = None
@@ -123,7 +123,7 @@ class PositionChecks:
             code = code_of(answer.error_code) if answer is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if answer is None or code is not ErrorCode.NONE:
                 self._fetcher.metadata_wanted = True
-                state.later(now_ms, self._retry_backoff_ms, self._rng)
+                state.retry_later(now_ms, self._retry_backoff_ms, self._rng)
                 if not code.retriable:
                     where = {"broker": check.node_id, "topic": state.tp.topic, "partition": state.tp.partition}
                     self._fetcher.fail(state, error_for(code, "the position cannot be checked", **where))  # type: ignore[arg-type]  # one dict of an int, a str and an int
@@ -135,9 +135,9 @@ class PositionChecks:
                 self.on_diverging(state, answer.leader_epoch, answer.end_offset, now_ms)
 
     def on_diverging(self, state: PartitionState, epoch: int, end_offset: int, now_ms: int) -> None:
-        """The leader's log lacks what was fetched: the last epoch that both have is `epoch`, and ends at `end_offset` there.
+        """The leader's log lacks fetched records: the last common epoch is `epoch`, and ends at `end_offset` on the leader.
 
-        Both are −1 where the leader knows no epoch to compare with.
+        Both are −1 if the leader has no epoch to compare.
         """
         position = state.position
         if position is None:
@@ -146,16 +146,16 @@ class PositionChecks:
         known = epoch >= 0 and end_offset >= 0
         at = min(state.trail.divergence(epoch, end_offset), state.fetch_offset) if known else -1
         if at >= position:
-            log.info("%s-%d was truncated to offset %d: what was fetched ahead is fetched again", *tp, at)
+            log.info("%s-%d was truncated to offset %d: the records that were fetched ahead are fetched again", *tp, at)
             self._fetcher.refetch(state)
         elif self._policy == "none":
             self._fetcher.refetch(state)
             state.truncated = True
-            state.later(now_ms, self._retry_backoff_ms, self._rng)
+            state.retry_later(now_ms, self._retry_backoff_ms, self._rng)
             self._fetcher.fail(state, LogTruncated(tp, position, at if known else None))
         elif known:
             log.warning(
-                "%s-%d was truncated: records before the position %d are gone, going back to the first diverging offset %d",
+                "%s-%d was truncated: records before the position %d were removed; going back to the first diverging offset %d",
                 *tp,
                 position,
                 at,
@@ -164,14 +164,14 @@ class PositionChecks:
             self._fetcher.seek(tp, at, epoch=before if before >= 0 or at < end_offset else epoch)
         else:
             log.warning(
-                "%s-%d was truncated: the leader does not know where, so the position %d is reset to %r",
+                "%s-%d was truncated at an offset that the leader does not know: the position %d is reset to %r",
                 *tp,
                 position,
                 self._policy,
             )
             self._fetcher.seek(tp, None, self._policy)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internal --------------------------------------------------------------------------------------------------------
 
     def _request(self, node_id: int, states: list[PartitionState]) -> InFlightCheck:
         topics: dict[str, OffsetForLeaderTopic] = {}
@@ -191,5 +191,5 @@ class PositionChecks:
         return check
 
     def _current(self, check: InFlightCheck) -> list[tuple[PartitionState, int]]:
-        """The partitions of a check that have not moved since."""
+        """The partitions of a check that have not moved since the request."""
         return [(state, leader_epoch) for state, leader_epoch in check.asked.values() if state.check is check]

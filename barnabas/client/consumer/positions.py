@@ -1,8 +1,8 @@
-"""Where a consumer reads: the part of its interface that is about partitions and offsets, with or without a group.
+"""The positions of a consumer's partitions: seeks, pauses, and look-ups of offsets in the logs.
 
-Driven by: the caller. Emits: seeks and pauses to the fetcher; ListOffsets requests.
+Driven by: the caller of `Consumer`. Emits: seeks and pauses to the fetcher; ListOffsets requests.
 
-Follows KIP-79 (offsets by time) and Kafka's client in names and meanings.
+Follows KIP-79 (offsets by time); names and meanings as in Kafka's Java client.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
 from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.consumer.reader import Reader
-from barnabas.client.errors import ClientClosed, IllegalState, RequestTimedOut
+from barnabas.client.errors import IllegalState, RequestTimedOut
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.net.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -21,53 +21,32 @@ __all__ = ["Positions"]
 
 
 class Positions:
-    """The positions of one consumer, which is one of these."""
+    """The positions of one consumer. `Consumer` documents the methods."""
 
     def __init__(self, cluster: Cluster, fetcher: Fetcher, reader: Reader) -> None:
         self._cluster = cluster
         self._clock = cluster.clock
         self._fetcher = fetcher
         self._reader = reader
-        self._started = False
-
-    def assignment(self) -> set[TopicPartition]:
-        """The partitions read at the moment."""
-        return set(self._fetcher.partitions)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """The next record of the partition is the first at or after `offset` (≥ 0).
-
-        Args:
-            offset: with the leader epoch of the record before it, the leader is asked whether its log has that record; where
-                it does not, the log was truncated (KIP-320).
-        """
+        """Moves the position of a partition."""
         at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         if at.offset < 0:
-            raise IllegalState(f"offset {at.offset} is negative; seek_to_beginning and seek_to_end find theirs")
+            raise IllegalState(f"offset {at.offset} is negative; use seek_to_beginning or seek_to_end")
         self._state(partition)
         self._fetcher.seek(TopicPartition(*partition), at.offset, epoch=at.leader_epoch)
         self._reader.wake()
 
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """To the first offset of the log; all assigned partitions where none is named."""
-        self._seek_by(Reset.EARLIEST, partitions)
+    def seek_by(self, reset: str, partitions: Iterable[TopicPartition]) -> None:
+        """Moves partitions (by default all) to the position that `reset` names, one of `Reset`."""
+        for tp in list(partitions) or list(self._fetcher.partitions):
+            self._state(tp)
+            self._fetcher.seek(TopicPartition(*tp), None, reset)
+        self._reader.wake()
 
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Behind the last record (under read_committed: the last stable one)."""
-        self._seek_by(Reset.LATEST, partitions)
-
-    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
-        """To the group's committed offsets."""
-        self._seek_by(Reset.COMMITTED, partitions)
-
-    async def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """To the first record at or after a time (ms since the Unix epoch), or behind the last where there is none.
-
-        All assigned partitions where none is named. A partition that is taken away meanwhile is left alone.
-
-        Raises:
-            KafkaError: the offsets cannot be looked up. No position has changed then.
-        """
+    async def seek_to_time(self, timestamp_ms: int, partitions: Iterable[TopicPartition]) -> None:
+        """Moves partitions (by default all) to the first record at or after a time."""
         wanted = {TopicPartition(*tp): self._state(tp) for tp in list(partitions) or list(self._fetcher.partitions)}
         found = await self.offsets_for_times(dict.fromkeys(wanted, timestamp_ms))
         for tp, state in wanted.items():
@@ -76,12 +55,8 @@ class Positions:
                 self._fetcher.seek(tp, *((None, Reset.LATEST) if at is None else (at.offset, None)))
         self._reader.wake()
 
-    async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
-        """The offset of the next record to be returned; looked up where it is not known yet.
-
-        Raises:
-            NoOffsetForPartition, RequestTimedOut: it cannot be found (in time).
-        """
+    async def position(self, partition: TopicPartition, timeout_ms: int | None) -> int:
+        """The next offset of a partition; waits until it is known."""
         deadline = self._clock.monotonic_ms() + (self._cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
         while True:
             state = self._state(partition)
@@ -93,37 +68,38 @@ class Positions:
             if not await self._reader.changed(deadline):
                 raise RequestTimedOut("no position in time", topic=state.tp.topic, partition=state.tp.partition)
 
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Polls return nothing of these partitions; positions and the membership stay."""
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Excludes partitions from polls."""
         for tp in partitions:
             self._state(tp).paused = True
 
-    def resume(self, *partitions: TopicPartition) -> None:
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends a pause."""
         for tp in partitions:
             state = self._state(tp)
             state.paused = False
-            state.hurried = True
+            state.urgent = True
         self._reader.wake()
 
     def paused(self) -> set[TopicPartition]:
+        """The paused partitions."""
         return {tp for tp, state in self._fetcher.partitions.items() if state.paused}
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark in the last answer: the offset after the last committed record. None before the first."""
+        """The high watermark in the last answer."""
         found = self._state(partition).high_watermark
         return found if found >= 0 else None
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The last stable offset in the last answer: what read_committed may read is below it."""
+        """The last stable offset in the last answer."""
         found = self._state(partition).last_stable_offset
         return found if found >= 0 else None
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after a timestamp (ms since the Unix epoch); None where there is none."""
-        self._check_open()
+        """The first record at or after a timestamp, for each partition."""
+        self._reader.check_open()
         found = await list_offsets(self._cluster, timestamps, read_committed=self._fetcher.config.read_committed)
         return {tp: found[tp] if found[tp].offset >= 0 else None for tp in timestamps}
 
@@ -132,16 +108,14 @@ class Positions:
         return await self._bounds(partitions, EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record; under read_committed the last stable offset."""
+        """The end offset of each partition's log."""
         return await self._bounds(partitions, LATEST)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._reader.closed:
-            raise ClientClosed("the consumer is closed")
-        if not self._started:
-            raise ClientClosed("the consumer is not started: await start(), or use it in 'async with'")
+    async def _bounds(self, partitions: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
+        self._reader.check_open()
+        wanted = {TopicPartition(*tp): which for tp in partitions}
+        found = await list_offsets(self._cluster, wanted, read_committed=self._fetcher.config.read_committed)
+        return {tp: found[tp].offset for tp in wanted}
 
     def _state(self, partition: TopicPartition) -> PartitionState:
         state = self._fetcher.partitions.get(TopicPartition(*partition))
@@ -150,15 +124,3 @@ class Positions:
                 "the partition is not assigned to this consumer", topic=partition[0], partition=partition[1]
             )
         return state
-
-    def _seek_by(self, reset: str, partitions: Iterable[TopicPartition]) -> None:
-        for tp in list(partitions) or list(self._fetcher.partitions):
-            self._state(tp)
-            self._fetcher.seek(TopicPartition(*tp), None, reset)
-        self._reader.wake()
-
-    async def _bounds(self, partitions: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
-        self._check_open()
-        wanted = {TopicPartition(*tp): which for tp in partitions}
-        found = await list_offsets(self._cluster, wanted, read_committed=self._fetcher.config.read_committed)
-        return {tp: found[tp].offset for tp in wanted}

@@ -1,12 +1,12 @@
-"""Reading a range of offsets of one partition as record batches that are not decoded: what bulk readers build upon.
+"""Reads a range of offsets of one partition as record batches, without decoding the records: for bulk readers.
 
-`deliverable` is pure: from bytes of a log, or of a Fetch answer, it picks the batches whose records are to be delivered,
-checksums verified, records decompressed, control batches and (read_committed) aborted ones left out. `RangeReader` is the
-shell that fetches: the next request is on its way before an answer is judged, so that a broker works while its reader does.
+`deliverable` is pure: from the bytes of a log or of a Fetch answer it selects the batches to deliver. It verifies checksums,
+decompresses records, and leaves out control batches and (with read_committed) aborted batches. `RangeReader` fetches: it sends
+the next request before it processes an answer, so that broker and reader work at the same time.
 
-Invariants: chunks come in offset order; every data record of the range is in exactly one of them, with records of other
-offsets beside it where a batch lies across an end of the range; a call that fails or is cancelled has taken nothing; the batches
-before a damaged one are delivered before the damage is raised. Follows KIP-98, KIP-516 (topic ids), KIP-951 (new leaders).
+Invariants: chunks are in offset order; every data record of the range is in exactly one chunk; a batch that crosses an end of the
+range also brings records outside it; a call that fails or is cancelled has taken nothing; the batches before a damaged one are
+delivered before the error is raised. Follows KIP-98, KIP-516 (topic ids), KIP-951 (new leaders).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Chunk", "DamagedBatch", "PlacedBatch", "RangeReader", "deliverable"]
 
 
 class DamagedBatch(RemoteProtocolError):
-    """A batch cannot be read. `position` is where it begins in the buffer: the batches before it are whole."""
+    """A batch cannot be read. `position` is its start in the buffer; the batches before it are intact."""
 
     def __init__(self, position: int, why: str) -> None:
         self.position = position
@@ -46,7 +46,7 @@ class DamagedBatch(RemoteProtocolError):
 
 
 class PlacedBatch(NamedTuple):
-    """One batch of a chunk: its records, encoded and not compressed, are `data[start:end]`."""
+    """One batch of a chunk. Its records, encoded and uncompressed, are `data[start:end]`."""
 
     header: BatchHeader
     start: int
@@ -54,13 +54,13 @@ class PlacedBatch(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Batches to be delivered, in offset order, over one piece of bytes."""
+    """Batches to deliver, in offset order, in one buffer."""
 
     data: bytes
     batches: list[PlacedBatch]
-    next_offset: int  # after everything that was looked at, delivered or not
-    control: int = 0  # control records that were left out
-    aborted: int = 0  # records of aborted transactions that were left out
+    next_offset: int  # after the last batch, delivered or not
+    control: int = 0  # the number of control records, which are left out
+    aborted: int = 0  # the number of records of aborted transactions, which are left out
 
 
 def deliverable(
@@ -71,15 +71,15 @@ def deliverable(
     start: int = 0,
     check_crcs: bool = True,
 ) -> Chunk:
-    """The batches in `buffer` whose records are delivered; one that is cut off at its end is left out.
+    """The batches in `buffer` whose records are delivered. An incomplete batch at the end is left out.
 
     Args:
-        next_offset: what to go on with where the buffer holds no whole batch.
-        aborted: under read_committed, the filter over what the buffer holds.
-        start: records before it do not count as left out.
+        next_offset: the result's `next_offset` if the buffer contains no whole batch.
+        aborted: with read_committed, the filter over the batches of the buffer; else None.
+        start: records below this offset do not count as left out.
 
     Raises:
-        DamagedBatch: a batch is malformed, of another format, or its checksum does not hold.
+        DamagedBatch: a batch is malformed, has another format, or has a wrong checksum.
     """
     found: list[tuple[int, BatchHeader]] = []
     packed = False
@@ -97,7 +97,7 @@ def deliverable(
             elif header.record_count > 0:
                 found.append((position, header))
                 packed = packed or header.compression != 0
-            position += header.size_bytes  # where the next batch begins, whose header may be the damaged part
+            position += header.size_bytes  # start of the next batch: if its header is damaged, the iterator raises
     except RemoteProtocolError as error:
         raise DamagedBatch(position, str(error)) from error
     if not packed:
@@ -124,19 +124,19 @@ def deliverable(
 
 
 def _from(start: int, header: BatchHeader) -> int:
-    """Records of a batch from an offset on; of one that was compacted, at most so many."""
+    """The number of records of a batch from an offset on; an upper bound if the batch was compacted."""
     return max(0, min(header.record_count, header.next_offset - start))
 
 
 class RangeReader:
-    """Fetches the offsets from `start` to before `end` of one partition.
+    """Fetches the offsets from `start` (inclusive) to `end` (exclusive) of one partition.
 
     Args:
-        cluster: started; its connections are used, and its metadata.
-        read_committed: records of open and aborted transactions are not delivered.
-        fetch_bytes: of one answer, ≥ 1; a larger batch still comes whole.
-        max_wait_ms: how long a broker may hold an answer back while it has nothing.
-        stall_timeout_ms: how long nothing may come before the reader gives up.
+        cluster: a started cluster.
+        read_committed: leaves out records of open and aborted transactions.
+        fetch_bytes: size limit of an answer, ≥ 1; a larger batch is still returned whole.
+        max_wait_ms: how long a broker may delay an empty answer.
+        stall_timeout_ms: the reader fails if no records arrive for this time.
     """
 
     def __init__(
@@ -164,19 +164,18 @@ class RangeReader:
         self._fetch_bytes = fetch_bytes
         self._max_wait_ms = max_wait_ms
         self._stall_timeout_ms = stall_timeout_ms
-        self._answer: asyncio.Future[Any] | None = None  # of the request that is on its way
-        self._asked = start  # the offset that it asks for
-        self._epoch = -1  # leader epoch of the last batch before `position`, −1 where that is not known
+        self._answer: asyncio.Future[Any] | None = None  # to the request in flight
+        self._asked = start  # the offset of that request
+        self._epoch = -1  # leader epoch of the last batch before `position`; −1 if unknown
         cluster.add_topics([tp.topic])
 
     async def next(self) -> Chunk | None:
-        """The next chunk that has something to deliver; None at the end of the range.
+        """The next chunk with batches to deliver; None at the end of the range.
 
         Raises:
-            OffsetOutOfRange: the log no longer holds `position`, or never came to hold it; LogTruncated where it lacks what was
-                delivered before (KIP-320).
-            CorruptRecords: the next batch is damaged, or the broker says so.
-            KafkaError: the partition cannot be read, or nothing has come for `stall_timeout_ms`.
+            OffsetOutOfRange: the log does not contain `position`. LogTruncated: it lacks records that were delivered (KIP-320).
+            CorruptRecords: the next batch is damaged, or the broker reports that it is.
+            KafkaError: the partition cannot be read, or no records arrived for `stall_timeout_ms`.
         """
         deadline = Deadline(self._cluster, self._stall_timeout_ms)
         while self.position < self._end:
@@ -195,7 +194,7 @@ class RangeReader:
                 await deadline.pause(
                     error_for(
                         ErrorCode.OFFSET_NOT_AVAILABLE,
-                        f"offset {self.position} was to be read, and the log can be read up to offset {stable} only",
+                        f"offset {self.position} cannot be read yet: the log is readable up to offset {stable}",
                         topic=self._tp.topic,
                         partition=self._tp.partition,
                     )
@@ -203,12 +202,14 @@ class RangeReader:
                 continue
             if moved_to < self._end:
                 self._send(moved_to, epoch)
-                await asyncio.sleep(0)  # the request leaves before the answer is worked on
+                await asyncio.sleep(0)  # lets the request be written before the answer is processed
             chunk: Chunk | None = None
             while chunk is None:
                 try:
-                    chunk = self._judged(records, data)
-                except DamagedBatch as error:  # the batches before it come first; it is fetched again, and raised then
+                    chunk = self._deliverable(records, data)
+                except (
+                    DamagedBatch
+                ) as error:  # deliver the batches before it; the next call fetches it again and raises
                     records = memoryview(records)[: error.position]
                     moved_to, epoch = self._peek(records)
                     if moved_to == self.position:
@@ -221,20 +222,20 @@ class RangeReader:
             deadline = Deadline(self._cluster, self._stall_timeout_ms)
         return None
 
-    def _judged(self, records: Buffer, data: PartitionData) -> Chunk:
+    def _deliverable(self, records: Buffer, data: PartitionData) -> Chunk:
         aborted = None
         if self._read_committed:
             aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
         return deliverable(records, self.position, aborted, start=self._start, check_crcs=self._check_crcs)
 
     def _peek(self, records: Buffer) -> tuple[int, int]:
-        """The offset after the whole batches of an answer, and the leader epoch of the last of them.
+        """The offset after the whole batches of an answer, and the leader epoch of the last one.
 
         Raises:
-            CorruptRecords: there are bytes, and they do not lead beyond `position`.
+            CorruptRecords: the answer is not empty, but has no batch after `position`.
         """
         reached = self.position, self._epoch
-        why = f"{len(records)} bytes hold no whole batch that reaches it"
+        why = f"{len(records)} bytes contain no whole batch with that offset"
         try:
             for _, header in iter_batches(records):
                 reached = max(reached, (header.next_offset, header.leader_epoch))
@@ -248,8 +249,8 @@ class RangeReader:
         return CorruptRecords(self._tp, self.position, str(error))
 
     async def _fetched(self) -> PartitionData:
-        """The answer for `position`, of the request that is on its way or of a new one."""
-        # A call that was cancelled may have asked for what follows.
+        """The answer for `position`, from the request in flight or from a new one."""
+        # A cancelled call may have requested a later offset.
         if self._answer is None or self._asked != self.position:
             self._send(self.position, self._epoch)
         answer = self._answer
@@ -264,7 +265,7 @@ class RangeReader:
             self._send(self.position, self._epoch)
             answer = self._answer
             if answer is None:
-                raise BrokerUnreachable("the leader was lost just now", broker=leader)
+                raise BrokerUnreachable("the connection to the leader was lost", broker=leader)
         self._answer = None
         outcome = await answer
         if isinstance(outcome, KafkaError):
@@ -288,15 +289,15 @@ class RangeReader:
                     leader = data.current_leader
                     self._cluster.metadata.hint(self._tp, leader.leader_id, leader.leader_epoch)
                     if data.error_code == ErrorCode.CORRUPT_MESSAGE:
-                        raise self._corrupt(RemoteProtocolError("the broker says that it is corrupt"))
+                        raise self._corrupt(RemoteProtocolError("the broker reports that it is corrupt"))
                     raise error_for(data.error_code, topic=self._tp.topic, partition=self._tp.partition)
                 if data.diverging_epoch.epoch >= 0:
                     raise LogTruncated(self._tp, self.position, min(data.diverging_epoch.end_offset, self.position))
                 return data
-        raise BrokerUnreachable("a Fetch answer without the partition that was asked for")
+        raise BrokerUnreachable("the Fetch answer lacks the requested partition")
 
     def _send(self, offset: int, epoch: int) -> None:
-        """Sends the request for an offset where the leader's connection is ready; `epoch` is that of the batch before it."""
+        """Sends the request for an offset if the leader's connection is ready; `epoch` is that of the batch before it."""
         self._answer = None
         metadata = self._cluster.metadata
         leader = metadata.leaders.get(self._tp)

@@ -1,14 +1,14 @@
 """The read_committed filter: which batches of a fetched range belong to aborted transactions.
 
-Driven by: the aborted transactions of a fetch answer, then every batch of it in offset order.
+Driven by: the aborted transactions of a Fetch answer, then each of its batches in offset order.
 Emits: for each batch, whether its records are delivered.
 
-As the consumer in Kafka does it (KIP-98): the aborted transactions wait in a min-heap by first offset. Before a batch is
-judged, those that begin at or before its last offset move to the set of aborting producers; a producer leaves that set at
-its ABORT marker. A transactional batch of a producer in the set is dropped; control batches are never delivered.
+As Kafka's consumer does (KIP-98): the aborted transactions are in a min-heap by first offset. Before a decision, those that
+start at or before the last offset of the batch move to the set of aborting producers; the ABORT marker removes a producer from
+that set. Transactional batches of the producers in the set are dropped; control batches are never delivered.
 
 Invariants: batches come in ascending offset order; the answer covers only offsets below the last stable offset, so every
-transaction in it is decided.
+transaction in it has ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AbortedFilter:
     def __init__(self, aborted: Iterable[tuple[int, int]] = ()) -> None:
         self._heap = [(first_offset, producer_id) for producer_id, first_offset in aborted]
         heapq.heapify(self._heap)
-        self.aborting: set[int] = set()  # producers inside an aborted transaction at the present offset; never iterated
+        self.aborting: set[int] = set()  # producers with an aborted transaction at the present offset; never iterated
 
     def delivers(self, producer_id: int, last_offset: int, *, transactional: bool) -> bool:
         """Whether the records of a data batch that ends at `last_offset` (inclusive) are delivered."""
@@ -45,7 +45,7 @@ class AbortedFilter:
         return not (transactional and producer_id in self.aborting)
 
     def on_marker(self, producer_id: int, last_offset: int, *, abort: bool) -> None:
-        """Takes a control batch: an ABORT marker ends its producer's aborted transaction."""
+        """Applies a control batch: an ABORT marker ends the aborted transaction of its producer."""
         heap = self._heap
         while heap and heap[0][0] <= last_offset:
             self.aborting.add(heapq.heappop(heap)[1])
@@ -56,17 +56,17 @@ class AbortedFilter:
 def is_delivered(
     buffer: Buffer, position: int, header: BatchHeader, aborted: AbortedFilter | None, *, check_crcs: bool
 ) -> bool:
-    """Whether the records of a batch are delivered; a control batch never is, and tells `aborted` what it ends.
+    """Whether the records of a batch are delivered. A control batch is not; it updates `aborted`.
 
     Args:
-        position: of the batch in `buffer`.
-        aborted: under read_committed, the filter over what the buffer holds.
+        position: start of the batch in `buffer`.
+        aborted: with read_committed, the filter over the batches of the buffer; else None.
 
     Raises:
-        RemoteProtocolError: its checksum does not hold, or it is a malformed control batch.
+        RemoteProtocolError: the checksum is wrong, or a control batch is malformed.
     """
     if check_crcs and not crc_ok(buffer, position, header):
-        raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} does not hold")
+        raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} is wrong")
     if header.is_control:
         if aborted is not None and header.producer_id >= 0:
             marker = decode_records(buffer, position, header)

@@ -1,9 +1,9 @@
-"""The shell that fetches for a consumer: sends what the fetcher wants, looks up positions, tells polls of news.
+"""The shell that fetches for a consumer: sends the fetcher's requests, looks up positions, and wakes waiting polls.
 
-Driven by: `wake` (whenever the fetcher was changed), answers, one timer.
-Emits: Fetch, ListOffsets, OffsetFetch and OffsetForLeaderEpoch requests; `changed` to polls that wait.
+Driven by: `wake` (after every change of the fetcher), answers, one timer.
+Emits: Fetch, ListOffsets, OffsetFetch and OffsetForLeaderEpoch requests; the end of `changed` waits.
 
-`_pump` runs at the end of a wake-up and awaits nothing; positions are looked up by one task at a time.
+`_pump` runs at the end of an event-loop iteration and awaits nothing; one task at a time looks up positions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from barnabas.client.consumer.fetch_state import Reset
 from barnabas.client.consumer.fetching import Fetcher, InFlightFetch
 from barnabas.client.consumer.position_checks import InFlightCheck
-from barnabas.client.errors import BrokerUnreachable, KafkaError, NoOffsetForPartition
+from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, NoOffsetForPartition
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import Cluster, Purpose
@@ -28,17 +28,17 @@ from barnabas.protocol.messages.offsets import OffsetForLeaderEpochResponse
 
 __all__ = ["Reader"]
 
-# Offsets asked for in the name of a member whose epoch has changed, or that is one no more: asked for anew, if the partitions
-# are still this consumer's then.
-_MEMBERSHIP_MOVES_ON = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+# The member epoch in the request was stale, or the member was removed: the look-up is repeated if the partitions are still
+# assigned.
+_MEMBERSHIP_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
 class Reader:
     """Runs the fetcher of one consumer over its cluster.
 
     Args:
-        group: in whose name committed offsets are looked up, and whether as a member that the coordinator may fence
-            (KIP-848); returns None where there is no group.
+        group: returns the member that looks up committed offsets, and whether the coordinator may fence it (KIP-848); None
+            without a group.
     """
 
     def __init__(
@@ -56,6 +56,17 @@ class Reader:
         self._resolver: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @property
+    def started(self) -> bool:
+        return self._loop is not None
+
+    def check_open(self) -> None:
+        """Raises ClientClosed unless the consumer is started and not closed."""
+        if self.closed:
+            raise ClientClosed("the consumer is closed")
+        if self._loop is None:
+            raise ClientClosed("the consumer is not started: await start(), or use it in 'async with'")
+
     def start(self) -> None:
         """Binds to the running loop."""
         self._loop = asyncio.get_running_loop()
@@ -71,11 +82,13 @@ class Reader:
             self.notify()
 
     def wake(self) -> None:
+        """Runs the pump at the end of this event-loop iteration."""
         if not self._pump_scheduled and self._loop is not None and not self.closed:
             self._pump_scheduled = True
             self._loop.call_soon(self._pump)
 
     def notify(self) -> None:
+        """Wakes the polls that wait."""
         self._waiters.wake_all()
 
     async def changed(self, deadline_ms: int | None = None) -> bool:
@@ -97,7 +110,7 @@ class Reader:
         for node_id in fetcher.interrupts:
             connection = self._cluster.connection(node_id, Purpose.FETCH)
             if connection is not None:
-                connection.drop(BrokerUnreachable("given up for a more urgent fetch"), at_fault=False)
+                connection.drop(BrokerUnreachable("abandoned for a more urgent fetch"), at_fault=False)
         fetcher.interrupts.clear()
         if fetcher.metadata_wanted:
             fetcher.metadata_wanted = False
@@ -171,24 +184,24 @@ class Reader:
             self.wake()
 
     async def _resolve(self) -> None:
-        """Finds positions that are not known: committed offsets first, then by the reset policy."""
+        """Looks up unknown positions: committed offsets first, then by auto_offset_reset."""
         fetcher = self.fetcher
         backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         try:
             while True:
-                ages = {state.tp: (state, state.age) for state in fetcher.unresolved()}
-                if not ages:
+                versions = {state.tp: (state, state.version) for state in fetcher.unresolved()}
+                if not versions:
                     return
                 try:
-                    found = await self._find_positions({tp: state.reset or "" for tp, (state, _) in ages.items()})
+                    found = await self._find_positions({tp: state.reset or "" for tp, (state, _) in versions.items()})
                 except KafkaError as error:
-                    if not error.retriable and error.code not in _MEMBERSHIP_MOVES_ON:
+                    if not error.retriable and error.code not in _MEMBERSHIP_CHANGED:
                         fetcher.errors.append(error)
                         return
                     await asyncio.sleep(backoff.pause_ms(self._clock.monotonic_ms()) / 1000)
                     continue
-                for tp, (state, age) in ages.items():
-                    if fetcher.partitions.get(tp) is not state or state.age != age:
+                for tp, (state, version) in versions.items():
+                    if fetcher.partitions.get(tp) is not state or state.version != version:
                         continue
                     if tp in found:
                         fetcher.seek(tp, found[tp].offset, epoch=found[tp].leader_epoch)

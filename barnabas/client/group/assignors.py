@@ -1,20 +1,21 @@
-"""How a group's leader shares partitions out: pure functions by the names that go into JoinGroup.
+"""The assignors of the classic protocol: pure functions, by the names that JoinGroup uses.
 
-Driven by: each member's subscription, what it owned in which generation, and the number of partitions of each topic.
+Driven by: each member's subscription, the partitions it owned and in which generation, the number of partitions of each topic.
 Emits: each member's partitions.
 
-Members are ordered by group instance id where they have one, else by member id, as in Kafka, so that every leader (Java,
-librdkafka or this one) computes the same by "range" and "roundrobin". The sticky assignors keep Kafka's promises, not its steps:
-every partition goes to one subscribed member; no member could take a partition over from one that has two more; as many as
-that allows stay where they were. Follows Kafka's RangeAssignor, RoundRobinAssignor, StickyAssignor (KIP-54, KIP-341) and
+Members are ordered by group instance id if they have one, else by member id, as in Kafka, so every leader (Java, librdkafka or
+this client) computes the same assignment with "range" and "roundrobin". The sticky assignors have the properties of Kafka's, but
+other steps: every partition goes to one subscribed member; no member could take a partition from one that has two more; as many
+partitions as possible stay with their owner. Follows Kafka's RangeAssignor, RoundRobinAssignor, StickyAssignor (KIP-54, KIP-341) and
 CooperativeStickyAssignor (KIP-429), without racks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from barnabas.client.errors import IllegalState
 from barnabas.client.types import TopicPartition
 
 __all__ = [
@@ -26,17 +27,18 @@ __all__ = [
     "assign_range",
     "assign_roundrobin",
     "assign_sticky",
+    "check_strategies",
 ]
 
 
 class MemberSubscription(NamedTuple):
-    """What a member of the group asked for."""
+    """The subscription of one member of the group."""
 
     member_id: str
     topics: tuple[str, ...]
     group_instance_id: str | None = None
     owned: tuple[TopicPartition, ...] = ()
-    generation_id: int = -1  # in which `owned` was assigned
+    generation_id: int = -1  # the generation in which `owned` was assigned
 
 
 Assignment = dict[str, list[TopicPartition]]  # member id → its partitions
@@ -44,7 +46,7 @@ Assignor = Callable[[list[MemberSubscription], Mapping[str, int]], Assignment]
 
 
 def _ordered(members: list[MemberSubscription]) -> list[MemberSubscription]:
-    """Static members first among each other by instance id, as Kafka's MemberInfo compares."""
+    """Static members first, by instance id; then dynamic members, by member id. As Kafka's MemberInfo compares."""
 
     def key(member: MemberSubscription) -> tuple[bool, str]:
         if member.group_instance_id is not None:
@@ -55,7 +57,7 @@ def _ordered(members: list[MemberSubscription]) -> list[MemberSubscription]:
 
 
 def assign_range(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> Assignment:
-    """Topic by topic: neighbouring partitions to each subscribed member, the first members get one more where it does not divide."""
+    """Topic by topic: consecutive partitions to each subscribed member. The first members get one more if it does not divide."""
     assignment: Assignment = {m.member_id: [] for m in members}
     for topic in sorted({t for m in members for t in m.topics}):
         count = partition_counts.get(topic, 0)
@@ -72,7 +74,7 @@ def assign_range(members: list[MemberSubscription], partition_counts: Mapping[st
 
 
 def assign_roundrobin(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> Assignment:
-    """All partitions of all topics one after the other, each to the next member that subscribes to its topic."""
+    """All partitions of all topics in order, each to the next member that subscribes to its topic."""
     assignment: Assignment = {m.member_id: [] for m in members}
     ordered = _ordered(members)
     turn = 0
@@ -86,7 +88,7 @@ def assign_roundrobin(members: list[MemberSubscription], partition_counts: Mappi
 
 
 def assign_sticky(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> Assignment:
-    """As balanced as subscriptions allow, and as much as that allows stays where it was."""
+    """As balanced as the subscriptions allow; as many partitions as possible stay with their owner."""
     ordered = _ordered(members)
     subscribers: dict[str, list[str]] = {}  # topic → members, in order
     for member in ordered:
@@ -102,7 +104,7 @@ def assign_sticky(members: list[MemberSubscription], partition_counts: Mapping[s
                 assignment[former[tp]].append(tp)
             else:
                 left.append(tp)
-    for tp in left:  # those that few could take come first
+    for tp in left:  # topics with few subscribers come first
         _least(assignment, subscribers[tp.topic]).append(tp)
     while _level_out(assignment, subscribers, former):
         pass
@@ -110,20 +112,20 @@ def assign_sticky(members: list[MemberSubscription], partition_counts: Mapping[s
 
 
 def assign_cooperative_sticky(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> Assignment:
-    """`assign_sticky`, but a partition that another member still owns goes to nobody: that one gives it up, and all join again."""
+    """Like `assign_sticky`, but leaves out partitions that move: their owner revokes them first, and all members join again."""
     assignment = assign_sticky(members, partition_counts)
     owned = {m.member_id: frozenset(m.owned) for m in members}
-    anybodys = frozenset(tp for mine in owned.values() for tp in mine)
+    owned_by_any = frozenset(tp for partitions in owned.values() for tp in partitions)
     return {
-        member_id: [tp for tp in mine if tp in owned[member_id] or tp not in anybodys]
-        for member_id, mine in assignment.items()
+        member_id: [tp for tp in partitions if tp in owned[member_id] or tp not in owned_by_any]
+        for member_id, partitions in assignment.items()
     }
 
 
 def _former_owners(
     members: list[MemberSubscription], subscribers: Mapping[str, list[str]], partition_counts: Mapping[str, int]
 ) -> dict[TopicPartition, str]:
-    """Who had what, of what may stay. Of two that claim a partition the one of the later generation had it (KIP-341), or neither."""
+    """The former owner of each partition. If two members claim one, the later generation counts, or neither (KIP-341)."""
     claims: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in members:
         for tp in member.owned:
@@ -140,21 +142,23 @@ def _former_owners(
 
 
 def _least(assignment: Assignment, members: list[str]) -> list[TopicPartition]:
-    """The share of whoever has the fewest."""
+    """The partitions of the member that has the fewest."""
     return min((assignment[member_id] for member_id in members), key=len)
 
 
 def _level_out(
     assignment: Assignment, subscribers: Mapping[str, list[str]], former: Mapping[TopicPartition, str]
 ) -> bool:
-    """Moves partitions from those with more to those with at least two fewer; whether any was moved.
+    """Moves partitions from members with more to members with at least two fewer; returns whether any was moved.
 
-    Each move makes the sum of squares of the shares smaller, so this comes to an end.
+    Each move reduces the sum of squares of the shares, so the repetition ends.
     """
     moved = False
     for member_id in sorted(assignment, key=lambda each: -len(assignment[each])):
         mine = assignment[member_id]
-        for tp in sorted(mine, key=lambda tp: (former.get(tp) == member_id, tp)):  # first what was not here before
+        for tp in sorted(
+            mine, key=lambda tp: (former.get(tp) == member_id, tp)
+        ):  # first those that the member did not own
             share = _least(assignment, subscribers[tp.topic])
             if len(mine) - len(share) > 1:
                 mine.remove(tp)
@@ -170,3 +174,9 @@ ASSIGNORS: dict[str, Assignor] = {
     "cooperative-sticky": assign_cooperative_sticky,
 }
 COOPERATIVE = frozenset({"cooperative-sticky"})
+
+
+def check_strategies(strategies: Sequence[str]) -> None:
+    """Raises IllegalState for an empty list and for unknown assignors."""
+    if not strategies or any(name not in ASSIGNORS for name in strategies):
+        raise IllegalState(f"partition_assignment_strategy {list(strategies)!r}: known are {sorted(ASSIGNORS)}")

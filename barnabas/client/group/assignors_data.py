@@ -1,9 +1,9 @@
-"""What members tell a sticky assignor of the partitions they have: read and written as Kafka's assignors do.
+"""The user data of sticky assignors: reads and writes the partitions that members owned, in the format of Kafka's assignors.
 
-"sticky" members give everything up before they join, so their user data says what they had: [topic [partition]] and, since
-version 1, the generation (KIP-341). "cooperative-sticky" members go on owning: the subscription itself says what, and in which
-generation (since its version 2); their user data is the generation, for leaders that read only that (KIP-429).
-None of it carries a version of its own. What cannot be read is taken for nothing, as in Kafka: it costs stickiness only.
+"sticky" members revoke everything before they join, so their user data has the partitions they owned: [topic [partition]] and,
+since version 1, the generation (KIP-341). "cooperative-sticky" members keep their partitions: the subscription itself has them,
+with the generation since its version 2. Their user data is the generation, for leaders that read only that (KIP-429).
+The user data has no version field. Unreadable data counts as no partitions, as in Kafka: only stickiness is lost.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _COOPERATIVE = "cooperative-sticky"
 
 
 class Ownership(NamedTuple):
-    """Partitions and the generation they were assigned in; −1 for none, or where it is not told."""
+    """Owned partitions and the generation of their assignment; −1 without one, or if unknown."""
 
     partitions: tuple[TopicPartition, ...]
     generation_id: int
 
 
 def user_data(strategy: str, owned: Ownership) -> bytes | None:
-    """What goes with a subscription for a strategy; None for those that want nothing."""
+    """The user data of a subscription for a strategy; None if the strategy has none."""
     if strategy == _COOPERATIVE:
         return encode(CooperativeStickyUserData(generation_id=owned.generation_id), 0)
     if strategy != _EAGER or not owned.partitions:
@@ -49,7 +49,7 @@ def user_data(strategy: str, owned: Ownership) -> bytes | None:
 
 
 def read_ownership(strategy: str, subscription: ConsumerProtocolSubscription) -> Ownership:
-    """What a member of the group says that it has, for the strategy that the group has agreed on."""
+    """The partitions that a member owned, from its subscription, for the strategy that the group has chosen."""
     if strategy == _EAGER:
         return _read_sticky(subscription.user_data)
     generation_id = subscription.generation_id
@@ -69,7 +69,7 @@ def _read_sticky(data: bytes | None) -> Ownership:
 
 
 def _read_generation(data: bytes) -> int:
-    """Of members whose subscription has no generation. librdkafka's say it in the form of "sticky"."""
+    """The generation in user data, if the subscription has none. librdkafka writes it in the format of "sticky"."""
     if len(data) > 4:
         return _read_sticky(data).generation_id
     try:

@@ -1,10 +1,10 @@
-"""The shell of a membership in the classic protocol: carries GroupMember's requests, keeps it alive, runs rebalances.
+"""The shell of a membership in the classic protocol: sends GroupMember's requests and heartbeats, runs rebalances.
 
 Driven by: the consumer's polls, a heartbeat task, the cluster's changes. The rules are in `membership`.
-Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests, and what `group` says.
+Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; assignments and listener calls as in `group`.
 
-With an eager assignor everything is given up before the join, and polls return nothing until it is over. With the
-cooperative one polls go on while the others join, and the next poll after that gives up and takes over what has changed (KIP-429).
+With an eager assignor all partitions are revoked before the join, and polls return nothing until its end. With the cooperative
+assignor polls continue during the join, and the next poll after it revokes and assigns what has changed (KIP-429).
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ __all__ = ["ClassicGroup"]
 
 log = logging.getLogger("barnabas.client.group")
 
-_JOIN_GRACE_MS = 5_000  # a join is answered after the rebalance timeout at the latest; then the network's share
+_JOIN_GRACE_MS = 5_000  # the answer to a join may take the rebalance timeout, and this time on the network
 
 
 class ClassicGroup(Group):
-    """One membership, of `member`."""
+    """The membership of `member`."""
 
     def __init__(self, cluster: Cluster, member: GroupMember, hooks: GroupHooks) -> None:
         super().__init__(cluster, member.group_id, hooks)
         self.member = member
-        self._counts: dict[str, int] = {}  # partitions of the group's topics when this member last led
-        self._reading_on = False  # a join is on its way that polls need not wait for
+        self._counts: dict[str, int] = {}  # partitions of the group's topics when this member was last the leader
+        self._join_in_background = False  # a join is in flight, and polls need not wait for it
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
         return self.member.metadata
 
     @property
-    def tenure(self) -> int:
-        return self.member.tenure
+    def membership_number(self) -> int:
+        return self.member.membership_number
 
     @property
     def blocked(self) -> bool:
-        return self._changing is not None and not self._reading_on
+        return self._changing is not None and not self._join_in_background
 
     @property
     def due(self) -> bool:
@@ -75,9 +75,9 @@ class ClassicGroup(Group):
         if self.pattern is not None and self._cluster.metadata.updated_ms >= 0:
             self.member.subscribe(matching_topics(self._cluster.metadata, self.pattern))
 
-    def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, tenure: int) -> bool:
+    def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, membership_number: int) -> bool:
         member = self.member
-        if member.stands(who.generation_id):
+        if member.is_current(who.generation_id):
             if code is ErrorCode.REBALANCE_IN_PROGRESS:
                 member.rejoin_wanted = True
             elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -89,7 +89,7 @@ class ClassicGroup(Group):
     def _begin(self, now_ms: int) -> None:
         member = self.member
         if member.joined is not None:
-            self._change(self._settle, "rebalanced")
+            self._change(self._complete_rebalance, "rebalanced")
             return
         if self._counts and member.state is MemberState.STABLE:
             metadata = self._cluster.metadata
@@ -100,85 +100,85 @@ class ClassicGroup(Group):
 
     def _end(self, reason: str) -> tuple[list[TopicPartition], Any]:
         self._stop_changing()
-        self._reading_on = False
+        self._join_in_background = False
         held = list(self.member.assignment)
         self.member.assignment = []
         return held, self.member.leave_request(reason)
 
     async def _run_rebalance(self) -> None:
         member = self.member
-        await self._give_up()
-        self._reading_on = member.cooperative
+        await self._revoke_before_join()
+        self._join_in_background = member.cooperative
         try:
             joined = await self._join()
         finally:
-            self._reading_on = False
+            self._join_in_background = False
         if joined and not member.cooperative:
-            await self._settle()
+            await self._complete_rebalance()
 
-    async def _give_up(self) -> None:
-        """What must go before the join: everything, or (cooperative) what is not subscribed to any more."""
+    async def _revoke_before_join(self) -> None:
+        """Revokes what must be revoked before the join: everything, or (cooperative) topics that are no longer subscribed to."""
         member = self.member
         held = list(member.assignment)
         going = [tp for tp in held if tp.topic not in member.topics] if member.cooperative and not member.lost else held
         if going:
             if member.lost:
-                await self._tell(self.listener.on_partitions_lost(going))
+                await self._call_listener(self.listener.on_partitions_lost(going))
             else:
                 await self._hooks.before_revoke()
-                await self._tell(self.listener.on_partitions_revoked(going))
+                await self._call_listener(self.listener.on_partitions_revoked(going))
         member.assignment = [tp for tp in held if tp not in going]
         self._hooks.apply(member.assignment)
 
-    async def _settle(self) -> None:
-        """What the rebalance has brought comes into force."""
+    async def _complete_rebalance(self) -> None:
+        """Applies the assignment of the finished rebalance."""
         member = self.member
-        change = member.come_into_force()
+        change = member.take_assignment()
         if change.revoked:
             await self._hooks.before_revoke()
-            await self._tell(self.listener.on_partitions_revoked(change.revoked))
+            await self._call_listener(self.listener.on_partitions_revoked(change.revoked))
         if member.lost:
-            return  # the next poll tells of it
-        member.settled(change)
+            return  # the next poll reports the loss
+        member.on_assignment_applied(change)
         self._hooks.apply(member.assignment)
-        await self._tell(self.listener.on_partitions_assigned(change.assigned))
+        await self._call_listener(self.listener.on_partitions_assigned(change.assigned))
 
     async def _join(self) -> bool:
-        """Joins and syncs until this member is in; False where it is not to be, and a poll has to see to it."""
+        """Repeats join and sync until they succeed; False if a poll must handle a loss or an error first."""
         member = self.member
         backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         while True:
             try:
-                verdict = await self._join_once()
+                following = await self._join_once()
             except KafkaError as error:
-                member.on_unsettled()
+                member.on_rebalance_failed()
                 if not error.retriable:
                     self.error = error
                     return False
-                verdict = Next.FIND_COORDINATOR
-            if verdict is Next.GO_ON or verdict is Next.LOST:
-                return verdict is Next.GO_ON
-            if verdict is Next.FIND_COORDINATOR:
+                following = Next.FIND_COORDINATOR
+            if following is Next.GO_ON or following is Next.LOST:
+                return following is Next.GO_ON
+            if following is Next.FIND_COORDINATOR:
                 self._cluster.forget_coordinator("group", self.group_id)
             await asyncio.sleep(backoff.pause_ms(self._cluster.clock.monotonic_ms()) / 1000)
 
     async def _join_once(self) -> Next:
-        """One round of join and sync."""
+        """Sends one join and one sync."""
         member, clock = self.member, self._cluster.clock
         while True:
             answer = await self._ask(member.join_request(), member.rebalance_timeout_ms + _JOIN_GRACE_MS)
-            verdict = member.on_join(answer, clock.monotonic_ms())
-            if verdict is Next.GO_ON:
+            following = member.on_join(answer, clock.monotonic_ms())
+            if following is Next.GO_ON:
                 counts = await self._counts_of_group() if member.leads else {}
                 answer = await self._ask(member.sync_request(counts), member.rebalance_timeout_ms + _JOIN_GRACE_MS)
-                verdict = member.on_sync(answer, clock.monotonic_ms())
-                if verdict is Next.GO_ON:
+                following = member.on_sync(answer, clock.monotonic_ms())
+                if following is Next.GO_ON:
                     self._counts = counts
-                    self._beat.set()
-            if verdict is not Next.AGAIN:
-                if verdict is not Next.GO_ON:
-                    member.on_unsettled()
-                return verdict
+                    self._heartbeat_due.set()
+            if following is not Next.AGAIN:
+                if following is not Next.GO_ON:
+                    member.on_rebalance_failed()
+                return following
 
     async def _counts_of_group(self) -> dict[str, int]:
         cluster = self._cluster
@@ -188,14 +188,14 @@ class ClassicGroup(Group):
             await cluster.fresh_metadata()
         return {topic: cluster.metadata.partition_count(topic) for topic in topics}
 
-    async def _keep_alive(self) -> None:
+    async def _send_heartbeats(self) -> None:
         member, clock = self.member, self._cluster.clock
         backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         while True:
             at = member.heartbeat_at()
             if at is None:
-                self._beat.clear()
-                await self._beat.wait()
+                self._heartbeat_due.clear()
+                await self._heartbeat_due.wait()
                 continue
             pause = at - clock.monotonic_ms()
             if pause > 0:
@@ -208,19 +208,19 @@ class ClassicGroup(Group):
             generation = member.generation_id
             try:
                 answer = await self._ask(member.heartbeat_request(now), member.session_timeout_ms)
-                verdict = member.on_heartbeat(answer, generation, clock.monotonic_ms())
+                following = member.on_heartbeat(answer, generation, clock.monotonic_ms())
             except KafkaError as error:
-                verdict = Next.FIND_COORDINATOR if error.retriable else Next.GO_ON
-                if not error.retriable and member.stands(generation):
+                following = Next.FIND_COORDINATOR if error.retriable else Next.GO_ON
+                if not error.retriable and member.is_current(generation):
                     self.error = error
                     member.on_lost(error.code or ErrorCode.UNKNOWN_MEMBER_ID)
-            if verdict is Next.GO_ON:
+            if following is Next.GO_ON:
                 backoff.reset()
             else:
-                if verdict is Next.FIND_COORDINATOR:
+                if following is Next.FIND_COORDINATOR:
                     self._cluster.forget_coordinator("group", member.group_id)
-                member.beat_again(clock.monotonic_ms() + backoff.pause_ms(clock.monotonic_ms()))
-            if member.session_over(clock.monotonic_ms()):
+                member.retry_heartbeat_at(clock.monotonic_ms() + backoff.pause_ms(clock.monotonic_ms()))
+            if member.session_expired(clock.monotonic_ms()):
                 member.on_lost(ErrorCode.UNKNOWN_MEMBER_ID)
             if self.due:
                 self._hooks.on_change()
@@ -234,4 +234,4 @@ class ClassicGroup(Group):
         )
         request = member.leave_request("the consumer poll timeout has expired")
         member.rejoin()
-        await self._depart([], request)
+        await self._send_leave([], request)

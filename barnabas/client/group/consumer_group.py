@@ -1,10 +1,10 @@
-"""The shell of a membership whose coordinator assigns (KIP-848): carries the heartbeats, moves partitions inside polls.
+"""The shell of a membership in the consumer protocol (KIP-848): sends heartbeats, assigns and revokes partitions in polls.
 
 Driven by: the consumer's polls, a heartbeat task, the cluster's changes. The rules are in `consumer_membership`.
-Emits: ConsumerGroupHeartbeat requests, and what `group` says.
+Emits: ConsumerGroupHeartbeat requests; assignments and listener calls as in `group`.
 
-There is no barrier: partitions that stay are read on while others come and go, and polls are held up only while commits and the
-listener are awaited. What has been given up is acknowledged at once, by a heartbeat out of turn.
+There is no barrier: partitions that stay are read during a rebalance, and polls wait only for commits and the listener. Revoked
+partitions are acknowledged at once, by an additional heartbeat.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ANSWER_TIMEOUT_MS_MIN = 3_000
 
 
 class ConsumerGroup(Group):
-    """One membership. Arguments as of `ConsumerMember`; the member's id is drawn here."""
+    """One membership, with a random member id. Arguments as of `ConsumerMember`."""
 
     fences_reads = True
 
@@ -67,8 +67,8 @@ class ConsumerGroup(Group):
         return self.member.metadata
 
     @property
-    def tenure(self) -> int:
-        return self.member.tenure
+    def membership_number(self) -> int:
+        return self.member.membership_number
 
     @property
     def blocked(self) -> bool:
@@ -79,33 +79,33 @@ class ConsumerGroup(Group):
         return self._changing is not None or self.member.due or self.error is not None
 
     def topics(self) -> set[str]:
-        return set(self.member.topics) or {tp.topic for tp in self.member.held}
+        return set(self.member.topics) or {tp.topic for tp in self.member.owned}
 
     def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None) -> None:
         self.pattern = pattern
         self.member.subscribe(topics, pattern.pattern if pattern is not None else None)
         if self.member.state is ConsumerMemberState.LEFT:
             self.member.forget()
-        self._beat.set()
+        self._heartbeat_due.set()
 
     def on_poll(self, now_ms: int) -> None:
         self.member.on_poll(now_ms)
 
     def on_cluster_change(self) -> None:
-        """A poll that waits looks again (the consumer wakes it): names of assigned topics may be known now."""
+        """Nothing to do: the consumer wakes its polls, which use names of assigned topics that are known now."""
 
-    def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, tenure: int) -> bool:
+    def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, membership_number: int) -> bool:
         member = self.member
-        if tenure != member.tenure:
+        if membership_number != member.membership_number:
             return False
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             member.fence()
             self._hooks.on_change()
         if code is not ErrorCode.STALE_MEMBER_EPOCH or member.state is ConsumerMemberState.FENCED:
             return False
-        if who.generation_id == member.epoch:  # the answer that raised the epoch was lost, or is still to come
-            member.say_all()
-            self._beat.set()
+        if who.generation_id == member.epoch:  # the heartbeat answer with the higher epoch was lost, or has not arrived
+            member.send_full_heartbeat()
+            self._heartbeat_due.set()
         return True
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -113,22 +113,22 @@ class ConsumerGroup(Group):
     def _begin(self, now_ms: int) -> None:
         member = self.member
         if member.state is ConsumerMemberState.FENCED:
-            self._change(self._lose, "partitions lost")
-        elif member.state is ConsumerMemberState.UNJOINED and member.wants:
+            self._change(self._report_loss, "partitions lost")
+        elif member.state is ConsumerMemberState.UNJOINED and member.has_subscription:
             member.join()
-            self._beat.set()
+            self._heartbeat_due.set()
         else:
             names = self._cluster.metadata.names
-            if member.state is ConsumerMemberState.RECONCILING and member.unresolved(names):
+            if member.state is ConsumerMemberState.RECONCILING and member.has_unknown_topics(names):
                 self._cluster.want_update()
             change = member.change(names)
             if change is not None:
                 self._change(partial(self._reconcile, change), "reconcile")
 
-    async def _lose(self) -> None:
-        held = list(self.member.held)
+    async def _report_loss(self) -> None:
+        held = list(self.member.owned)
         if held:
-            await self._tell(self.listener.on_partitions_lost(held))
+            await self._call_listener(self.listener.on_partitions_lost(held))
         self._hooks.apply([])
         if self.member.state is ConsumerMemberState.FENCED:
             self.member.forget()
@@ -138,23 +138,23 @@ class ConsumerGroup(Group):
         if change.revoked:
             await self._hooks.before_revoke()
             if member.state is ConsumerMemberState.FENCED:
-                return  # the next poll tells of the loss
-            await self._tell(self.listener.on_partitions_revoked(change.revoked))
-            member.give_up(change.revoked)
-            self._hooks.apply(list(member.held))
-            self._beat.set()
+                return  # the next poll reports the loss
+            await self._call_listener(self.listener.on_partitions_revoked(change.revoked))
+            member.on_revoked(change.revoked)
+            self._hooks.apply(list(member.owned))
+            self._heartbeat_due.set()
         if (change.assigned or not change.revoked) and member.state is not ConsumerMemberState.FENCED:
-            taken = member.take_over(change.assigned, self._cluster.metadata.names)
-            self._hooks.apply(list(member.held))
-            self._beat.set()
-            await self._tell(self.listener.on_partitions_assigned(taken))
+            taken = member.on_assigned(change.assigned, self._cluster.metadata.names)
+            self._hooks.apply(list(member.owned))
+            self._heartbeat_due.set()
+            await self._call_listener(self.listener.on_partitions_assigned(taken))
 
     def _end(self, reason: str) -> tuple[list[TopicPartition], Any]:
         self._stop_changing()
-        held = list(self.member.held)
+        held = list(self.member.owned)
         return held, self.member.leave_request()
 
-    async def _keep_alive(self) -> None:
+    async def _send_heartbeats(self) -> None:
         member, cluster = self.member, self._cluster
         backoff = Backoff(cluster.retry_backoff_ms, cluster.rng)
         while True:
@@ -163,36 +163,36 @@ class ConsumerGroup(Group):
                 await self._leave_overdue()
                 continue
             try:
-                verdict = await self._heartbeat()
+                following = await self._heartbeat()
             except KafkaError as error:
-                verdict = Next.FIND_COORDINATOR
+                following = Next.FIND_COORDINATOR
                 if not error.retriable:
-                    verdict = Next.GO_ON
+                    following = Next.GO_ON
                     self.error = error
                     member.fence()
-            if verdict is Next.GO_ON:
+            if following is Next.GO_ON:
                 backoff.reset()
             else:
-                if verdict is Next.FIND_COORDINATOR:
+                if following is Next.FIND_COORDINATOR:
                     cluster.forget_coordinator("group", self.group_id)
                 await asyncio.sleep(backoff.pause_ms(cluster.clock.monotonic_ms()) / 1000)
             if self.due:
                 self._hooks.on_change()
 
     async def _until_heartbeat(self) -> None:
-        """Waits for the time of the next heartbeat, or for that of leaving."""
+        """Waits until the next heartbeat is due, or until the member must leave because its caller does not poll."""
         while True:
             at = self.member.heartbeat_at()
-            self._beat.clear()
+            self._heartbeat_due.clear()
             if at is None:
-                await self._beat.wait()
+                await self._heartbeat_due.wait()
                 continue
             pause_ms = min(at, self.member.overdue_at()) - self._cluster.clock.monotonic_ms()
             if pause_ms <= 0:
                 return
             try:
                 async with asyncio.timeout(pause_ms / 1000):
-                    await self._beat.wait()
+                    await self._heartbeat_due.wait()
             except TimeoutError:
                 pass
 
@@ -202,9 +202,9 @@ class ConsumerGroup(Group):
         connection = await self._connection(timeout_ms)
         _, highest = connection.core.versions.get(_HEARTBEAT, (0, -1))
         if member.pattern is not None and 0 <= highest < _PATTERN_VERSION:
-            raise unsupported(self.group_id, "its brokers do not resolve patterns: subscribe to topics by name")
+            raise unsupported(self.group_id, "its brokers do not support patterns: subscribe to topics by name")
         if member.heartbeat_at() is None:
-            return Next.GO_ON  # left meanwhile
+            return Next.GO_ON  # the member has left
         request = member.heartbeat_request(clock.monotonic_ms())
         try:
             answer = await connection.request(request, timeout_ms=timeout_ms)
@@ -224,5 +224,5 @@ class ConsumerGroup(Group):
         )
         request = member.leave_request(for_good=False)
         if request is not None and self._leaving is None:
-            self._leaving = self._cluster.scope.start(self._depart([], request), name="leave group")
+            self._leaving = self._cluster.scope.start(self._send_leave([], request), name="leave group")
         self._hooks.on_change()

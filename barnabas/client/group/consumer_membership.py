@@ -1,16 +1,16 @@
-"""A member of a consumer group whose coordinator assigns: what its heartbeats say and what the answers mean (KIP-848).
+"""The core of a member of a consumer group in the consumer protocol: makes its heartbeats and applies the answers (KIP-848).
 
-Driven by: the consumer's polls (partitions change hands inside them only), heartbeat times, answers, lost answers.
-Emits: ConsumerGroupHeartbeat requests; what to give up and what to take over; that the membership is lost.
+Driven by: the consumer's polls (only they assign and revoke partitions), heartbeat times, answers, lost answers.
+Emits: ConsumerGroupHeartbeat requests; partitions to revoke and to assign; the loss of the membership.
 
-A heartbeat says only what has changed since the last one that was answered; after a join, a refusal or a lost answer it says
-everything, and the coordinator answers with the whole assignment. What has been given up is said at once: that is the
-acknowledgement that another member waits for.
+A heartbeat contains only what has changed since the last answered one. After a join, a refusal or a lost answer it contains
+everything, and the coordinator answers with the full assignment. Revoked partitions are sent at once: another member waits for
+this acknowledgement.
 
-Invariants: states change after VALID_PREVIOUS; `held` changes by `give_up`, `take_over` and `forget` only, which a poll calls; the
-coordinator raises the epoch of a member only when that has said that it holds nothing it must not, so `metadata` may follow
-the epoch at once; once fenced, `metadata` stays that of the lost membership until a poll has joined anew.
-Follows KIP-848, KIP-1082 (the member's id is its own, for as long as it lives), KIP-345 (static members).
+Invariants: states change as VALID_PREVIOUS allows; `owned` changes only by `on_revoked`, `on_assigned` and `forget`, which polls
+call. The coordinator raises a member's epoch only after the member has reported that it owns no partition it must revoke, so
+`metadata` follows the epoch at once. Once fenced, `metadata` stays that of the lost membership until a poll has joined again.
+Follows KIP-848, KIP-1082 (the client chooses the member id), KIP-345 (static members).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = ["VALID_PREVIOUS", "ConsumerMember", "ConsumerMemberState", "unsupport
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_STATIC_EPOCH = -2  # a static member that will be back: its partitions are kept for it
-_FIRST_INTERVAL_MS = 5_000  # until the coordinator has said how often
+LEAVE_STATIC_EPOCH = -2  # a static member leaves for a while: it keeps its partitions
+_FIRST_INTERVAL_MS = 5_000  # until the coordinator has sent its interval
 
 
 class ConsumerMemberState(Enum):
-    """Where a member stands."""
+    """The states of a member."""
 
     UNJOINED = "unjoined"  # the next poll joins
-    JOINING = "joining"  # the heartbeat that joins is due, or on its way
-    STABLE = "stable"  # holds what the coordinator wants it to hold
-    RECONCILING = "reconciling"  # holds something else: a poll gives up and takes over
-    FENCED = "fenced"  # removed: a poll tells of the loss and joins anew
+    JOINING = "joining"  # the joining heartbeat is due or in flight
+    STABLE = "stable"  # owns exactly the assigned partitions
+    RECONCILING = "reconciling"  # owns other partitions: a poll must revoke and assign
+    FENCED = "fenced"  # removed by the coordinator: a poll reports the loss and joins again
     LEFT = "left"
 
 
@@ -65,12 +65,12 @@ class ConsumerMember:
     """The core of one membership.
 
     Args:
-        group_id: of the group, not empty.
-        member_id: this member's own, unique in the group.
-        group_instance_id: makes the member a static one; None for dynamic.
-        rack_id: where the member is; None to say nothing.
-        server_assignor: the coordinator's assignor this member asks for ("uniform", "range"); None leaves it to the broker.
-        rebalance_timeout_ms: how long the coordinator waits for what must be given up; `max_poll_interval_ms`.
+        group_id: not empty.
+        member_id: unique in the group.
+        group_instance_id: makes the member static; None for a dynamic member.
+        rack_id: the member's rack, or None.
+        server_assignor: the coordinator's assignor to use ("uniform", "range"); None: the broker's default.
+        rebalance_timeout_ms: how long the coordinator waits for a revocation; `max_poll_interval_ms`.
     """
 
     def __init__(
@@ -91,66 +91,66 @@ class ConsumerMember:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.state = ConsumerMemberState.UNJOINED
         self.epoch = JOIN_EPOCH
-        self.tenure = 0  # memberships so far: raised by every join
+        self.membership_number = 0  # the number of memberships so far: increases with every join
         self.topics: tuple[str, ...] = ()
         self.pattern: str | None = None
-        self.held: dict[TopicPartition, bytes] = {}  # what is read now, with the id of its topic
+        self.owned: dict[TopicPartition, bytes] = {}  # the partitions that are read, with the ids of their topics
         self.metadata = ConsumerGroupMetadata(group_id, -1, "", group_instance_id)
         self.heartbeat_interval_ms = _FIRST_INTERVAL_MS
         self._target: frozenset[tuple[bytes, int]] | None = None  # None until the membership's first assignment
-        self._settled_once = False  # whether the first assignment has been taken over
-        self._sent: ConsumerGroupHeartbeatRequest | None = None  # awaits its answer
-        self._whole = True  # the next heartbeat says everything
+        self._assigned_once = False  # whether the first assignment was applied
+        self._sent: ConsumerGroupHeartbeatRequest | None = None  # not answered yet
+        self._full = True  # the next heartbeat contains everything
         self._topics_changed = False
-        self._held_changed = False
+        self._owned_changed = False
         self._next_heartbeat_ms = 0
         self._polled_ms = 0
 
-    # -- what is wanted ------------------------------------------------------------------------------------------------
+    # -- subscription ------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str] = (), pattern: str | None = None) -> None:
-        """The topics wanted, by name or by a regular expression that the coordinator resolves; said at once."""
+        """Sets the subscription: topics, or a regular expression that the coordinator resolves. It is sent at once."""
         wanted = tuple(sorted(set(topics)))
         if (wanted, pattern) != (self.topics, self.pattern):
             self.topics, self.pattern = wanted, pattern
             self._topics_changed = True
 
     @property
-    def wants(self) -> bool:
-        """Whether anything is subscribed to."""
+    def has_subscription(self) -> bool:
+        """Whether there is a subscription."""
         return bool(self.topics) or self.pattern is not None
 
     def on_poll(self, now_ms: int) -> None:
-        """The consumer's caller has polled (KIP-62)."""
+        """Notes that the consumer's caller has polled (KIP-62)."""
         self._polled_ms = now_ms
 
     def overdue_at(self) -> int:
-        """When the caller will not have polled for `rebalance_timeout_ms` (max.poll.interval.ms): time to leave. Monotonic ms."""
+        """When the member must leave unless its caller polls: `rebalance_timeout_ms` after the last poll, in monotonic ms."""
         return self._polled_ms + self.rebalance_timeout_ms
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Begins a membership; its first heartbeat is due at once."""
+        """Starts a membership; its first heartbeat is due at once."""
         self._transition(ConsumerMemberState.JOINING)
-        self.tenure += 1
+        self.membership_number += 1
         self.epoch = JOIN_EPOCH
         self._target = None
-        self._settled_once = False
-        self._whole = True
+        self._assigned_once = False
+        self._full = True
         self._next_heartbeat_ms = 0
 
     def heartbeat_at(self) -> int | None:
-        """When the next heartbeat is due, in monotonic ms (0: at once); None while there is nothing to keep alive."""
+        """When the next heartbeat is due, in monotonic ms (0: at once); None without a membership."""
         if self.state not in _MEMBER:
             return None
-        if self.state is not ConsumerMemberState.JOINING and (self._topics_changed or self._held_changed):
+        if self.state is not ConsumerMemberState.JOINING and (self._topics_changed or self._owned_changed):
             return 0
         return self._next_heartbeat_ms
 
     def heartbeat_request(self, now_ms: int) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat; its answer goes to `on_heartbeat`, its loss to `on_unanswered`."""
-        whole = self._whole or self.epoch == JOIN_EPOCH
+        """The next heartbeat. Pass its answer to `on_heartbeat`; without an answer call `on_unanswered`."""
+        whole = self._full or self.epoch == JOIN_EPOCH
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -164,9 +164,9 @@ class ConsumerMember:
         if whole or self._topics_changed:
             request.subscribed_topic_names = list(self.topics)
             request.subscribed_topic_regex = self.pattern or ""
-        if whole or self._held_changed:
-            request.topic_partitions = [] if self.epoch == JOIN_EPOCH else _to_wire(self.held)
-        self._topics_changed = self._held_changed = self._whole = False
+        if whole or self._owned_changed:
+            request.topic_partitions = [] if self.epoch == JOIN_EPOCH else _to_wire(self.owned)
+        self._topics_changed = self._owned_changed = self._full = False
         self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
         self._sent = request
         return request
@@ -177,19 +177,19 @@ class ConsumerMember:
         response: ConsumerGroupHeartbeatResponse,
         now_ms: int,
     ) -> Next:
-        """Takes the answer to a heartbeat.
+        """Applies the answer to a heartbeat.
 
         Raises:
-            KafkaError: the group does not take or keep this member. The membership is over: fenced.
+            KafkaError: the group refuses this member, which is then fenced.
         """
         if request is not self._sent:
-            return Next.GO_ON  # of a life before
+            return Next.GO_ON  # the answer belongs to an earlier membership
         self._sent = None
         code = code_of(response.error_code)
         if code is ErrorCode.NONE:
-            self._on_good(response, now_ms)
+            self._on_success(response, now_ms)
             return Next.GO_ON
-        self.say_all()
+        self.send_full_heartbeat()
         if code in _GONE:
             self.fence()
             return Next.GO_ON
@@ -200,36 +200,36 @@ class ConsumerMember:
         self.fence()
         if code is ErrorCode.UNSUPPORTED_VERSION:
             raise unsupported(self.group_id, response.error_message or "its group coordinator refuses the protocol")
-        raise error_for(code, response.error_message or f"group {self.group_id!r} does not take this member")
+        raise error_for(code, response.error_message or f"group {self.group_id!r} refuses this member")
 
     def on_unanswered(self, request: ConsumerGroupHeartbeatRequest) -> None:
-        """A heartbeat was lost, or its answer: the next one says everything."""
+        """A heartbeat or its answer was lost: the next heartbeat contains everything."""
         if request is self._sent:
             self._sent = None
-            self.say_all()
+            self.send_full_heartbeat()
 
-    def say_all(self) -> None:
-        """The next heartbeat says everything, and is due at once."""
-        self._whole = True
+    def send_full_heartbeat(self) -> None:
+        """Makes the next heartbeat due at once, with everything in it."""
+        self._full = True
         self._next_heartbeat_ms = 0
 
     # -- partitions ----------------------------------------------------------------------------------------------------
 
     @property
     def due(self) -> bool:
-        """Whether a poll has something to do: join, change hands, or tell of a loss."""
+        """Whether a poll must join, change the assignment, or report a loss."""
         return self.state in (
             ConsumerMemberState.RECONCILING,
             ConsumerMemberState.FENCED,
             ConsumerMemberState.UNJOINED,
         )
 
-    def unresolved(self, names: Mapping[bytes, str]) -> bool:
-        """Whether partitions of topics are assigned whose names are not known (yet)."""
+    def has_unknown_topics(self, names: Mapping[bytes, str]) -> bool:
+        """Whether partitions are assigned whose topic name is unknown."""
         return any(topic_id not in names for topic_id, _ in self._target or ())
 
     def change(self, names: Mapping[bytes, str]) -> Change | None:
-        """The way from what is held to what is assigned, as far as topics' names are known; None where there is none.
+        """The difference between owned and assigned partitions with known topic names; None if there is none.
 
         Args:
             names: topic id → name.
@@ -237,52 +237,52 @@ class ConsumerMember:
         target = self._target
         if self.state is not ConsumerMemberState.RECONCILING or target is None:
             return None
-        revoked = [tp for tp, topic_id in self.held.items() if (topic_id, tp.partition) not in target]
-        assigned = [tp for tp, topic_id in self._known(target, names).items() if self.held.get(tp) != topic_id]
-        if revoked or assigned or not self._settled_once:
+        revoked = [tp for tp, topic_id in self.owned.items() if (topic_id, tp.partition) not in target]
+        assigned = [tp for tp, topic_id in self._known(target, names).items() if self.owned.get(tp) != topic_id]
+        if revoked or assigned or not self._assigned_once:
             return Change(revoked, assigned)
         return None
 
-    def give_up(self, revoked: Iterable[TopicPartition]) -> None:
-        """These are read no more. What is to be given up is said at once, unless something is taken over with it."""
+    def on_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """These partitions are no longer read; the next heartbeat is due at once."""
         for tp in revoked:
-            if self.held.pop(tp, None) is not None:
-                self._held_changed = True
-        self._settle()
+            if self.owned.pop(tp, None) is not None:
+                self._owned_changed = True
+        self._update_state()
 
-    def take_over(self, assigned: Iterable[TopicPartition], names: Mapping[bytes, str]) -> list[TopicPartition]:
-        """These are read from now on, unless the coordinator has thought better of it meanwhile; returns those that are."""
+    def on_assigned(self, assigned: Iterable[TopicPartition], names: Mapping[bytes, str]) -> list[TopicPartition]:
+        """Takes over those of the partitions that the coordinator still assigns; returns them."""
         known = self._known(self._target or frozenset(), names) if self.state in _MEMBER else {}
         taken = [tp for tp in assigned if tp in known]
         for tp in taken:
-            self.held[tp] = known[tp]
-        self._settled_once = True
-        self._held_changed = self._held_changed or bool(taken)
-        self._settle()
+            self.owned[tp] = known[tp]
+        self._assigned_once = True
+        self._owned_changed = self._owned_changed or bool(taken)
+        self._update_state()
         return taken
 
-    # -- ends ----------------------------------------------------------------------------------------------------------
+    # -- end of the membership ----------------------------------------------------------------------------------------------------------
 
     def fence(self) -> None:
-        """The coordinator does not know this member any more: its partitions may be another's now."""
+        """The coordinator has removed this member: its partitions may belong to another member."""
         self._sent = None
         if self.state in _MEMBER:
             self._transition(ConsumerMemberState.FENCED)
 
     def forget(self) -> None:
-        """After a loss was told, or a leave: nothing is held, and the next poll may join."""
-        self.held = {}
+        """Clears the membership after a reported loss or a leave; the next poll may join."""
+        self.owned = {}
         self._target = None
         self._transition(ConsumerMemberState.UNJOINED)
 
     def leave_request(self, *, for_good: bool = True) -> ConsumerGroupHeartbeatRequest | None:
-        """Ends the membership; None where there is nothing to tell. If not for good, the next poll tells of the loss and joins."""
+        """Ends the membership; None if no request is needed. If not `for_good`, the next poll reports the loss and joins again."""
         member = self.state in _MEMBER
         if not for_good:
             self.fence()
         elif self.state is not ConsumerMemberState.LEFT:
             self._transition(ConsumerMemberState.LEFT)
-            self.held = {}
+            self.owned = {}
         self._sent = None
         if not member:
             return None
@@ -294,9 +294,9 @@ class ConsumerMember:
             instance_id=self.group_instance_id,
         )
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internal --------------------------------------------------------------------------------------------------------
 
-    def _on_good(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
+    def _on_success(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
         self.epoch = response.member_epoch
         self.metadata = ConsumerGroupMetadata(self.group_id, self.epoch, self.member_id, self.group_instance_id)
         if response.heartbeat_interval_ms > 0:
@@ -306,19 +306,19 @@ class ConsumerMember:
             self._target = frozenset(
                 (each.topic_id, number) for each in response.assignment.topic_partitions for number in each.partitions
             )
-        if self._target is None:  # joined, and told of no assignment: there is none yet
+        if self._target is None:  # the answer to the join contains no assignment: it is empty
             self._target = frozenset()
-        self._settle()
+        self._update_state()
 
-    def _settle(self) -> None:
+    def _update_state(self) -> None:
         if self.state not in _MEMBER or self._target is None:
             return
-        held = {(topic_id, tp.partition) for tp, topic_id in self.held.items()}
-        done = self._settled_once and held == self._target
+        owned = {(topic_id, tp.partition) for tp, topic_id in self.owned.items()}
+        done = self._assigned_once and owned == self._target
         self._transition(ConsumerMemberState.STABLE if done else ConsumerMemberState.RECONCILING)
 
     def _known(self, target: Iterable[tuple[bytes, int]], names: Mapping[bytes, str]) -> dict[TopicPartition, bytes]:
-        """Those whose topic's name is known, in order."""
+        """The partitions whose topic name is known, in order."""
         found = {TopicPartition(names[topic_id], number): topic_id for topic_id, number in target if topic_id in names}
         return dict(sorted(found.items()))
 
@@ -329,16 +329,16 @@ class ConsumerMember:
 
 
 def unsupported(group_id: str, reason: str) -> KafkaError:
-    """What is told where a cluster does not serve the protocol."""
+    """The error for a cluster that does not support the protocol."""
     return UnsupportedByBroker(
-        f"group {group_id!r}: this cluster does not serve group_protocol='consumer' ({reason}); "
+        f"group {group_id!r}: this cluster does not support group_protocol='consumer' ({reason}); "
         "use group_protocol='classic', or a Kafka from 4.0 on",
         code=ErrorCode.UNSUPPORTED_VERSION,
     )
 
 
-def _to_wire(held: Mapping[TopicPartition, bytes]) -> list[TopicIdPartitions]:
+def _to_wire(owned: Mapping[TopicPartition, bytes]) -> list[TopicIdPartitions]:
     topics: dict[bytes, TopicIdPartitions] = {}
-    for tp, topic_id in held.items():
+    for tp, topic_id in owned.items():
         topics.setdefault(topic_id, TopicIdPartitions(topic_id=topic_id)).partitions.append(tp.partition)
     return list(topics.values())

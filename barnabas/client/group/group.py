@@ -1,11 +1,11 @@
-"""What the shells of both group protocols share: the listener, leaving, errors for the next poll, the way to the coordinator.
+"""The common part of both group protocols: the rebalance listener, leaving, errors for the next poll, coordinator requests.
 
-Driven by: the consumer's polls (`tend`), its subscription, refused commits, the cluster's changes.
+Driven by: the consumer's polls (`begin_poll`), its subscription, refused commits, the cluster's changes.
 Emits: assignments through `apply`, calls of the rebalance listener, `on_change` when a poll should look again.
 
-Partitions change hands only inside a poll, as in Kafka's own client: they are never taken away while records of theirs are
-being processed, so `metadata` and the records in hand belong together (KIP-447 depends on it). Once begun a change goes on
-by itself, also when the poll was cancelled. Heartbeats run all the time.
+Partitions are assigned and revoked only inside a poll, as in Kafka's client: never while the caller processes their records, so
+`metadata` and the records at the caller belong together (KIP-447 depends on it). A change that has begun continues even if the
+poll is cancelled. Heartbeats run all the time.
 The classic protocol is in `classic_group`, that of KIP-848 in `consumer_group`.
 """
 
@@ -29,34 +29,34 @@ __all__ = ["Group", "GroupHooks", "RebalanceListener", "matching_topics"]
 
 log = logging.getLogger("barnabas.client.group")
 
-_LEAVE_TIMEOUT_MS = 2_000  # a close does not wait longer for the coordinator to take note
+_LEAVE_TIMEOUT_MS = 2_000  # time limit of the LeaveGroup request in a close
 
 
 class RebalanceListener:
-    """Told of partitions coming and going, inside a poll. Override what is needed; exceptions are logged.
+    """Called inside a poll when partitions are assigned or revoked. Override what is needed; exceptions are logged.
 
-    Partitions that stay are not spoken of, unless the assignor is an eager one ("range", "roundrobin", "sticky"): then
-    every rebalance revokes everything and assigns what there is.
-    `on_partitions_revoked` may still commit: the partitions are this member's until it returns.
+    The calls contain only the partitions that change. With an eager assignor ("range", "roundrobin", "sticky") every rebalance
+    revokes all partitions and then assigns the new ones.
+    `on_partitions_revoked` may still commit: the partitions belong to this member until it returns.
     """
 
     async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """About to be given up."""
+        """Called before these partitions are revoked."""
 
     async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        """In force now, beside what was assigned before; may be empty."""
+        """Called after these partitions were assigned, in addition to those that stay; may be empty."""
 
     async def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-        """Gone already: the membership ended without this member's doing. Committing is refused."""
+        """Called after these partitions were lost: the coordinator ended the membership. Commits are refused."""
         await self.on_partitions_revoked(lost)
 
 
 class GroupHooks(NamedTuple):
-    """What a group calls of its consumer.
+    """What a group calls on its consumer.
 
     Attributes:
-        apply: told the partitions to read from now on; those that were read before keep their positions.
-        before_revoke: awaited before partitions are given up, for commits.
+        apply: sets the partitions to read from now on; partitions that stay keep their positions.
+        before_revoke: awaited before partitions are revoked, for commits.
         on_change: called when a poll should look again.
     """
 
@@ -66,136 +66,140 @@ class GroupHooks(NamedTuple):
 
 
 class Group(ABC):
-    """One membership, as the consumer sees it."""
+    """One group membership, as the consumer uses it."""
 
     def __init__(self, cluster: Cluster, group_id: str, hooks: GroupHooks) -> None:
         self.group_id = group_id
         self.listener = RebalanceListener()
-        self.error: KafkaError | None = None  # to be raised by the next poll
+        self.error: KafkaError | None = None  # raised by the next poll
         self.pattern: re.Pattern[str] | None = None
         self._cluster = cluster
         self._hooks = hooks
-        self._beat = asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
+        self._heartbeat_due = asyncio.Event()
+        self._heartbeats: asyncio.Task[None] | None = None
         self._changing: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
-    # -- what the consumer asks ----------------------------------------------------------------------------------------
+    # -- state for the consumer ----------------------------------------------------------------------------------------
 
-    fences_reads = False  # whether committed offsets are asked for in the member's name
+    fences_reads = False  # whether committed offsets are read with member id and epoch
 
     @property
     @abstractmethod
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who commits."""
+        """The member that commits."""
 
     @property
     @abstractmethod
-    def tenure(self) -> int:
-        """Raised by every membership: what was read in one is not committed in the name of the next."""
+    def membership_number(self) -> int:
+        """Increases with every membership: offsets read in one membership are not committed in a later one."""
 
     @property
     @abstractmethod
     def blocked(self) -> bool:
-        """Whether polls return nothing because partitions are changing hands."""
+        """Whether polls return nothing because a rebalance is in progress."""
 
     @property
     @abstractmethod
     def due(self) -> bool:
-        """Whether a poll has more to do than to be noted: begin a change, or see that one is under way."""
+        """Whether a poll must call `begin_poll`, and not only `on_poll`."""
 
     @abstractmethod
     def topics(self) -> set[str]:
-        """The topics subscribed to; where the coordinator resolves a pattern, those it has assigned."""
+        """The topics subscribed to; if the coordinator resolves a pattern, the assigned topics."""
 
-    # -- what the consumer tells ---------------------------------------------------------------------------------------
+    # -- events from the consumer ---------------------------------------------------------------------------------------
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None) -> None:
-        """What is wanted from the next poll on; after a leave that poll joins anew."""
+        """Sets the subscription from the next poll on; after a leave that poll joins again."""
 
     @abstractmethod
     def on_poll(self, now_ms: int) -> None:
-        """A poll that has nothing else to do (`due` is False)."""
+        """Notes a poll that need not do anything else (`due` is False)."""
 
-    def tend(self, now_ms: int) -> None:
-        """A poll looks in: begins what is due.
+    def begin_poll(self, now_ms: int) -> None:
+        """Starts heartbeats and rebalances that are due. Every poll calls it first.
 
         Raises:
-            KafkaError: the group does not take this member.
+            KafkaError: the group refuses this member.
         """
         if self.error is not None:
             error, self.error = self.error, None
             raise error
         self.on_poll(now_ms)
-        if self._keeper is None:
-            self._keeper = self._cluster.scope.start(self._keep_alive(), name="heartbeat")
+        if self._heartbeats is None:
+            self._heartbeats = self._cluster.scope.start(self._send_heartbeats(), name="heartbeat")
         if self._changing is None and self._leaving is None:
             self._begin(now_ms)
 
     @abstractmethod
-    def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, tenure: int) -> bool:
-        """A commit in the name of `who` was refused; whether it is worth trying again with the present `metadata`."""
+    def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, membership_number: int) -> bool:
+        """A commit by the member `who` was refused; returns whether to retry it with the present `metadata`."""
 
     @abstractmethod
     def on_cluster_change(self) -> None:
-        """Metadata may be new."""
+        """The metadata may have changed."""
 
     async def leave(self, reason: str) -> None:
-        """Ends the membership, telling the coordinator where it can be reached quickly."""
+        """Ends the membership and tells the coordinator, if it can be reached quickly."""
         if self._leaving is not None:
             await self._leaving
         held, request = self._end(reason)
-        await self._depart(held, request)
+        await self._send_leave(held, request)
 
     def leave_soon(self, reason: str) -> None:
-        """`leave` in the background: the membership is over at once for this side."""
+        """Ends the membership at once and tells the coordinator in the background."""
         held, request = self._end(reason)
         if self._leaving is None:
-            self._leaving = self._cluster.scope.start(self._depart(held, request), name="leave group")
+            self._leaving = self._cluster.scope.start(self._send_leave(held, request), name="leave group")
 
     # -- for the protocols ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _begin(self, now_ms: int) -> None:
-        """Starts what a poll has to start."""
+        """Starts a join or a change of the assignment if one is due."""
 
     @abstractmethod
-    async def _keep_alive(self) -> None:
-        """Heartbeats for as long as the scope lives."""
+    async def _send_heartbeats(self) -> None:
+        """Sends heartbeats until the client is closed."""
 
     @abstractmethod
     def _end(self, reason: str) -> tuple[list[TopicPartition], Any]:
-        """Ends the membership on this side; what was held, and the request that tells the coordinator (or None)."""
+        """Ends the membership; returns the partitions it had, and the request for the coordinator (or None)."""
 
     def _change(self, work: Callable[[], Awaitable[None]], name: str) -> None:
-        """Starts the one task in which partitions change hands."""
-        self._changing = self._cluster.scope.start(self._changed_by(work), name=name)
+        """Starts the task that assigns and revokes partitions; there is at most one."""
+        self._changing = self._cluster.scope.start(self._run_change(work), name=name)
 
     def _stop_changing(self) -> None:
         if self._changing is not None:
             self._changing.cancel()
             self._changing = None
 
-    async def _changed_by(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _run_change(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         finally:
             if self._changing is asyncio.current_task():
                 self._changing = None
-            self._beat.set()
+            self._heartbeat_due.set()
             if not self._cluster.closed:
                 self._hooks.on_change()
 
-    async def _depart(self, held: list[TopicPartition], request: Any) -> None:
+    async def _send_leave(self, held: list[TopicPartition], request: Any) -> None:
         try:
             if held:
-                await self._tell(self.listener.on_partitions_revoked(held))
+                await self._call_listener(self.listener.on_partitions_revoked(held))
             if request is not None:
                 try:
                     await self._ask(request, _LEAVE_TIMEOUT_MS)
                 except KafkaError as error:
-                    log.info("group %s was left without telling its coordinator: %s", self.group_id, error)
+                    log.info(
+                        "the coordinator of group %s could not be told that this member leaves: %s",
+                        self.group_id,
+                        error,
+                    )
         finally:
             self._leaving = None
             if not self._cluster.closed:
@@ -211,7 +215,7 @@ class Group(ABC):
         connection = await self._connection(timeout_ms)
         return await connection.request(request, timeout_ms=timeout_ms)
 
-    async def _tell(self, call: Awaitable[None]) -> None:
+    async def _call_listener(self, call: Awaitable[None]) -> None:
         try:
             await call
         except Exception:

@@ -1,11 +1,11 @@
-"""A member of a classic consumer group: what it sends to the coordinator and what the answers mean.
+"""The core of a member of a classic consumer group: makes its requests and applies the answers.
 
-Driven by: the consumer's polls (partitions change hands inside them only), heartbeat times, answers.
-Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; what to give up and to take over; whether to join again.
+Driven by: the consumer's polls (only they assign and revoke partitions), heartbeat times, answers.
+Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; partitions to revoke and to assign; whether to join again.
 
-Invariants: states change after VALID_PREVIOUS; `metadata` is that of the assignment in force or, where there is none, of the
-last one, so a commit that follows a lost membership is refused by the coordinator, never accepted under a generation that it
-does not belong to, nor under none. What was held in a membership that is lost is never said to be owned.
+Invariants: states change as VALID_PREVIOUS allows; `metadata` belongs to the present assignment or, without one, to the last one.
+So the coordinator refuses a commit after a lost membership: it is never accepted for another generation, or without one. The
+partitions of a lost membership are never sent as owned.
 Follows KIP-62 (max.poll.interval), KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED), KIP-429 (cooperative rebalances),
 KIP-559, KIP-814 (the leader of a static group that comes back keeps the assignment).
 """
@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from barnabas.client.errors import COORDINATOR_MOVED, IllegalState, KafkaError, NotKafka, code_of, error_for
-from barnabas.client.group.assignors import ASSIGNORS, COOPERATIVE, MemberSubscription
+from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, NotKafka, code_of, error_for
+from barnabas.client.group.assignors import ASSIGNORS, COOPERATIVE, MemberSubscription, check_strategies
 from barnabas.client.group.assignors_data import Ownership, read_ownership, user_data
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
@@ -41,12 +41,12 @@ from barnabas.protocol.schema import decode_versioned, encode_versioned
 __all__ = ["VALID_PREVIOUS", "Change", "GroupMember", "MemberState", "Next", "assigned_partitions"]
 
 PROTOCOL_TYPE = "consumer"
-SUBSCRIPTION_VERSION = 3  # with what is owned, its generation and the rack
+SUBSCRIPTION_VERSION = 3  # with owned partitions, their generation and the rack
 ASSIGNMENT_VERSION = 0
 
 
 class MemberState(Enum):
-    """Where a member stands between two rebalances."""
+    """The states of a member of a classic group."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"
@@ -67,17 +67,17 @@ VALID_PREVIOUS: dict[MemberState, frozenset[MemberState]] = {
 
 
 class Next(Enum):
-    """What an answer asks of the shell."""
+    """What the shell must do after an answer."""
 
     GO_ON = "go on"
-    AGAIN = "again"  # send the join anew at once
-    WAIT = "wait"  # the same after a pause
-    FIND_COORDINATOR = "find coordinator"  # it moved: look it up, then the same
-    LOST = "lost"  # what is held is another's already: a poll has to tell of it before this member joins again
+    AGAIN = "again"  # send the join again at once
+    WAIT = "wait"  # send the request again after a pause
+    FIND_COORDINATOR = "find coordinator"  # look up the coordinator, then send the request again
+    LOST = "lost"  # the membership is lost: a poll must report it before this member joins again
 
 
 class Change(NamedTuple):
-    """What a poll has to do with an assignment: give up first, then take over. Both may be empty."""
+    """A change of the assignment: first revoke, then assign. Both may be empty."""
 
     revoked: list[TopicPartition]
     assigned: list[TopicPartition]
@@ -87,11 +87,11 @@ class GroupMember:
     """The core of one membership.
 
     Args:
-        group_id: of the group, not empty.
-        group_instance_id: makes the member a static one; None for dynamic.
-        rack_id: where the member is; None to say nothing.
-        strategies: names of assignors, most wanted first. If all of them are cooperative, so are the rebalances.
-        session_timeout_ms: without heartbeats for so long the coordinator removes the member.
+        group_id: not empty.
+        group_instance_id: makes the member static; None for a dynamic member.
+        rack_id: the member's rack, or None.
+        strategies: names of assignors in order of preference. Rebalances are cooperative if all of them are.
+        session_timeout_ms: the coordinator removes the member after this time without a heartbeat.
         rebalance_timeout_ms: how long the coordinator waits for members to join again; `max_poll_interval_ms`.
         heartbeat_interval_ms: pause between heartbeats.
     """
@@ -107,9 +107,7 @@ class GroupMember:
         rebalance_timeout_ms: int = 300_000,
         heartbeat_interval_ms: int = 3_000,
     ) -> None:
-        unknown = [name for name in strategies if name not in ASSIGNORS]
-        if unknown or not strategies:
-            raise IllegalState(f"partition_assignment_strategy {list(strategies)!r}: known are {sorted(ASSIGNORS)}")
+        check_strategies(strategies)
         self.group_id = group_id
         self.group_instance_id = group_instance_id
         self.rack_id = rack_id
@@ -122,44 +120,44 @@ class GroupMember:
         self.member_id = ""
         self.generation_id = -1
         self.topics: tuple[str, ...] = ()
-        self.rejoin_wanted = True  # the next poll has to join
-        self.lost = False  # the membership of `metadata` has ended: what was held may be another's already
-        self.tenure = 0  # raised when `metadata` becomes that of another membership
-        self.assignment: list[TopicPartition] = []  # in force
-        self.joined: list[TopicPartition] | None = None  # what the rebalance has brought, until it comes into force
-        # Who commits: for OffsetCommit and for a producer's `send_offsets`. Of the last assignment, also when it is lost or given
-        # up: what was read under it may still be in hand, and to name no member would be to commit unfenced.
+        self.rejoin_wanted = True  # the next poll must join
+        self.lost = False  # the membership of `metadata` has ended: its partitions may belong to another member
+        self.membership_number = 0  # increases when `metadata` changes to another membership
+        self.assignment: list[TopicPartition] = []  # the partitions that are read
+        self.joined: list[TopicPartition] | None = None  # the result of the last rebalance, until it is applied
+        # The member that commits, for OffsetCommit and for a producer's `send_offsets`. It stays that of the last assignment when
+        # that is lost or revoked: its records may still be at the caller, and a commit without a member would not be fenced.
         self.metadata = ConsumerGroupMetadata(group_id, -1, "", group_instance_id)
-        self.group_topics: tuple[str, ...] = ()  # where this member leads: every topic that some member wants
-        self._ownership = Ownership((), -1)  # the last assignment, also when it was given up: sticky assignors go by it
+        self.group_topics: tuple[str, ...] = ()  # on the leader: all topics that any member subscribes to
+        self._ownership = Ownership((), -1)  # the last assignment, for sticky assignors; kept when it is revoked
         self._protocol = ""
         self._members: list[MemberSubscription] = []
         self._leads = False
         self._skip_assignment = False
         self._next_heartbeat_ms = 0
-        self._heard_ms = 0
+        self._answered_ms = 0
         self._polled_ms = 0
 
     @property
     def leads(self) -> bool:
-        """Whether the assignment is this member's to make (in SYNCING)."""
+        """Whether this member is the leader, which makes the assignment (in SYNCING)."""
         return self._leads
 
     # -- joining -------------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """The topics wanted; a change asks for a rebalance."""
+        """Sets the subscribed topics; a change needs a rebalance."""
         wanted = tuple(sorted(set(topics)))
         if wanted != self.topics:
             self.topics = wanted
             self.rejoin_wanted = True
 
     def on_poll(self, now_ms: int) -> None:
-        """The consumer's caller has polled (KIP-62)."""
+        """Notes that the consumer's caller has polled (KIP-62)."""
         self._polled_ms = now_ms
 
     def join_request(self) -> JoinGroupRequest:
-        """Begins a rebalance, or goes on with one."""
+        """Starts a rebalance, or repeats its first request."""
         self._transition(MemberState.JOINING)
         self.rejoin_wanted = False
         self.joined = None
@@ -184,13 +182,13 @@ class GroupMember:
         return encode_versioned(subscription, SUBSCRIPTION_VERSION)
 
     def on_join(self, response: JoinGroupResponse, now_ms: int) -> Next:
-        """Takes the answer to JoinGroup.
+        """Applies the answer to JoinGroup.
 
         Raises:
-            KafkaError: the group does not take this member.
+            KafkaError: the group refuses this member.
         """
         code = code_of(response.error_code)
-        self._heard_ms = now_ms
+        self._answered_ms = now_ms
         if code is ErrorCode.NONE:
             self.member_id = response.member_id
             self.generation_id = response.generation_id
@@ -205,14 +203,14 @@ class GroupMember:
             self.member_id = response.member_id
             return Next.AGAIN
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
-            return self._not_known(code)
-        return self._common(code, "JoinGroup")
+            return self._on_removed(code)
+        return self._on_error(code, "JoinGroup")
 
     def sync_request(self, partition_counts: Mapping[str, int]) -> SyncGroupRequest:
-        """The second half of a rebalance; the leader's carries everyone's assignment.
+        """The second request of a rebalance; the leader's contains the assignment of all members.
 
         Args:
-            partition_counts: of `group_topics`, where this member leads.
+            partition_counts: number of partitions of each of `group_topics`; used only on the leader.
         """
         assignments = []
         if self._leads and not self._skip_assignment:
@@ -235,13 +233,13 @@ class GroupMember:
         )
 
     def on_sync(self, response: SyncGroupResponse, now_ms: int) -> Next:
-        """Takes the answer to SyncGroup; on GO_ON `joined` is to come into force.
+        """Applies the answer to SyncGroup. After GO_ON a poll must apply `joined`.
 
         Raises:
-            KafkaError: the group does not keep this member.
+            KafkaError: the group refuses this member.
         """
         code = code_of(response.error_code)
-        self._heard_ms = now_ms
+        self._answered_ms = now_ms
         if code is ErrorCode.NONE:
             self.joined = self._assignment(response.assignment)
             self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
@@ -250,23 +248,23 @@ class GroupMember:
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             return Next.AGAIN
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            return self._not_known(code)
-        return self._common(code, "SyncGroup")
+            return self._on_removed(code)
+        return self._on_error(code, "SyncGroup")
 
-    def come_into_force(self) -> Change:
-        """The assignment that the rebalance has brought counts from now on, inside a poll; then `settled`."""
+    def take_assignment(self) -> Change:
+        """Takes over the result of the rebalance, inside a poll. After the change call `on_assignment_applied`."""
         joined = self.joined or []
         self.joined = None
         if self.lost:
             self.lost = False
-            self.tenure += 1
+            self.membership_number += 1
         self.metadata = ConsumerGroupMetadata(self.group_id, self.generation_id, self.member_id, self.group_instance_id)
         self._ownership = Ownership(tuple(joined), self.generation_id)
         wanted, held = frozenset(joined), frozenset(self.assignment)
         return Change([tp for tp in self.assignment if tp not in wanted], [tp for tp in joined if tp not in held])
 
-    def settled(self, change: Change) -> None:
-        """The change was carried out. Whoever gave something up in a cooperative rebalance joins again: another waits for it."""
+    def on_assignment_applied(self, change: Change) -> None:
+        """The change was applied. After a cooperative revocation the member joins again, so that others get the partitions."""
         self.assignment = [tp for tp in self.assignment if tp not in change.revoked] + change.assigned
         if change.revoked:
             self.rejoin_wanted = True
@@ -281,8 +279,8 @@ class GroupMember:
         """Whether the caller has not polled for `rebalance_timeout_ms` (max.poll.interval.ms): time to leave."""
         return self.state is MemberState.STABLE and now_ms - self._polled_ms > self.rebalance_timeout_ms
 
-    def beat_again(self, at_ms: int) -> None:
-        """The last heartbeat reached no coordinator: the next one does not wait for its turn."""
+    def retry_heartbeat_at(self, at_ms: int) -> None:
+        """The last heartbeat reached no coordinator: sends the next one early."""
         self._next_heartbeat_ms = min(self._next_heartbeat_ms, at_ms)
 
     def heartbeat_request(self, now_ms: int) -> HeartbeatRequest:
@@ -294,24 +292,24 @@ class GroupMember:
             group_instance_id=self.group_instance_id,
         )
 
-    def stands(self, generation_id: int) -> bool:
-        """Whether the membership of that generation is the present one; what was asked in its name counts only then."""
+    def is_current(self, generation_id: int) -> bool:
+        """Whether this is the present generation; answers to requests of other generations are ignored."""
         return self.state is MemberState.STABLE and generation_id == self.generation_id
 
     def on_heartbeat(self, response: HeartbeatResponse, generation_id: int, now_ms: int) -> Next:
-        """Takes the answer to a heartbeat sent under `generation_id`.
+        """Applies the answer to a heartbeat that was sent in `generation_id`.
 
         Raises:
             KafkaError: this member is fenced.
         """
-        if not self.stands(generation_id):
-            return Next.GO_ON  # of a life before
+        if not self.is_current(generation_id):
+            return Next.GO_ON  # the answer belongs to an earlier membership
         code = code_of(response.error_code)
         if code is ErrorCode.NONE:
-            self._heard_ms = now_ms
+            self._answered_ms = now_ms
             return Next.GO_ON
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
-            self._heard_ms = now_ms
+            self._answered_ms = now_ms
             self.rejoin_wanted = True
             return Next.GO_ON
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -321,14 +319,14 @@ class GroupMember:
             return Next.FIND_COORDINATOR
         if code.retriable:
             return Next.WAIT
-        raise error_for(code, f"group {self.group_id!r} does not keep this member")
+        raise error_for(code, f"group {self.group_id!r} refuses this member")
 
-    def session_over(self, now_ms: int) -> bool:
-        """Whether the coordinator was not heard for so long that it must have removed this member."""
-        return self.state is MemberState.STABLE and now_ms - self._heard_ms > self.session_timeout_ms
+    def session_expired(self, now_ms: int) -> bool:
+        """Whether the coordinator has not answered for the session timeout, so that it must have removed this member."""
+        return self.state is MemberState.STABLE and now_ms - self._answered_ms > self.session_timeout_ms
 
     def on_lost(self, code: ErrorCode) -> None:
-        """The coordinator no longer knows this member: its partitions may be another's now."""
+        """The coordinator has removed this member: its partitions may belong to another member."""
         self._forget(code)
         self.lost = True
         self.rejoin_wanted = True
@@ -336,14 +334,14 @@ class GroupMember:
         if self.state is not MemberState.UNJOINED:
             self._transition(MemberState.UNJOINED)
 
-    def on_unsettled(self) -> None:
-        """A rebalance was broken off (no answer, coordinator gone); it is begun anew."""
+    def on_rebalance_failed(self) -> None:
+        """A rebalance was interrupted (no answer, or the coordinator moved); the next one starts over."""
         self.rejoin_wanted = True
         if self.state in (MemberState.JOINING, MemberState.SYNCING):
             self._transition(MemberState.UNJOINED)
 
     def leave_request(self, reason: str) -> LeaveGroupRequest | None:
-        """Ends the membership; None where there is nothing to tell: never joined, or static (KIP-345: its place is kept)."""
+        """Ends the membership. None if no request is needed: never joined, or a static member, which keeps its place (KIP-345)."""
         member_id, joined = self.member_id, self.state is not MemberState.LEFT
         if joined:
             self._transition(MemberState.LEFT)
@@ -359,22 +357,22 @@ class GroupMember:
         )
 
     def rejoin(self) -> None:
-        """Back to the beginning after a leave that was not for good."""
+        """Makes the next poll join again, after a leave because of a missing poll or a new subscription."""
         self.state = MemberState.UNJOINED
         self.lost = True
         self.rejoin_wanted = True
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internal --------------------------------------------------------------------------------------------------------
 
-    def _common(self, code: ErrorCode, what: str) -> Next:
+    def _on_error(self, code: ErrorCode, what: str) -> Next:
         if code in COORDINATOR_MOVED:
             return Next.FIND_COORDINATOR
         if code is ErrorCode.REBALANCE_IN_PROGRESS or code.retriable:
             return Next.WAIT
-        raise error_for(code, f"{what}: group {self.group_id!r} does not take this member")
+        raise error_for(code, f"{what}: group {self.group_id!r} refuses this member")
 
-    def _not_known(self, code: ErrorCode) -> Next:
-        """The coordinator has removed this member in the middle of a rebalance."""
+    def _on_removed(self, code: ErrorCode) -> Next:
+        """The coordinator has removed this member during a rebalance."""
         if self.assignment:
             self.on_lost(code)
             return Next.LOST
@@ -411,10 +409,10 @@ class GroupMember:
 
 
 def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
-    """What a leader of a classic group has assigned to a member; nothing where it has assigned nothing yet.
+    """The partitions in an assignment of a classic group; none in empty data, before the first assignment.
 
     Raises:
-        RemoteProtocolError: it is not readable.
+        RemoteProtocolError: the data is not a readable assignment.
     """
     if not data:
         return ()
@@ -430,6 +428,6 @@ def _to_wire(partitions: Sequence[TopicPartition]) -> list[WireTopicPartition]:
 
 
 def _at_version(data: bytes, highest: int) -> bytes:
-    """Later versions only append fields: one that is not known is read as the highest that is."""
+    """Marks data of an unknown later version as the highest known one: later versions only append fields."""
     version = int.from_bytes(data[:2], "big", signed=True)
     return data if version <= highest else highest.to_bytes(2, "big") + data[2:]

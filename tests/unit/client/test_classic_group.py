@@ -40,7 +40,7 @@ async def test_a_poll_sees_that_partitions_change_hands(cluster: Cluster) -> Non
     member = joined(make(strategies=["cooperative-sticky"]), now=cluster.clock.monotonic_ms())
     group = ClassicGroup(cluster, member, GroupHooks(lambda partitions: None, before_revoke, lambda: None))
     member.joined = member.assignment[:1]
-    group.tend(cluster.clock.monotonic_ms())
+    group.begin_poll(cluster.clock.monotonic_ms())
     await turns()
     assert group.blocked, "the commit before the partition goes is on its way"
     assert group.due
@@ -55,9 +55,9 @@ async def test_a_heartbeat_that_fails_after_the_leave_means_nothing(cluster: Clu
         pass
 
     member = joined(make(), now=cluster.clock.monotonic_ms())
-    member.beat_again(0)
+    member.retry_heartbeat_at(0)
     group = ClassicGroup(cluster, member, GroupHooks(lambda partitions: None, nothing, lambda: None))
-    group.tend(cluster.clock.monotonic_ms())
+    group.begin_poll(cluster.clock.monotonic_ms())
     await turns()  # the heartbeat waits for the coordinator to be found
     group.leave_soon("test")
     await turns()

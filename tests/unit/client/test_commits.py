@@ -34,7 +34,7 @@ async def group() -> ConsumerGroup:
     group = ConsumerGroup(Cluster("localhost:9092", client_id="c"), "g", hooks)
     group.member.subscribe(["t"])
     join(group)
-    assert (group.member.state, group.tenure) == (ConsumerMemberState.STABLE, TENURE)
+    assert (group.member.state, group.membership_number) == (ConsumerMemberState.STABLE, TENURE)
     return group
 
 
@@ -42,7 +42,7 @@ def join(group: ConsumerGroup) -> None:
     group.member.join()
     request = group.member.heartbeat_request(0)
     group.member.on_heartbeat(request, ConsumerGroupHeartbeatResponse(member_epoch=3, heartbeat_interval_ms=1_000), 0)
-    group.member.take_over([], {})
+    group.member.on_assigned([], {})
 
 
 def who(epoch: int) -> ConsumerGroupMetadata:
@@ -109,7 +109,7 @@ async def fails_behind_another(group: Group, lose_and_join: Callable[[], None]) 
     for _ in range(5):
         await asyncio.sleep(0)
     assert outcome.done(), "it was sent"
-    with pytest.raises(CommitFailed, match="the membership that this was read in has ended meanwhile"):
+    with pytest.raises(CommitFailed, match="the membership in which the records were read has ended"):
         outcome.result()
     await cluster.close()
 
@@ -140,6 +140,6 @@ async def test_a_commit_that_waited_through_a_rebalance_is_sent_in_the_next_gene
     cluster = Cluster("localhost:9092", client_id="c")
     member = joined(make(strategies=["cooperative-sticky"]))
     group = ClassicGroup(cluster, member, GroupHooks(lambda partitions: None, nothing, lambda: None))
-    before = group.tenure
+    before = group.membership_number
     joined(member, generation=2)
-    assert (group.tenure, group.metadata.generation_id) == (before, 2)
+    assert (group.membership_number, group.metadata.generation_id) == (before, 2)

@@ -11,16 +11,17 @@ import pytest
 from barnabas import client
 from barnabas.client import errors
 from barnabas.client.errors import IllegalState, KafkaError
-from barnabas.client.types import Acks, CompressionType
+from barnabas.client.group.assignors import ASSIGNORS
+from barnabas.client.types import Acks, AssignorName, AutoOffsetReset, CompressionType, GroupProtocol, IsolationLevel
 
-PORTS = {"clock", "rng", "network"}
-PAIRS = [(client.Producer, client.ProducerConfig)]
+NOT_SETTINGS = {"clock", "rng", "network", "listener"}
+PAIRS = [(client.Producer, client.ProducerConfig), (client.Consumer, client.ConsumerConfig)]
 
 
 @pytest.mark.parametrize(("of", "config"), PAIRS)
 def test_the_settings_are_the_keyword_arguments(of: Any, config: Any) -> None:
     parameters = inspect.signature(of).parameters.values()
-    arguments = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in PORTS}
+    arguments = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in NOT_SETTINGS}
     assert arguments == {field.name: field.default for field in dataclasses.fields(config)}
 
 
@@ -61,6 +62,34 @@ def test_invalid_producer_settings_are_refused(settings: dict[str, Any], why: st
     for make in (client.ProducerConfig, client.Producer):
         with pytest.raises(IllegalState, match=why):
             make(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [
+        ("auto_offset_reset", AutoOffsetReset),
+        ("isolation_level", IsolationLevel),
+        ("group_protocol", GroupProtocol),
+    ],
+)
+def test_every_choice_of_a_consumer_is_accepted_and_no_other(name: str, choices: Any) -> None:
+    for choice in get_args(choices):
+        assert getattr(client.ConsumerConfig(**{name: choice}), name) == choice
+    with pytest.raises(IllegalState, match=f"{name}='other' is none of '{get_args(choices)[0]}'"):
+        client.Consumer(**{name: "other"})
+
+
+def test_every_assignor_is_accepted_and_no_other() -> None:
+    assert set(get_args(AssignorName)) == set(ASSIGNORS)
+    for settings in ({"partition_assignment_strategy": ["fair"]}, {"partition_assignment_strategy": []}):
+        with pytest.raises(IllegalState, match="known are"):
+            client.ConsumerConfig(group_id="g", **settings)
+
+
+def test_a_remote_assignor_needs_the_consumer_protocol() -> None:
+    assert client.ConsumerConfig(group_protocol="consumer", group_remote_assignor="uniform").group_remote_assignor
+    with pytest.raises(IllegalState, match="partition_assignment_strategy"):
+        client.Consumer(group_remote_assignor="uniform")
 
 
 def test_every_error_is_a_public_name() -> None:

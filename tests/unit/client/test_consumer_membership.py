@@ -61,8 +61,8 @@ def settle(member: ConsumerMember) -> None:
     """What a poll does."""
     change = member.change(NAMES)
     assert change is not None
-    member.give_up(change.revoked)
-    member.take_over(change.assigned, NAMES)
+    member.on_revoked(change.revoked)
+    member.on_assigned(change.assigned, NAMES)
 
 
 def joined(member: ConsumerMember) -> ConsumerMember:
@@ -123,9 +123,9 @@ def test_partitions_are_given_up_then_taken_over() -> None:
     beat(member, answer(1, 1))
     change = member.change(NAMES)
     assert change == (tps(0), [])
-    assert list(member.held) == tps(0, 1), "until a poll has given it up"
+    assert list(member.owned) == tps(0, 1), "until a poll has given it up"
     assert change is not None
-    member.give_up(change.revoked)
+    member.on_revoked(change.revoked)
     assert member.state is S.STABLE
     request, _ = beat(member, answer(2, 1, 2))
     assert request.topic_partitions == [TopicIdPartitions(topic_id=T, partitions=[1])], "the acknowledgement"
@@ -139,8 +139,8 @@ def test_an_assignment_that_changes_meanwhile_is_carried_out_as_it_is_then() -> 
     change = member.change(NAMES)
     assert change is not None
     beat(member, answer(2, 0, 1, 3))  # while the listener is told of what goes
-    assert member.take_over(change.assigned, NAMES) == tps(3)
-    assert list(member.held) == tps(0, 1, 3)
+    assert member.on_assigned(change.assigned, NAMES) == tps(3)
+    assert list(member.owned) == tps(0, 1, 3)
     assert member.state is S.STABLE
 
 
@@ -158,10 +158,10 @@ def test_topics_without_a_name_wait_for_it() -> None:
     member = make()
     member.join()
     beat(member, answer(1, 0, topic=U))
-    assert member.unresolved({T: "t"})
+    assert member.has_unknown_topics({T: "t"})
     change = member.change({T: "t"})
     assert change == ([], [])
-    member.take_over([], {T: "t"})
+    member.on_assigned([], {T: "t"})
     assert member.state is S.RECONCILING
     assert member.change({T: "t"}) is None
     assert member.change(NAMES) == ([], tps(0, topic="u"))
@@ -178,12 +178,12 @@ def test_a_fenced_member_loses_what_it_holds_and_joins_anew(code: ErrorCode) -> 
     member = joined(make())
     assert beat(member, answer(code=code))[1] is Next.GO_ON
     assert (member.state, member.due, member.heartbeat_at()) == (S.FENCED, True, None)
-    assert list(member.held) == tps(0, 1), "for the listener to be told"
+    assert list(member.owned) == tps(0, 1), "for the listener to be told"
     assert member.metadata.generation_id == 1, "commits are refused until a poll has joined anew"
-    tenure = member.tenure
+    tenure = member.membership_number
     member.forget()
     member.join()
-    assert member.tenure == tenure + 1
+    assert member.membership_number == tenure + 1
     request, _ = beat(member, answer(7, 0))
     assert (request.member_id, request.member_epoch, request.topic_partitions) == ("me", 0, [])
     assert member.metadata.generation_id == 7
@@ -210,7 +210,7 @@ def test_a_coordinator_that_is_not_there_is_told_everything_later(code: ErrorCod
 def test_a_lost_answer_makes_the_next_heartbeat_say_everything() -> None:
     member = joined(make())
     beat(member, answer(1, 1))
-    member.give_up(tps(0))
+    member.on_revoked(tps(0))
     member.on_unanswered(member.heartbeat_request(0))
     assert member.heartbeat_at() == 0
     request, _ = beat(member, answer(2, 1))
@@ -270,7 +270,7 @@ def test_leaving(instance: str | None, epoch: int) -> None:
     request = member.leave_request()
     assert request is not None
     assert (request.member_id, request.member_epoch, request.instance_id) == ("me", epoch, instance)
-    assert (member.state, member.held, member.heartbeat_at()) == (S.LEFT, {}, None)
+    assert (member.state, member.owned, member.heartbeat_at()) == (S.LEFT, {}, None)
     assert member.leave_request() is None
     assert make().leave_request() is None, "never joined"
 
@@ -292,7 +292,7 @@ def test_who_does_not_poll_leaves_and_has_lost_what_it_held() -> None:
     request = member.leave_request(for_good=False)
     assert request is not None
     assert request.member_epoch == -1
-    assert (member.state, list(member.held)) == (S.FENCED, tps(0, 1))
+    assert (member.state, list(member.owned)) == (S.FENCED, tps(0, 1))
 
 
 def test_a_member_fenced_in_the_middle_takes_nothing_over() -> None:
@@ -301,5 +301,5 @@ def test_a_member_fenced_in_the_middle_takes_nothing_over() -> None:
     change = member.change(NAMES)
     assert change is not None
     beat(member, answer(code=ErrorCode.FENCED_MEMBER_EPOCH))
-    assert member.take_over(change.assigned, NAMES) == []
-    assert list(member.held) == tps(0, 1)
+    assert member.on_assigned(change.assigned, NAMES) == []
+    assert list(member.owned) == tps(0, 1)

@@ -63,7 +63,7 @@ def test_a_broker_that_calls_a_batch_corrupt_is_told_and_asked_again_after_a_pau
     world = World({T0: 7, T1: 0})
     world.answer(world.fetch(), {1: batch(0, b"fine")}, codes={0: ErrorCode.CORRUPT_MESSAGE})
     assert world.values() == [b"fine"], "other partitions come first"
-    with pytest.raises(CorruptRecords, match="broker 1 says that it is corrupt") as told:
+    with pytest.raises(CorruptRecords, match="broker 1 reports that it is corrupt") as told:
         world.fetcher.take()
     assert (told.value.topic, told.value.partition, told.value.offset) == ("t", 0, 7)
     assert world.values() == []

@@ -197,12 +197,11 @@ def test_a_cut_off_batch_is_left_for_the_next_fetch() -> None:
 
 
 def test_compacted_gaps_and_empty_batches_move_the_position() -> None:
-    world = World({T0: 0})
+    world = World({T0: 0}, check_crcs=False)
     empty = bytearray(batch(0, b"x")[:61])  # the cleaner keeps a producer's last batch, without records
     empty[8:12] = (49).to_bytes(4, "big")
     empty[57:61] = bytes(4)
     empty[23:27] = (9).to_bytes(4, "big")  # last offset delta
-    world.fetcher.config = FetchConfig(check_crcs=False)
     world.answer(world.fetch(), {0: bytes(empty) + batch(15, b"after")})
     assert world.values() == [b"after"]
     assert world.fetcher.partitions[T0].position == 16

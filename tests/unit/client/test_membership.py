@@ -44,7 +44,7 @@ def joined(member: GroupMember, *, now: int = 0, generation: int = 1) -> GroupMe
     assert not member.leads
     assert member.sync_request({}).assignments == []
     assert member.on_sync(SyncGroupResponse(assignment=assignment("t", 0, 1)), now) is Next.GO_ON
-    member.settled(member.come_into_force())
+    member.on_assignment_applied(member.take_assignment())
     member.on_poll(now)
     return member
 
@@ -182,7 +182,7 @@ def test_a_sync_that_is_overtaken_joins_again() -> None:
         member.on_join(JoinGroupResponse(generation_id=1, protocol_name="range", leader="x", member_id="me"), 0)
         assert member.on_sync(SyncGroupResponse(error_code=code), 0) is Next.AGAIN
         assert member.join_request().member_id == member_id
-        member.on_unsettled()
+        member.on_rebalance_failed()
 
 
 def test_who_holds_on_and_is_not_known_any_more_has_lost_it() -> None:
@@ -209,10 +209,10 @@ def test_a_cooperative_rebalance_changes_what_has_changed() -> None:
     t0, t1, t2 = (TopicPartition("t", number) for number in range(3))
     assert member.assignment == [t0, t1], "held until a poll gives it up"
     assert member.metadata.generation_id == 1
-    change = member.come_into_force()
+    change = member.take_assignment()
     assert (change.revoked, change.assigned) == ([t0], [t2])
     assert member.metadata.generation_id == 2, "commits while it is given up are of the new generation"
-    member.settled(change)
+    member.on_assignment_applied(change)
     assert member.assignment == [t1, t2]
     assert member.rejoin_wanted, "whoever waits for what was given up gets it in another round"
     told = decode_versioned(ConsumerProtocolSubscription, member.join_request().protocols[0].metadata)
@@ -224,9 +224,9 @@ def test_a_rebalance_that_changes_nothing_is_the_last() -> None:
     member.join_request()
     member.on_join(JoinGroupResponse(generation_id=2, leader="other", member_id="me"), 0)
     member.on_sync(SyncGroupResponse(assignment=assignment("t", 0, 1)), 0)
-    change = member.come_into_force()
+    change = member.take_assignment()
     assert change == ([], [])
-    member.settled(change)
+    member.on_assignment_applied(change)
     assert not member.rejoin_wanted
 
 
@@ -283,8 +283,8 @@ def test_a_fenced_instance_is_told() -> None:
 
 def test_silence_ends_the_session_on_this_side_too() -> None:
     member = joined(make(session_timeout_ms=5_000))
-    assert not member.session_over(5_000)
-    assert member.session_over(5_001)
+    assert not member.session_expired(5_000)
+    assert member.session_expired(5_001)
 
 
 def test_who_does_not_poll_is_overdue() -> None:
@@ -325,21 +325,21 @@ def test_an_empty_assignment_is_one() -> None:
     member.join_request()
     member.on_join(JoinGroupResponse(generation_id=1, protocol_name="range", leader="x", member_id="me"), 0)
     assert member.on_sync(SyncGroupResponse(assignment=b""), 0) is Next.GO_ON
-    member.settled(member.come_into_force())
+    member.on_assignment_applied(member.take_assignment())
     assert member.assignment == []
     assert TopicPartition("t", 0) not in member.assignment
 
 
 def test_the_tenure_changes_with_the_membership_that_metadata_names() -> None:
     member = joined(make())
-    assert member.tenure == 0
+    assert member.membership_number == 0
     joined(member, generation=2)
-    assert member.tenure == 0, "a rebalance is no other membership"
+    assert member.membership_number == 0, "a rebalance is no other membership"
     member.on_lost(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert (member.tenure, member.metadata.generation_id) == (0, 2)
+    assert (member.membership_number, member.metadata.generation_id) == (0, 2)
     joined(member, generation=4)
-    assert (member.tenure, member.metadata.generation_id) == (1, 4)
+    assert (member.membership_number, member.metadata.generation_id) == (1, 4)
     member.leave_request("test")
     member.rejoin()
     joined(member, generation=6)
-    assert (member.tenure, member.lost) == (2, False)
+    assert (member.membership_number, member.lost) == (2, False)

@@ -1,0 +1,116 @@
+"""Makes the parts of a consumer from its settings and connects them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from barnabas.client.consumer.commits import Commits
+from barnabas.client.consumer.config import ConsumerConfig
+from barnabas.client.consumer.fetching import FetchConfig, Fetcher
+from barnabas.client.consumer.positions import Positions
+from barnabas.client.consumer.reader import Reader
+from barnabas.client.consumer.subscription import Subscription
+from barnabas.client.group.classic_group import ClassicGroup
+from barnabas.client.group.consumer_group import ConsumerGroup
+from barnabas.client.group.group import Group, GroupHooks
+from barnabas.client.group.membership import GroupMember
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.types import TopicPartition
+from barnabas.ports import Clock, Network, Rng
+
+__all__ = ["Parts", "assemble"]
+
+
+class Parts(NamedTuple):
+    """The parts of one consumer."""
+
+    cluster: Cluster
+    fetcher: Fetcher
+    reader: Reader
+    positions: Positions
+    subscription: Subscription
+    commits: Commits
+    group: Group | None
+
+
+def assemble(
+    config: ConsumerConfig,
+    apply_assignment: Callable[[Sequence[TopicPartition]], None],
+    clock: Clock | None,
+    rng: Rng | None,
+    network: Network | None,
+) -> Parts:
+    """The connected parts; None for a port means the real one.
+
+    Args:
+        apply_assignment: called with the partitions to read after each rebalance.
+    """
+    cluster = Cluster(
+        config.bootstrap_servers,
+        client_id=config.client_id,
+        request_timeout_ms=config.request_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        metadata_max_age_ms=config.metadata_max_age_ms,
+        clock=clock,
+        rng=rng,
+        network=network,
+    )
+    fetcher = Fetcher(
+        _fetch_config(config),
+        cluster.metadata,
+        cluster.rng,
+        key_deserializer=config.key_deserializer,
+        value_deserializer=config.value_deserializer,
+    )
+    subscription = Subscription(cluster, fetcher, config.group_id)
+    reader = Reader(cluster, fetcher, subscription.reading_member)
+    commits = Commits(
+        cluster,
+        fetcher,
+        group=lambda: subscription.member,
+        who=subscription.group_metadata,
+        interval_ms=config.auto_commit_interval_ms if config.commits_automatically else None,
+    )
+    if config.group_id is not None:
+        hooks = GroupHooks(apply_assignment, commits.before_revoke, reader.notify)
+        subscription.group = _make_group(config, config.group_id, cluster, hooks)
+    positions = Positions(cluster, fetcher, reader)
+    return Parts(cluster, fetcher, reader, positions, subscription, commits, subscription.group)
+
+
+def _fetch_config(config: ConsumerConfig) -> FetchConfig:
+    return FetchConfig(
+        fetch_min_bytes=config.fetch_min_bytes,
+        fetch_max_bytes=config.fetch_max_bytes,
+        fetch_max_wait_ms=config.fetch_max_wait_ms,
+        max_partition_fetch_bytes=config.max_partition_fetch_bytes,
+        read_committed=config.read_committed,
+        check_crcs=config.check_crcs,
+        auto_offset_reset=config.auto_offset_reset,
+        retry_backoff_ms=config.retry_backoff_ms,
+        rack_id=config.client_rack,
+    )
+
+
+def _make_group(config: ConsumerConfig, group_id: str, cluster: Cluster, hooks: GroupHooks) -> Group:
+    if config.group_protocol == "consumer":
+        return ConsumerGroup(
+            cluster,
+            group_id,
+            hooks,
+            group_instance_id=config.group_instance_id,
+            rack_id=config.client_rack or None,
+            server_assignor=config.group_remote_assignor,
+            max_poll_interval_ms=config.max_poll_interval_ms,
+        )
+    member = GroupMember(
+        group_id,
+        group_instance_id=config.group_instance_id,
+        rack_id=config.client_rack or None,
+        strategies=config.partition_assignment_strategy,
+        session_timeout_ms=config.session_timeout_ms,
+        rebalance_timeout_ms=config.max_poll_interval_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+    )
+    return ClassicGroup(cluster, member, hooks)

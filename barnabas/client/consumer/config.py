@@ -1,0 +1,82 @@
+"""Settings of a consumer: one frozen value, validated when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from barnabas.client.consumer.decoding import Deserializer
+from barnabas.client.errors import IllegalState
+from barnabas.client.group.assignors import check_strategies
+from barnabas.client.net.bootstrap import parse_bootstrap
+from barnabas.client.types import AssignorName, AutoOffsetReset, GroupProtocol, IsolationLevel
+
+__all__ = ["ConsumerConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """The settings of a consumer: the keyword arguments of `Consumer`, which documents them.
+
+    Raises:
+        IllegalState: a setting is invalid, or two settings exclude each other.
+    """
+
+    bootstrap_servers: str | Sequence[str] = "localhost:9092"
+    client_id: str = "barnabas-consumer"
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    group_protocol: GroupProtocol = "classic"
+    group_remote_assignor: str | None = None
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 1_048_576
+    max_poll_records: int | None = None
+    auto_offset_reset: AutoOffsetReset = "latest"
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    isolation_level: IsolationLevel = "read_uncommitted"
+    check_crcs: bool = True
+    partition_assignment_strategy: Sequence[AssignorName] = ("range", "roundrobin")
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 20
+    metadata_max_age_ms: int = 300_000
+    client_rack: str = ""
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("isolation_level", get_args(IsolationLevel)),
+            ("auto_offset_reset", get_args(AutoOffsetReset)),
+            ("group_protocol", get_args(GroupProtocol)),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                raise IllegalState(f"{name}={value!r} is none of {', '.join(map(repr, choices))}")
+        if self.group_remote_assignor is not None and self.group_protocol != "consumer":
+            raise IllegalState(
+                "group_remote_assignor needs group_protocol='consumer'; with 'classic' set partition_assignment_strategy"
+            )
+        if self.group_id is not None and self.group_protocol == "classic":
+            check_strategies(self.partition_assignment_strategy)
+        parse_bootstrap(self.bootstrap_servers)
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> ConsumerConfig:
+        """Takes the settings from the arguments of `Consumer`, which has others as well."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+    @property
+    def commits_automatically(self) -> bool:
+        """Whether polls commit; without a group nothing is committed."""
+        return self.enable_auto_commit and self.group_id is not None
+
+    @property
+    def read_committed(self) -> bool:
+        return self.isolation_level == "read_committed"

@@ -1,0 +1,155 @@
+"""What a consumer reads: subscribed topics, a pattern, or partitions that were assigned by hand.
+
+Driven by: `subscribe`, `assign` and `unsubscribe` of the consumer; changes of the metadata.
+Emits: the assignment of the fetcher (without a group, or by hand); the subscription of the group; errors and warnings about
+topics and partitions that do not exist.
+
+Invariant: either topics are subscribed to or partitions are assigned by hand, never both.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+
+from barnabas.client.consumer.fetching import Fetcher
+from barnabas.client.errors import IllegalState, check_topic_name, error_for
+from barnabas.client.group.group import Group, RebalanceListener, matching_topics
+from barnabas.client.net.cluster import Cluster
+from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
+from barnabas.errors import ErrorCode
+
+__all__ = ["Subscription"]
+
+log = logging.getLogger("barnabas.client.consumer")
+
+_NO_PARTITION = -1
+
+
+class Subscription:
+    """The subscription of one consumer. `group` is its group membership, or None without a group_id."""
+
+    def __init__(self, cluster: Cluster, fetcher: Fetcher, group_id: str | None) -> None:
+        self.group: Group | None = None
+        self._cluster = cluster
+        self._fetcher = fetcher
+        self._group_id = group_id
+        self._topics: tuple[str, ...] = ()
+        self._pattern: re.Pattern[str] | None = None
+        self._assigned_by_hand = False
+        # Topics (with partition −1) and partitions that do not exist, and were reported.
+        self._reported: dict[tuple[str, int], None] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether topics are subscribed to."""
+        return bool(self._topics) or self._pattern is not None
+
+    @property
+    def member(self) -> Group | None:
+        """The group membership, unless the partitions are assigned by hand."""
+        return None if self._assigned_by_hand else self.group
+
+    def topics(self) -> set[str]:
+        """The topics subscribed to; with a pattern, the topics that are read."""
+        if self._pattern is None:
+            return set(self._topics)
+        return self.group.topics() if self.group is not None else {tp.topic for tp in self._fetcher.partitions}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The member that commits.
+
+        Raises:
+            IllegalState: there is no group_id.
+        """
+        if self._group_id is None:
+            raise IllegalState("this consumer has no group_id, so it commits nothing")
+        member = self.member
+        return member.metadata if member is not None else ConsumerGroupMetadata(self._group_id)
+
+    def reading_member(self) -> tuple[ConsumerGroupMetadata, bool] | None:
+        """The member that reads committed offsets, and whether the coordinator can fence it; None without a group_id."""
+        if self._group_id is None:
+            return None
+        member = self.member
+        return self.group_metadata(), member is not None and member.fences_reads
+
+    def subscribe(self, names: tuple[str, ...], pattern: str | None, listener: RebalanceListener | None) -> None:
+        """Subscribes to topics or to a pattern. Raises as `Consumer.subscribe`."""
+        for name in names:
+            check_topic_name(name)
+        if bool(names) == (pattern is not None):
+            raise IllegalState("subscribe needs either topics or a pattern")
+        if self._assigned_by_hand:
+            raise IllegalState("partitions were assigned by hand; unsubscribe() first")
+        try:
+            self._pattern = re.compile(pattern) if pattern is not None else None
+        except re.error as error:
+            raise IllegalState(f"pattern {pattern!r} is no regular expression: {error}") from error
+        self._topics = names
+        self._cluster.all_topics = pattern is not None
+        if names:
+            self._cluster.set_topics(names)
+        if self.group is not None:
+            self.group.listener = listener or self.group.listener
+            self.group.subscribe(names, self._pattern)
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Assigns partitions by hand. Raises as `Consumer.assign`."""
+        if self.active:
+            raise IllegalState("topics are subscribed to; unsubscribe() first")
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        for tp in wanted:
+            check_topic_name(tp.topic)
+        self._assigned_by_hand = bool(wanted)
+        self._reported.clear()
+        self._cluster.set_topics(dict.fromkeys(tp.topic for tp in wanted))
+        self._fetcher.assign(dict.fromkeys(wanted))
+
+    def clear(self, *, leave: bool) -> None:
+        """Ends the subscription or the assignment; with `leave` also the group membership."""
+        subscribed = self.active
+        self._topics = ()
+        self._pattern = None
+        self._assigned_by_hand = False
+        self._cluster.all_topics = False
+        if self.group is not None and leave and subscribed:
+            self.group.leave_soon("the consumer has unsubscribed")
+
+    def on_cluster_change(self) -> None:
+        """Follows topics that are created, deleted or extended."""
+        if self.group is not None:
+            if self.active:
+                self.group.on_cluster_change()
+        elif self._pattern is not None:
+            self._assign_all(matching_topics(self._cluster.metadata, self._pattern))
+        elif self._topics:
+            self._assign_all(self._topics)
+        self.report_missing()
+
+    def report_missing(self) -> None:
+        """Warns once of each topic that does not exist yet; raises in the next poll for each partition that does not exist."""
+        by_hand = self._fetcher.partitions if self._assigned_by_hand else ()
+        for topic in dict.fromkeys([*self._topics, *(tp.topic for tp in by_hand)]):
+            info = self._cluster.metadata.topics.get(topic)
+            if info is None or info.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._reported.pop((topic, _NO_PARTITION), None)
+            elif (topic, _NO_PARTITION) not in self._reported:
+                self._reported[topic, _NO_PARTITION] = None
+                log.warning("topic %r does not exist; the consumer reads it once it is created", topic)
+        for tp in by_hand:
+            count = self._cluster.metadata.partition_count(tp.topic)
+            if 0 < count <= tp.partition and tp not in self._reported:
+                self._reported[tp] = None
+                text = f"the topic has partitions 0 to {count - 1}; assign others"
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                self._fetcher.errors.append(error_for(code, text, topic=tp.topic, partition=tp.partition))
+
+    def _assign_all(self, topics: Iterable[str]) -> None:
+        """Assigns every partition of the topics: a subscription without a group."""
+        metadata = self._cluster.metadata
+        infos = [metadata.topics[topic] for topic in topics if topic in metadata.topics]
+        wanted = dict.fromkeys(TopicPartition(info.name, p.partition) for info in infos for p in info.partitions)
+        if wanted.keys() != self._fetcher.partitions.keys():
+            self._fetcher.assign(wanted)
