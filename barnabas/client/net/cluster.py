@@ -386,9 +386,26 @@ class Cluster:
         self.want_update()
 
     def _on_connection_change(self) -> None:
+        self._retry_reachable()
         if not self._closed and any(c.error is not None for c in self._connections.values()):
             self.want_update()  # a broker may have died, and its partitions may have new leaders
         self.notify_change()
+
+    def _retry_reachable(self) -> None:
+        """Ends the pauses of connections to addresses where another connection has become ready since they failed."""
+        waiting = [c for c in self._connections.values() if not c.ready and c.backoff]
+        for connection in waiting:
+            address = connection.host, connection.port
+            ready = [c.ready_ms for c in self._connections.values() if c.ready and (c.host, c.port) == address]
+            connection.retry_now(max(ready, default=0))
+
+    def _retry_elected(self, epochs: dict[TopicPartition, int]) -> None:
+        """Ends the pauses of connections to brokers that were elected leaders since `epochs` were the leader epochs: they live."""
+        metadata = self.metadata
+        elected = {leader for tp, leader in metadata.leaders.items() if metadata.leader_epochs[tp] != epochs.get(tp)}
+        for (node_id, _), connection in self._connections.items():
+            if node_id in elected:
+                connection.retry_now(metadata.updated_ms)
 
     def _connection_error(self) -> KafkaError | None:
         for connection in self._connections.values():
@@ -446,7 +463,9 @@ class Cluster:
         if not response.brokers:
             return False  # the broker is still starting
         self.error = None
+        epochs = dict(self.metadata.leader_epochs)
         self.metadata.update(response, self.clock.monotonic_ms(), whole=whole)
+        self._retry_elected(epochs)
         self._refreshes += 1
         self._close_obsolete()
         self.notify_change()

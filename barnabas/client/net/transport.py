@@ -71,6 +71,7 @@ class Connection:
         self._on_lost = on_lost
         self._began_ms = 0  # start of the current attempt
         self._ready_ms = 0
+        self._failed_ms = 0  # the end of the last attempt or connection that failed
         self._retry_at_ms = 0
         self._socket: FramedSocket | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -117,6 +118,17 @@ class Connection:
             self._began_ms = self._clock.monotonic_ms()
             socket = self._socket = FramedSocket(self, FrameReader())
             self._scope.start(self._connect(socket), name=f"connect {self.host}:{self.port}")
+
+    def retry_now(self, alive_ms: int) -> None:
+        """Ends the pause before the next attempt, if the broker was alive at `alive_ms` and the last failure was earlier."""
+        if self.backoff and self._failed_ms < alive_ms:
+            self._retry_at_ms = 0
+            self._backoff.reset()
+
+    @property
+    def ready_ms(self) -> int:
+        """When the connection last became ready, monotonic; 0 before that."""
+        return self._ready_ms
 
     def send(
         self,
@@ -276,6 +288,7 @@ class Connection:
             self.error = error
             if was_ready and now_ms - self._ready_ms >= _STEADY_MS:
                 self._backoff.reset()
+            self._failed_ms = now_ms
             pause_ms = self._backoff.pause_ms(now_ms)
             self._retry_at_ms = now_ms + pause_ms
             if self.core.state is not ExchangeState.CLOSED:

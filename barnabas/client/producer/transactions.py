@@ -120,7 +120,8 @@ class Transactions:
         self._jobs: list[OffsetsJob] = []
         self._outstanding: Outgoing | None = None
         self._not_before_ms = 0
-        self._backoff = Backoff(retry_backoff_ms, rng)
+        self._backoff = Backoff(retry_backoff_ms, rng)  # after requests without an answer
+        self._refusals = Backoff(retry_backoff_ms, rng)  # after answers with an error: the coordinator is reachable
 
     # -- from the producer's caller ---------------------------------------------------------------------------
 
@@ -293,8 +294,9 @@ class Transactions:
             self._on_end(request, response, now_ms)
         else:
             raise InvariantViolated(f"{type(response).__name__} does not answer {request.step.value}")
+        self._backoff.reset()
         if not self._not_before_ms:
-            self._backoff.reset()
+            self._refusals.reset()
 
     def _choose(self, drained: bool) -> Outgoing | None:
         state = self.state
@@ -464,7 +466,7 @@ class Transactions:
         if code in _LOST_COORDINATOR:
             self.lost_coordinator = (request.coordinator, request.key)
         completing = code is ErrorCode.CONCURRENT_TRANSACTIONS  # not a failure, so the pause does not grow
-        self._not_before_ms = now_ms + (CONCURRENT_BACKOFF_MS if completing else self._backoff.pause_ms(now_ms))
+        self._not_before_ms = now_ms + (CONCURRENT_BACKOFF_MS if completing else self._refusals.pause_ms(now_ms))
         return True
 
     def _ended(self) -> None:

@@ -186,6 +186,18 @@ def test_a_coordinator_that_moved_is_looked_up(code: ErrorCode) -> None:
     assert txn.state is S.READY
 
 
+def test_a_refusal_after_a_long_outage_is_answered_to_soon() -> None:
+    """The coordinator can be reached again; where it has moved to is known in a moment."""
+    txn = ready()
+    txn.add_partition(TP)
+    txn.commit()
+    for now in range(0, 4_000, 1_000):
+        txn.on_failure(ask(txn, now=now), BrokerUnreachable("lost"), now)
+    assert (txn.wake_at() or 0) - 3_000 > 500
+    ask(txn, EndTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), now=4_000)
+    assert 16 <= (txn.wake_at() or 0) - 4_000 <= 24
+
+
 def test_a_concurrent_transaction_is_waited_for_shortly() -> None:
     txn = ready(1)
     txn.add_partition(TP)
