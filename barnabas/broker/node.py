@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
+from barnabas.broker.awaited_leaders import AwaitedLeaders
 from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
 from barnabas.broker.coordinator.connection_fence import ConnectionFence
 from barnabas.broker.coordinator.groups import GroupCoordinator
@@ -135,6 +136,7 @@ class Node:
         self.listing = BrokerListing(self.reactor, config, self.current_image)
         self.connection_fence = ConnectionFence()
         self.peers = Peers(self.reactor, network, config)
+        self.awaited_leaders = AwaitedLeaders(self.reactor, config, self.current_image, self.peers)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.quorum = Quorum(self.reactor, config, disk, self.peers, on_disk_failed=self.log_dirs.main.fail)
         self.quorum_controller = (
@@ -225,6 +227,7 @@ class Node:
             self.lifecycle.on_image,
             *(() if self.quorum_controller is None else (self.quorum_controller.on_image,)),
             self.controller.on_image,
+            self.awaited_leaders.on_image,
         )
         self.router = Router(self)
         self.server = Server(self.reactor, config, network, self.router, self.slices)

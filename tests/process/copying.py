@@ -32,7 +32,14 @@ from tests.process.cluster import Cluster
 SOURCE, TARGET = "input", "output"
 RECORDS_PER_TRANSACTION = 750
 RESTARTS_MAX = 20
-QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 20, "log_level": 0}
+# "none": librdkafka looks for another broker once a second only, when it has lost all of them and begins anew (docs/cluster.md).
+QUICK = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 20,
+    "metadata.recovery.strategy": "none",
+    "log_level": 0,
+}
 
 
 class CopyWorker:

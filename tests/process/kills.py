@@ -4,8 +4,9 @@ A schedule is drawn from a seed: one broker, two, all, the controller and a lead
 Each killed broker is started again after a random time. All the time an idempotent producer writes at a steady pace to every
 partition, and a copier (a group, and a transaction for each batch) copies.
 
-A gap is a time without an acknowledgement of one partition, or without a committed transaction. Only the time counts during which
-a majority of the brokers served and was in sync: `Health` asks the brokers for the in-sync replicas 20 times a second.
+A gap is a time without an acknowledgement of one partition, or without a committed transaction while there is something to copy.
+Only the time counts during which a majority of the brokers served and was in sync: `Health` asks the brokers for the in-sync
+replicas 20 times a second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.metadata import MetadataRequest
 from tests.oracle.wire import Wire
 from tests.process.cluster import Cluster
 from tests.process.copying import SOURCE, TARGET, CopyRun, CopyWorker
@@ -106,15 +107,14 @@ class Health:
 
     def _in_sync(self, node_id: int) -> list[set[int]] | None:
         """The in-sync replicas of each partition, by one broker; None where it does not answer, or knows no partitions."""
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=topic) for topic in self._topics], allow_auto_topic_creation=False
-        )
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)  # an answer about named topics may wait
         try:
             with Wire(self.cluster.nodes[node_id].address, timeout_s=ASK_SECONDS_MAX) as wire:
                 answer = wire.call(request, 9)
         except OSError:
             return None
-        return [set(part.isr_nodes) for topic in answer.topics for part in topic.partitions] or None
+        watched = [topic for topic in answer.topics if topic.name in self._topics]
+        return [set(part.isr_nodes) for topic in watched for part in topic.partitions] or None
 
 
 @dataclass
@@ -217,14 +217,21 @@ class Killing:
         return [self.rng.choice(nodes)]
 
     def _gaps(self) -> Gaps:
-        feeder, worker = self.run.feeder, self.run.worker
-        timelines = [("producer", list(times)) for times in feeder.times.values()]
-        timelines.append(("copier", [at for at, _ in list(worker.progress)]))
+        waits = [("producer", wait) for times in self.run.feeder.times.values() for wait in pairwise(times)]
+        waits += [("copier", wait) for wait in self._copier_waits()]
         longest: dict[tuple[int, str], float] = {}
-        for who, times in timelines:
-            for began, ended in pairwise(times):
-                whose = max((n for n, (at, _) in enumerate(self._kills) if at < ended), default=-1)
-                if whose >= 0:
-                    counted = self.health.healthy_seconds(began, ended)
-                    longest[whose, who] = max(longest.get((whose, who), 0.0), counted)
+        for who, (began, ended) in waits:
+            whose = max((n for n, (at, _) in enumerate(self._kills) if at < ended), default=-1)
+            if whose >= 0:
+                counted = self.health.healthy_seconds(began, ended)
+                longest[whose, who] = max(longest.get((whose, who), 0.0), counted)
         return Gaps([(self._kills[n][1], who, seconds) for (n, who), seconds in sorted(longest.items())])
+
+    def _copier_waits(self) -> list[tuple[float, float]]:
+        """From each commit to the next one, without the time in which every acknowledged record had been copied."""
+        acknowledged = sorted(self.run.feeder.acknowledged_at)
+        waits = []
+        for (began, copied), (ended, _) in pairwise(list(self.run.worker.progress)):
+            next_one = acknowledged[copied] if copied < len(acknowledged) else ended
+            waits.append((max(began, next_one), ended))
+        return [(began, ended) for began, ended in waits if began < ended]

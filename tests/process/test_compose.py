@@ -257,5 +257,5 @@ def test_twelve_kills_of_containers(composed: Composed, tmp_path: Path) -> None:
     with killed_copy(cluster, tmp_path, "librdkafka") as run:
         gaps = Killing(run, seed=SEED).carry_out(schedule(SEED, KILLS, calm_seconds=4.0))
         run.judge()
-    assert gaps.seconds()[-1] < GAP_SECONDS_MAX, gaps
-    assert gaps.below(1.0) >= 0.95, gaps
+    assert gaps.seconds()[-1] < GAP_SECONDS_MAX, str(gaps)
+    assert gaps.below(1.0) >= 0.95, str(gaps)

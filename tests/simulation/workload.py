@@ -48,6 +48,7 @@ class Journal:
     acknowledged: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITIONS)})
     committed: int = 0
     aborted: int = 0
+    copied: int = 0  # records in transactions whose commit was answered
     failures: list[str] = field(default_factory=list)
     seen: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITIONS)})
     bootstrap: str = BOOTSTRAP
@@ -198,7 +199,9 @@ def copier(
             async def on_transaction(progress: CopyProgress) -> bool:
                 journal.committed += progress.committed - known.committed
                 journal.aborted += progress.aborted - known.aborted
+                journal.copied += progress.records_in - known.records_in
                 known.committed, known.aborted = progress.committed, progress.aborted
+                known.records_in = progress.records_in
                 await asyncio.sleep(pause_s * ports.rng.random() * 2)
                 return False
 

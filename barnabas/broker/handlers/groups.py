@@ -5,7 +5,8 @@ DeleteGroups 0–2; the offset requests of the same family are in `group_offsets
 
 Behaviour: requests are checked here and decided by the shard of the group (`coordinator/groups.py`). JoinGroup and SyncGroup are
 parked there until the group moves; a parked answer holds up only the answers behind it. FindCoordinator makes the state topic
-that is missing and answers when it is there, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
+that is missing and answers when it is there, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again. While the
+coordinator has just died, the answer waits for the next one, 800 ms at most (`awaited_leaders.py`).
 
 Version notes: FindCoordinator v4 batches; JoinGroup v4 asks new members to come back with the id they are given, v5 static members,
 v7 protocol type, v9 skip_assignment; LeaveGroup v3 batches; DescribeGroups v6 GROUP_ID_NOT_FOUND; ListGroups v4 states, v5 types.
@@ -57,6 +58,7 @@ from barnabas.protocol.messages.groups import (
 )
 
 if TYPE_CHECKING:
+    from barnabas.broker.metadata.image import PartitionImage
     from barnabas.broker.node import Node
 
 __all__ = [
@@ -91,6 +93,9 @@ def find_coordinator(node: Node, call: Call[FindCoordinatorRequest]) -> Work:
     if topic is None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"key type {call.request.key_type} is not served")
     if node.image.partition_count(topic):
+        if not node.alone:
+            leaders = yield from _leaders(node, call, topic)
+            return node.awaited_leaders.pending(leaders, lambda: _coordinators(node, call, topic))
         response = yield from _coordinators(node, call, topic)
         return response
     pending: Pending[FindCoordinatorResponse] = Pending(blocks=True)
@@ -104,6 +109,17 @@ def find_coordinator(node: Node, call: Call[FindCoordinatorRequest]) -> Work:
 
     node.controller.ensure_topic(topic, created)
     return pending
+
+
+def _leaders(node: Node, call: Call[FindCoordinatorRequest], topic: str) -> Work:
+    """Returns the ids of the brokers that coordinate what is asked for."""
+    leaders: set[int] = set()
+    for key in call.request.coordinator_keys if call.version >= 4 else (call.request.key,):
+        image = _state_partition(node, topic, key)
+        if image is not None:
+            leaders.add(image.leader)
+        yield 1
+    return leaders
 
 
 def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) -> Work:
@@ -126,14 +142,19 @@ def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) ->
 
 
 def _coordinator(node: Node, topic: str, key: str, listener: str) -> Coordinator:
-    partition_count = node.image.partition_count(topic)  # 0 where it was deleted while this request waited for it
-    image = node.image.partition(topic, partition_for(key, partition_count)) if partition_count else None
+    image = _state_partition(node, topic, key)
     broker = None if image is None else node.image.brokers.get(image.leader)
     address = None if broker is None else broker.endpoint(listener)
     # A broker that shuts down coordinates until its partitions have moved.
     if broker is not None and address is not None and not broker.fenced:
         return Coordinator(key=key, node_id=broker.broker_id, host=address.host, port=address.port, error_message="")
     return _no_coordinator(key, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
+def _state_partition(node: Node, topic: str, key: str) -> PartitionImage | None:
+    """The partition that holds the state of a group or transactional id; None where the topic was deleted meanwhile."""
+    partition_count = node.image.partition_count(topic)
+    return node.image.partition(topic, partition_for(key, partition_count)) if partition_count else None
 
 
 def _no_coordinator(key: str, error: BrokerError) -> Coordinator:

@@ -2,10 +2,10 @@
 
 Behaviour: all are answered from the metadata image of this node. Metadata creates a missing topic where both the request and
 `auto.create.topics.enable` allow it, and answers once the image has it (Kafka answers UNKNOWN_TOPIC_OR_PARTITION and lets the
-client ask again: a deviation that saves the client a back-off). A broker whose connections to this one have just ended
-(`Peers.missing`) is named as nobody's leader: LEADER_NOT_AVAILABLE makes a client ask again in 100 ms, where the address of a
-process that was killed would make it try that for a second. Which brokers are listed: `listing.py`. ApiVersions in an unknown
-version is answered by `unsupported_api_versions`, in version 0 (KIP-511).
+client ask again: a deviation that saves the client a back-off). A broker whose connections to this one have just ended is named
+as nobody's leader. An answer about named topics waits while such a broker leads one of them, 800 ms at most
+(`awaited_leaders.py`); after that the answer is LEADER_NOT_AVAILABLE. Which brokers are listed: `listing.py`. ApiVersions in an
+unknown version is answered by `unsupported_api_versions`, in version 0 (KIP-511).
 
 Version notes: Metadata v0 takes an empty list for all topics, v1 null; v4 allow_auto_topic_creation; v10 topic ids in answers, v12
 in requests; v13 a top-level error, never used here. ApiVersions v3 validates the client's software name and version, and
@@ -141,6 +141,9 @@ def metadata(node: Node, call: Call[MetadataRequest]) -> Work:
             open_names[name] = None
         yield 1
     if not open_names:
+        if request.topics and not node.alone:
+            leaders = yield from _leaders(node, request)
+            return node.awaited_leaders.pending(leaders, lambda: _metadata(node, call))
         response = yield from _metadata(node, call)
         return response
     pending: Pending[MetadataResponse] = Pending(blocks=True)
@@ -158,12 +161,25 @@ def metadata(node: Node, call: Call[MetadataRequest]) -> Work:
     return pending
 
 
+def _leaders(node: Node, request: MetadataRequest) -> Work:
+    """Returns the ids of the brokers that lead partitions of the topics that are asked for."""
+    leaders: set[int] = set()
+    for asked in request.topics or ():
+        by_id = asked.topic_id != NO_ID
+        topic = node.image.topic_by_id(asked.topic_id) if by_id else node.image.topic(asked.name or "")
+        for partition in topic.partitions if topic is not None else ():
+            leaders.add(partition.leader)
+            yield 1
+        yield 1
+    return leaders
+
+
 def _metadata(node: Node, call: Call[MetadataRequest]) -> Work:
     request = call.request
     image = node.image
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     alive = {broker.broker_id for broker, _ in node.listing.live(call.listener)}
-    present = alive - _missing(node)
+    present = alive - node.awaited_leaders.missing()
     topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
         for topic in image.topics_by_name.values():
@@ -208,16 +224,6 @@ def _metadata(node: Node, call: Call[MetadataRequest]) -> Work:
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
-
-
-def _missing(node: Node) -> set[int]:
-    """Brokers that have just left this one without a word; the controller will soon know whether they are gone."""
-    missing = set()
-    for broker in node.image.alive_brokers():
-        address = broker.endpoint(node.listener_name)
-        if broker.broker_id != node.node_id and address is not None and node.peers.missing(address.host, address.port):
-            missing.add(broker.broker_id)
-    return missing
 
 
 def _topic(topic: TopicImage, alive: set[int], present: set[int], operations: int, version: int) -> Work:

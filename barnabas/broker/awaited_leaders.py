@@ -1,0 +1,112 @@
+"""AwaitedLeaders: holds answers that name leaders while one of these leaders has just died and has no successor yet.
+
+Driven by: handlers (`pending`), published images (`on_image`), one timer.
+Emits: the answers, each through its Pending.
+
+A client whose connection to a broker ends asks another broker for metadata or for a coordinator at once, and acts on the answer
+for long: librdkafka asks again for a partition without a leader after a second, for a coordinator after half a second, although the
+next leader is elected some milliseconds after the question. So an answer is made LOOK_MS after its request, when this node has
+seen that its own connections to that broker ended, too; and while a named leader is `missing`, the answer waits for its fencing, for
+its return, or for HELD_MS_MAX. An answer that waits holds up later answers of its connection, not later requests.
+
+Invariants: each Pending is resolved once, HELD_MS_MAX after its request at the latest. A sole node holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Any, Final, NamedTuple
+
+from barnabas.broker.call import Pending
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
+from barnabas.broker.peers import Peers
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.waiting import Timer
+
+__all__ = ["HELD_MS_MAX", "AwaitedLeaders"]
+
+LOOK_MS: Final = 5  # both ends of a killed process's connections are told within this time
+AGAIN_MS: Final = 20  # between looks whether a missing broker is back
+HELD_MS_MAX: Final = 800  # less than the second after which the bundled client asks another broker
+
+
+class _Held(NamedTuple):
+    leaders: Set[int]
+    answer: Callable[[], Any]
+    due_ms: int
+    until_ms: int
+
+
+class AwaitedLeaders:
+    """See the module. Every node has one."""
+
+    def __init__(self, reactor: Reactor, config: BrokerConfig, current: CurrentImage, peers: Peers) -> None:
+        self._reactor = reactor
+        self._node_id = config.node_id
+        self._listener_name = config.inter_broker_listener
+        self._current = current
+        self._peers = peers
+        self._held: dict[Pending[Any], _Held] = {}  # in the order of their requests
+        self._timer: Timer | None = None
+
+    def missing(self) -> set[int]:
+        """Unfenced brokers whose connections to this node have just ended; the controller will soon know whether they are gone."""
+        missing = set()
+        for broker in self._current.image.alive_brokers():
+            address = broker.endpoint(self._listener_name)
+            if broker.broker_id == self._node_id or address is None:
+                continue
+            if self._peers.missing(address.host, address.port):
+                missing.add(broker.broker_id)
+        return missing
+
+    def pending(self, leaders: Set[int], answer: Callable[[], Any]) -> Pending[Any]:
+        """Returns a Pending that is resolved by `answer()` once none of the `leaders` is missing.
+
+        Args:
+            leaders: ids of the brokers that the answer would name.
+            answer: makes the response, or the work that returns it.
+        """
+        now_ms = self._reactor.clock.monotonic_ms()
+
+        def forget() -> None:
+            del self._held[pending]
+
+        pending: Pending[Any] = Pending(on_closed=forget)
+        self._held[pending] = _Held(leaders, answer, now_ms + LOOK_MS, now_ms + HELD_MS_MAX)
+        self._arm(LOOK_MS)
+        return pending
+
+    def on_image(self, _former: MetadataImage, _image: MetadataImage, _delta: MetadataDelta) -> None:
+        """The image is a new one: a missing broker may be fenced."""
+        if self._held:
+            self._look()
+
+    def _arm(self, delay_ms: int) -> None:
+        due_ms = self._reactor.clock.monotonic_ms() + delay_ms
+        if self._timer is not None:
+            if self._timer.deadline_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer = self._reactor.call_later(delay_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._look()
+
+    def _look(self) -> None:
+        now_ms = self._reactor.clock.monotonic_ms()
+        missing = self.missing()
+        ready = [
+            (pending, held)
+            for pending, held in self._held.items()
+            if held.due_ms <= now_ms and (held.until_ms <= now_ms or missing.isdisjoint(held.leaders))
+        ]
+        for pending, held in ready:
+            del self._held[pending]
+            pending.resolve(held.answer())
+        if self._held:
+            delays_ms = (held.due_ms - now_ms for held in self._held.values())
+            self._arm(min(delay_ms if delay_ms > 0 else AGAIN_MS for delay_ms in delays_ms))
