@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from barnabas.broker.slices import Work
+from barnabas.errors import BrokerError
 from barnabas.protocol.registry import Api
 
-__all__ = ["Call", "Origin", "Pending"]
+__all__ = ["Call", "Handler", "Origin", "Pending", "Refuse", "Table"]
 
 R = TypeVar("R")
 
@@ -120,3 +121,8 @@ class Pending(Generic[R]):
     def response(self) -> Any:
         """The answer, where `resolve` was called before the connection saw this."""
         return self._response
+
+
+Handler = Callable[[Any, Call[Any]], Any]  # (the Needs of its family, the call) → response, Pending, Work, or None
+Refuse = Callable[[Call[Any], BrokerError], Any]  # the response that carries one error for the whole request
+Table = Mapping[type[Any], tuple[Handler, Refuse]]  # of a family, by the class of the request

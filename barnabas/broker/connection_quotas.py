@@ -13,41 +13,18 @@ the connections of ten seconds cannot come in one burst.
 
 from __future__ import annotations
 
-import ipaddress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from barnabas.broker.config_key import ConfigValue
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.connection_overrides import parse_overrides
 
-if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
-
-__all__ = ["ConnectionQuotas", "check_overrides"]
+__all__ = ["ConnectionQuotas"]
 
 MAX_CONNECTIONS: Final = "max.connections"
 CREATION_RATE: Final = "max.connection.creation.rate"
 PER_IP: Final = "max.connections.per.ip"
 OVERRIDES: Final = "max.connections.per.ip.overrides"
 WINDOW_MS: Final = 1_000
-
-
-def check_overrides(value: ConfigValue) -> str | None:
-    """Checks max.connections.per.ip.overrides: ADDRESS:COUNT pairs, separated by commas."""
-    try:
-        _overrides(str(value or ""))
-    except ValueError:
-        return "write pairs of an IP address and a number of connections, e.g. 192.0.2.7:100,::1:20"
-    return None
-
-
-def _overrides(text: str) -> dict[str, int]:
-    found = {}
-    for pair in filter(None, map(str.strip, text.split(","))):
-        host, _, count = pair.rpartition(":")
-        number = int(count)
-        if number < 0:
-            raise ValueError(pair)
-        found[str(ipaddress.ip_address(host.strip("[] ")))] = number
-    return found
 
 
 class _Rate:
@@ -157,6 +134,6 @@ class ConnectionQuotas:
     def _host_max(self, host: str) -> int:
         text = self._config.get_str(OVERRIDES) or ""
         if text != self._overrides_text:
-            self._overrides_text, self._overrides = text, _overrides(text)
+            self._overrides_text, self._overrides = text, parse_overrides(text)
         found = self._overrides.get(host)
         return self._config.get_int(PER_IP) if found is None else found

@@ -253,7 +253,7 @@ class FetchSessions:
         self._monotonic_ms = monotonic_ms
         self._slots = slots
         self._eviction_ms = eviction_ms
-        self._reads_by_rack = reads_by_rack
+        self.reads_by_rack = reads_by_rack
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     @property
@@ -312,7 +312,7 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._rng.randrange(2**31 - 1) + 1
         session = self._sessions[session_id] = FetchSession(
-            session_id, by_id, now_ms, follower_id, hurries=self._reads_by_rack and follower_id >= 0
+            session_id, by_id, now_ms, follower_id, hurries=self.reads_by_rack and follower_id >= 0
         )
         session.begin(wanted)
         return session

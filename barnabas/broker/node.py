@@ -105,19 +105,10 @@ class Node:
         """
         self.config = config
         self.reactor = Reactor(clock, rng, name=f"node {config.node_id}", on_fatal=self._on_failure)
-        self.clock = clock
-        self.rng = rng
-        self.scope = self.reactor.scope
-        self.soon = self.reactor.soon
-        self.call_later = self.reactor.call_later
-        self.fatal = self.reactor.fatal
-        self.disk = disk
-        self.network = network
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
         self.clean_start = False
-        self.listener_name = config.inter_broker_listener  # by which the brokers reach each other
         self.alone = CONTROLLER in config.roles and len(config.voter_endpoints) < 2  # nobody else can be the controller
         self.current_image = CurrentImage()
         self._on_fatal = on_fatal
@@ -125,13 +116,12 @@ class Node:
         self._logs_open = False
         self.slices = Slices(self.reactor.next_turn, self.reactor.fatal)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
-        self.reads_by_rack = config.get_str("replica.selector.class") == RACK_AWARE_SELECTOR  # KIP-392
         self.throttles = ReplicationThrottles(config)
         self.fetch_sessions = FetchSessions(
             rng,
             clock.monotonic_ms,
             slots=config.get_int("max.incremental.fetch.session.cache.slots"),
-            reads_by_rack=self.reads_by_rack,
+            reads_by_rack=config.get_str("replica.selector.class") == RACK_AWARE_SELECTOR,  # KIP-392
         )
         self.listing = BrokerListing(self.reactor, config, self.current_image)
         self.connection_fence = ConnectionFence()

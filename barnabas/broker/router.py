@@ -3,11 +3,12 @@
 Driven by: `Connection`, one frame at a time, in the order of the connection.
 Emits: the bytes of the answer at once, or a `Pending` that will give them later, or nothing (Produce with acks=0).
 
-A handler is a function `handler(node, call) -> response | Pending | None`, or a generator that returns one of these and yields after
-each element that it has answered (`slices.Work`). It is marked `@handles(Request)` in the module of its
-family, `broker/handlers/<family>.py`; on the controller listener `quorum` and `cluster` serve what is not the same everywhere. Families are imported on their first request, so that a broker is ready before it knows
-how to do what nobody asked for. Each family offers `refuse(call, error) -> response`: the answer that carries one error for
-the whole request. A BrokerError that leaves a handler is translated there, and only there.
+A handler is a function `handler(needs, call) -> response | Pending | None`, or a generator that returns one of these and yields after
+each element that it has answered (`slices.Work`). The module of its family, `broker/handlers/<family>.py`, declares in `Needs` what
+its handlers work on, and lists each handler in the table `HANDLERS` under the class of its request, beside the function
+`refuse(call, error) -> response` that makes the answer with one error for the whole request. The router calls it for a BrokerError that
+leaves the handler. On the controller listener the table is `CONTROLLER_HANDLERS`, and `quorum` and `cluster` serve what differs there.
+A family is imported on its first request, so that a broker is ready early.
 
 Unknown API keys and versions are treated as Kafka does: the connection is closed, except that ApiVersions in an unknown
 version is answered in version 0 with UNSUPPORTED_VERSION and the range that is served (KIP-511).
@@ -17,23 +18,23 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
 from struct import Struct
 from types import GeneratorType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.broker.call import Call
+from barnabas.broker.call import Call, Handler, Refuse, Table
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
 from barnabas.protocol.schema import codec, decode_in_slices, encode_in_slices, encode_parts
 
-__all__ = ["Handler", "Refuse", "Route", "Router", "handles"]
+if TYPE_CHECKING:
+    from barnabas.broker.handlers.all_needs import AllNeeds
+
+__all__ = ["Route", "Router"]
 
 log = logging.getLogger(__name__)
-
-H = TypeVar("H", bound=Callable[..., Any])
 
 # Answers of these carry record batches: they leave as a list of buffers, without a copy of the batches.
 _ANSWERS_WITH_RECORDS: Final = frozenset({1})
@@ -41,21 +42,6 @@ _ANSWERS_WITH_RECORDS: Final = frozenset({1})
 _FAMILIES_EVERYWHERE: Final = frozenset({"metadata"})
 _FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
 _PREFIX: Final = Struct(">ii")  # length of the frame without itself, correlation id
-
-
-Handler = Callable[[Any, Call[Any]], Any]  # (what its family needs, the request)
-Refuse = Callable[[Call[Any], BrokerError], Any]
-
-
-def handles(*requests: type[Any], listener: str = "broker") -> Callable[[H], H]:
-    """Marks a function as the handler of request classes on a listener; one may be marked for several."""
-
-    def mark(function: H) -> H:
-        marks = {*getattr(function, "__handles__", ()), *((request.API_KEY, listener) for request in requests)}
-        function.__handles__ = frozenset(marks)  # type: ignore[attr-defined]  # the mark is read by Router._handler
-        return function
-
-    return mark
 
 
 class Route:
@@ -113,11 +99,11 @@ class Router:
     """The table of routes of one listener of a node.
 
     Args:
-        needs: what handlers work on: it has every member of every family's `Needs`.
+        needs: what handlers work on: every member of every family's `Needs`.
         listener: "broker" for clients and brokers, "controller" for controllers and those who need one.
     """
 
-    def __init__(self, needs: Any, listener: str = "broker") -> None:
+    def __init__(self, needs: AllNeeds, listener: str = "broker") -> None:
         self._needs = needs
         self.listener = listener
         self.apis = {key: api for key, api in registry.API.items() if listener in api.listeners}
@@ -162,10 +148,11 @@ class Router:
     def _handler(self, api: registry.Api) -> tuple[Handler, Refuse]:
         family = self.family(api)
         module = importlib.import_module(f"barnabas.broker.handlers.{family}")
-        for candidate in vars(module).values():
-            if (api.key, self.listener) in getattr(candidate, "__handles__", ()):
-                return candidate, module.refuse
-        raise InvariantViolated(f"handlers/{family}.py has no handler of {api.name} on the {self.listener} listener")
+        table: Table = module.HANDLERS if self.listener == "broker" else module.CONTROLLER_HANDLERS
+        found = table.get(api.request)
+        if found is None:
+            raise InvariantViolated(f"handlers/{family}.py does not serve {api.name} on the {self.listener} listener")
+        return found
 
     def family(self, api: registry.Api) -> str:
         """The module of `broker.handlers` that serves it on this listener."""

@@ -30,7 +30,7 @@ from barnabas.broker.config_key import (
     string,
     without_effect,
 )
-from barnabas.broker.connection_quotas import check_overrides
+from barnabas.broker.connection_overrides import check_overrides
 from barnabas.broker.log_keys import LOG_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 

@@ -88,13 +88,13 @@ class Peer:
         if self.unread:
             sent = self.unread.popleft()
             request = sent.request
-            handler = fetch_handler if isinstance(request, FetchRequest) else offsets_handler
-            handle: Any = handler.fetch if isinstance(request, FetchRequest) else offsets_handler.list_offsets
+            family = fetch_handler if isinstance(request, FetchRequest) else offsets_handler
+            handle, refuse = family.HANDLERS[type(request)]
             call = Call(request, type(request).VERSIONS[1], request.API_KEY, "", self.target, "")  # type: ignore[arg-type]
             try:
                 outcome = handle(self.target, call)
             except BrokerError as error:
-                outcome = handler.refuse(call, error)
+                outcome = refuse(call, error)
             self.unanswered.append((sent, outcome))
 
     def deliver(self) -> None:
@@ -138,7 +138,7 @@ class Broker:
                 "replica.fetch.response.max.bytes": str(world.rng.choice((1, 300, 1 << 20))),
             }
         )
-        self.clock = self.replicas = self.server = self.peers = self.listing = self
+        self.reactor = self.clock = self.replicas = self.server = self.peers = self.listing = self.current_image = self
         self.waiting: list[Callable[[], None]] = []
         self.timers: list[Due] = []
         self.states = [State(-1, -1)] * PARTITIONS

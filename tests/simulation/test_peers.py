@@ -65,7 +65,7 @@ class Pair:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         node = self.asker.node
         assert node is not None
-        node.soon(lambda: self.peer.send(MetadataRequest(topics=[]), answer.set_result, timeout_ms=timeout_ms))
+        node.reactor.soon(lambda: self.peer.send(MetadataRequest(topics=[]), answer.set_result, timeout_ms=timeout_ms))
         outcome = await answer
         kind = outcome.kind.name if isinstance(outcome, PeerError) else type(outcome).__name__
         return f"{kind} {self.world.loop.time() - started:.1f}"
@@ -126,7 +126,7 @@ async def refusals(world: World) -> None:
     assert node is not None
     peers = node.peers
     answers: list[Any] = []
-    node.soon(
+    node.reactor.soon(
         lambda: peers.to("far", PORT, "named", node_id=2).send(
             MetadataRequest(topics=[]), answers.append, timeout_ms=3_000
         )
@@ -134,7 +134,7 @@ async def refusals(world: World) -> None:
     await asyncio.sleep(1)
     assert len(answers) == 1
     assert (peers.refused(2), peers.ended_ms(2)) == (False, None)
-    killed_ms = node.clock.monotonic_ms()
+    killed_ms = node.reactor.clock.monotonic_ms()
     pair.far.kill()
     await asyncio.sleep(0.005)
     pair.far.lose_power()
@@ -176,7 +176,7 @@ async def faults(world: World) -> None:
 
     async def sending() -> None:
         for _ in range(600):
-            node.soon(send)
+            node.reactor.soon(send)
             await asyncio.sleep(world.rng.random() * 0.1)
 
     requests = asyncio.ensure_future(sending())

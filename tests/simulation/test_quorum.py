@@ -81,7 +81,7 @@ class Voter:
         self.busy = False
         node.quorum.open(node.cluster_id, node.directory_id, clean=False)
         if config.controller_listener is not None:
-            server = Server(node.reactor, node.config, node.network, Router(node, "controller"), node.slices)
+            server = Server(node.reactor, node.config, ports.network, Router(node, "controller"), node.slices)
             await server.bind(config.controller_listener)
             await server.accept()
             server.serve()

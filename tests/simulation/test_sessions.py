@@ -72,7 +72,7 @@ def test_a_broker_that_is_told_it_is_fenced_accepts_nothing_until_its_metadata_s
     async def story(trio: Trio) -> None:
         node = trio.node(trio.others(trio.controller)[0])
         await trio.until(node.lifecycle.may_lead, 1)
-        node.lifecycle._on_answer(BrokerHeartbeatResponse(is_fenced=True), node.clock.monotonic_ms(), ())
+        node.lifecycle._on_answer(BrokerHeartbeatResponse(is_fenced=True), node.reactor.clock.monotonic_ms(), ())
         assert not node.lifecycle.may_lead()
         await trio.until(node.lifecycle.may_lead, 1)
 

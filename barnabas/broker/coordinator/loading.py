@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
@@ -18,17 +18,32 @@ from barnabas.protocol.records import HEADER_SIZE, Record, crc_ok, iter_batches,
 from barnabas.storage.steps import Steps, record_slices, unpacked
 
 if TYPE_CHECKING:
-    from barnabas.broker.coordinator.shard import Shard
     from barnabas.broker.replica.machine import Replica
 
-__all__ = ["LOAD_SLICE_BYTES", "replay_log"]
+__all__ = ["LOAD_SLICE_BYTES", "Replayed", "replay_log"]
 
 logger = logging.getLogger(__name__)
 
 LOAD_SLICE_BYTES = 256 * 1024  # read and replayed at once while loading: about 10 ms of the loop
 
 
-def replay_log(shard: Shard[Any], replica: Replica, end_offset: int) -> Steps[None]:
+class Replayed(Protocol):
+    """What loading needs of a shard."""
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Any:
+        """A record of the log; None where its kind is unknown."""
+        ...
+
+    def replay(self, record: Any, producer_id: int, producer_epoch: int) -> None:
+        """Applies a record; -1, -1 where its batch is not transactional."""
+        ...
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
+        """Applies a transaction marker."""
+        ...
+
+
+def replay_log(shard: Replayed, replica: Replica, end_offset: int) -> Steps[None]:
     """Replays the log of a replica up to `end_offset`, a slice in each step.
 
     Raises:
@@ -49,11 +64,10 @@ def replay_log(shard: Shard[Any], replica: Replica, end_offset: int) -> Steps[No
             yield None
 
 
-def _replay_slice(shard: Shard[Any], batches: Buffer, offset: int) -> Steps[None]:
+def _replay_slice(shard: Replayed, batches: Buffer, offset: int) -> Steps[None]:
     """Replays batches from `offset` on; one of many records takes several steps."""
-    plain: dict[
-        bytes | None, Record
-    ] = {}  # outside of transactions; of each key the last, as the cleaner would leave them
+    # Records outside of transactions; of each key the last, as the cleaner would leave them.
+    plain: dict[bytes | None, Record] = {}
     for at, header in iter_batches(batches):
         if not crc_ok(batches, at, header):
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {header.base_offset} is wrong")
@@ -86,7 +100,7 @@ def _replay_slice(shard: Shard[Any], batches: Buffer, offset: int) -> Steps[None
     _replay(shard, plain.values())
 
 
-def _replay(shard: Shard[Any], records: Iterable[Record], producer_id: int = -1, producer_epoch: int = -1) -> None:
+def _replay(shard: Replayed, records: Iterable[Record], producer_id: int = -1, producer_epoch: int = -1) -> None:
     for record in records:
         decoded = shard.decode(record.key, record.value)
         if decoded is None:

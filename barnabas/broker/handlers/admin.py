@@ -12,22 +12,12 @@ error, for features change together or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
-from barnabas.broker.handlers.configs import (
-    describe_configs,
-    incremental_alter_configs,
-    refuse_alter_configs,
-    refuse_describe_configs,
-    replace_configs,
-)
-from barnabas.broker.handlers.delete_records import delete_records, refuse_delete_records
-from barnabas.broker.handlers.log_dirs import describe_log_dirs, refuse_describe_log_dirs
-from barnabas.broker.router import Refuse, handles
+from barnabas.broker.call import Call, Pending, Refuse, Table
+from barnabas.broker.handlers import configs, delete_records, log_dirs
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
-    AlterConfigsRequest,
     CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -35,15 +25,11 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
-    DeleteRecordsRequest,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
-    DescribeConfigsRequest,
-    DescribeLogDirsRequest,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    IncrementalAlterConfigsRequest,
     PartitionElectionResult,
     ReplicaElectionResult,
     UpdateFeaturesRequest,
@@ -51,58 +37,56 @@ from barnabas.protocol.messages.admin import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.metadata.channel import ControllerChannel
 
 __all__ = [
+    "HANDLERS",
+    "Needs",
     "answered_in_time",
     "answered_later",
     "create_partitions",
     "create_topics",
-    "delete_records",
     "delete_topics",
-    "describe_configs",
-    "describe_log_dirs",
     "elect_leaders",
-    "incremental_alter_configs",
-    "refuse",
-    "replace_configs",
     "update_features",
 ]
 
 
-def answered_later(
-    call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refusal: Refuse | None = None
-) -> Pending[Any]:
-    """Asks the controller; a refusal of the whole request becomes the response that says so (`refusal`, else this family's)."""
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    controller: ControllerChannel
+
+
+def answered_later(call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refuse: Refuse) -> Pending[Any]:
+    """Asks the controller; `refuse` makes the response of a refusal of the whole request."""
     pending: Pending[Any] = Pending(blocks=True)
 
     def done(answer: Any) -> None:
-        pending.resolve((refusal or refuse)(call, answer) if isinstance(answer, BrokerError) else answer)
+        pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
 
     ask(done)
     return pending
 
 
-def answered_in_time(
-    call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refusal: Refuse | None = None
-) -> Any:
+def answered_in_time(call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refuse: Refuse) -> Any:
     """As `answered_later`, for a request whose `timeout_ms` bounds when it may begin: one of 0 ms or less is over before that."""
     if call.request.timeout_ms <= 0:
-        return (refusal or refuse)(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
-    return answered_later(call, ask, refusal)
+        return refuse(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+    return answered_later(call, ask, refuse)
 
 
-@handles(CreateTopicsRequest)
-def create_topics(node: Node, call: Call[CreateTopicsRequest]) -> Any:
+def create_topics(needs: Needs, call: Call[CreateTopicsRequest]) -> Any:
     """Creates topics."""
-    return answered_in_time(call, lambda done: node.controller.create_topics(call.request, done))
+    return answered_in_time(
+        call, lambda done: needs.controller.create_topics(call.request, done), _refuse_create_topics
+    )
 
 
-@handles(DeleteTopicsRequest)
-def delete_topics(node: Node, call: Call[DeleteTopicsRequest]) -> Any:
+def delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Any:
     """Deletes topics by name or id."""
     request = DeleteTopicsRequest(topics=_states_to_delete(call), timeout_ms=call.request.timeout_ms)
-    return answered_in_time(call, lambda done: node.controller.request(request, done))
+    return answered_in_time(call, lambda done: needs.controller.request(request, done), _refuse_delete_topics)
 
 
 def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]:
@@ -111,28 +95,24 @@ def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]
     return [DeleteTopicState(name=name) for name in call.request.topic_names]
 
 
-@handles(CreatePartitionsRequest)
-def create_partitions(node: Node, call: Call[CreatePartitionsRequest]) -> Any:
+def create_partitions(needs: Needs, call: Call[CreatePartitionsRequest]) -> Any:
     """Adds partitions to topics."""
-    return answered_in_time(call, lambda done: node.controller.create_partitions(call.request, done))
+    return answered_in_time(
+        call, lambda done: needs.controller.create_partitions(call.request, done), _refuse_create_partitions
+    )
 
 
-@handles(ElectLeadersRequest)
-def elect_leaders(node: Node, call: Call[ElectLeadersRequest]) -> Any:
+def elect_leaders(needs: Needs, call: Call[ElectLeadersRequest]) -> Any:
     """Elects preferred or unclean leaders (KIP-183, KIP-460)."""
     timeout_ms = call.request.timeout_ms
-    return answered_in_time(call, lambda done: node.controller.request(call.request, done, timeout_ms=timeout_ms))
+    return answered_in_time(
+        call, lambda done: needs.controller.request(call.request, done, timeout_ms=timeout_ms), _refuse_elect_leaders
+    )
 
 
-@handles(UpdateFeaturesRequest)
-def update_features(node: Node, call: Call[UpdateFeaturesRequest]) -> Pending[UpdateFeaturesResponse]:
+def update_features(needs: Needs, call: Call[UpdateFeaturesRequest]) -> Pending[UpdateFeaturesResponse]:
     """Changes finalized feature levels of the cluster (KIP-584). Its `timeout_ms` bounds nothing, as in Kafka."""
-    return answered_later(call, lambda done: node.controller.request(call.request, done))
-
-
-def refuse(call: Call[Any], error: BrokerError) -> Any:
-    """The answer of this family that carries one error for everything that was asked."""
-    return _REFUSALS[call.api_key](call, error)
+    return answered_later(call, lambda done: needs.controller.request(call.request, done), _refuse_update_features)
 
 
 def _refuse_create_topics(call: Call[CreateTopicsRequest], error: BrokerError) -> CreateTopicsResponse:
@@ -181,15 +161,13 @@ def _refuse_update_features(call: Call[UpdateFeaturesRequest], error: BrokerErro
     return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
 
 
-_REFUSALS: Final[dict[int, Callable[[Call[Any], BrokerError], Any]]] = {
-    CreateTopicsRequest.API_KEY: _refuse_create_topics,
-    DeleteTopicsRequest.API_KEY: _refuse_delete_topics,
-    DeleteRecordsRequest.API_KEY: refuse_delete_records,
-    DescribeConfigsRequest.API_KEY: refuse_describe_configs,
-    AlterConfigsRequest.API_KEY: refuse_alter_configs,
-    DescribeLogDirsRequest.API_KEY: refuse_describe_log_dirs,
-    CreatePartitionsRequest.API_KEY: _refuse_create_partitions,
-    ElectLeadersRequest.API_KEY: _refuse_elect_leaders,
-    IncrementalAlterConfigsRequest.API_KEY: refuse_alter_configs,
-    UpdateFeaturesRequest.API_KEY: _refuse_update_features,
+HANDLERS: Final[Table] = {
+    CreateTopicsRequest: (create_topics, _refuse_create_topics),
+    DeleteTopicsRequest: (delete_topics, _refuse_delete_topics),
+    CreatePartitionsRequest: (create_partitions, _refuse_create_partitions),
+    ElectLeadersRequest: (elect_leaders, _refuse_elect_leaders),
+    UpdateFeaturesRequest: (update_features, _refuse_update_features),
+    **configs.HANDLERS,
+    **delete_records.HANDLERS,
+    **log_dirs.HANDLERS,
 }

@@ -16,13 +16,11 @@ Deviation: requests of clients that brokers pass on come as they are, not in an 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
-from barnabas.broker.handlers import admin, reassignments
+from barnabas.broker.call import Call, Pending, Refuse, Table
+from barnabas.broker.handlers import admin, configs, reassignments
 from barnabas.broker.metadata.requests import DECISIONS
-from barnabas.broker.router import Refuse, handles
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
 from barnabas.protocol.messages.admin import (
@@ -40,29 +38,28 @@ from barnabas.protocol.messages.cluster import (
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.metadata.controller import QuorumController
 
-__all__ = ["decide", "describe_configs", "refuse", "unregister_broker"]
-
-# Requests whose timeout_ms bounds when they may begin, with the answer that carries a refusal for everything they name.
-_REFUSALS_IN_TIME: Final[dict[type, Refuse]] = {
-    CreateTopicsRequest: admin.refuse,
-    DeleteTopicsRequest: admin.refuse,
-    CreatePartitionsRequest: admin.refuse,
-    ElectLeadersRequest: admin.refuse,
-    AlterPartitionReassignmentsRequest: reassignments.refuse,
-}
+__all__ = ["CONTROLLER_HANDLERS", "HANDLERS", "Needs", "decide", "refuse", "unregister_broker"]
 
 
-@handles(*DECISIONS, BrokerRegistrationRequest, BrokerHeartbeatRequest, listener="controller")
-def decide(node: Node, call: Call[Any]) -> Any:
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    controller: ControllerChannel
+    quorum_controller: QuorumController | None
+    node_id: int
+
+
+def decide(needs: Needs, call: Call[Any]) -> Any:
     """Asks this node's controller."""
-    controller = node.quorum_controller
+    controller = needs.quorum_controller
     if controller is None:
-        raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {node.node_id} is no controller")
-    in_time = _REFUSALS_IN_TIME.get(type(call.request))
-    if in_time is not None and call.request.timeout_ms <= 0:
-        return in_time(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+        raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {needs.node_id} is no controller")
+    refuse_overdue = _REFUSALS_IN_TIME.get(type(call.request))
+    if refuse_overdue is not None and call.request.timeout_ms <= 0:
+        return refuse_overdue(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
     pending: Pending[Any] = Pending()
 
     def done(answer: Any) -> None:
@@ -72,24 +69,33 @@ def decide(node: Node, call: Call[Any]) -> Any:
     return pending
 
 
-@handles(DescribeConfigsRequest, listener="controller")
-def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> Work:
-    """This node's configuration, and what the metadata log says of topics and brokers."""
-    return admin.describe_configs(node, call)
-
-
-@handles(UnregisterBrokerRequest)
-def unregister_broker(node: Node, call: Call[UnregisterBrokerRequest]) -> Pending[Any]:
+def unregister_broker(needs: Needs, call: Call[UnregisterBrokerRequest]) -> Pending[Any]:
     """Removes a broker that will not come back, for an administrator."""
-    return admin.answered_later(call, lambda done: node.controller.request(call.request, done), refuse)
+    return admin.answered_later(call, lambda done: needs.controller.request(call.request, done), refuse)
 
 
 def refuse(call: Call[Any], error: BrokerError) -> Any:
     """The answer that carries one error for everything that was asked."""
     refusal: Any = registry.API[call.api_key].response()
     if not hasattr(refusal, "error_code"):
-        return admin.refuse(call, error)
+        return admin.HANDLERS[type(call.request)][1](call, error)
     refusal.error_code = error.code
     if hasattr(refusal, "error_message"):
         refusal.error_message = error.message
     return refusal
+
+
+HANDLERS: Final[Table] = {UnregisterBrokerRequest: (unregister_broker, refuse)}
+CONTROLLER_HANDLERS: Final[Table] = {
+    **dict.fromkeys((*DECISIONS, BrokerRegistrationRequest, BrokerHeartbeatRequest), (decide, refuse)),
+    DescribeConfigsRequest: configs.HANDLERS[DescribeConfigsRequest],
+}
+
+# Requests whose timeout_ms bounds when they may begin, with the answer that carries a refusal for everything they name.
+_REFUSALS_IN_TIME: Final[dict[type, Refuse]] = {
+    CreateTopicsRequest: admin.HANDLERS[CreateTopicsRequest][1],
+    DeleteTopicsRequest: admin.HANDLERS[DeleteTopicsRequest][1],
+    CreatePartitionsRequest: admin.HANDLERS[CreatePartitionsRequest][1],
+    ElectLeadersRequest: admin.HANDLERS[ElectLeadersRequest][1],
+    AlterPartitionReassignmentsRequest: reassignments.HANDLERS[AlterPartitionReassignmentsRequest][1],
+}

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, group_entries, topic_entries
 from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.topic_names import validate_topic_name
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -42,9 +41,13 @@ from barnabas.protocol.messages.admin import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.metadata.channel import ControllerChannel
 
 __all__ = [
+    "HANDLERS",
+    "Needs",
     "describe_configs",
     "incremental_alter_configs",
     "refuse_alter_configs",
@@ -58,32 +61,39 @@ RESOURCES_A_YIELD: Final = 16
 R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
 
 
-@handles(IncrementalAlterConfigsRequest)
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    config: BrokerConfig
+    controller: ControllerChannel
+    current_image: CurrentImage
+    node_id: int
+
+
 def incremental_alter_configs(
-    node: Node, call: Call[IncrementalAlterConfigsRequest]
+    needs: Needs, call: Call[IncrementalAlterConfigsRequest]
 ) -> Pending[IncrementalAlterConfigsResponse]:
     """Changes single settings of topics, of this broker, or of all brokers."""
-    mine, refused = _split(node, call.request.resources)
+    mine, refused = _split(needs, call.request.resources)
     request = IncrementalAlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
-    return _changed(call, refused, lambda done: node.controller.alter_configs(request, done))
+    return _changed(call, refused, lambda done: needs.controller.alter_configs(request, done))
 
 
-@handles(AlterConfigsRequest)
-def replace_configs(node: Node, call: Call[AlterConfigsRequest]) -> Pending[AlterConfigsResponse]:
+def replace_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Pending[AlterConfigsResponse]:
     """Replaces all settings of topics, of this broker, or of all brokers."""
-    mine, refused = _split(node, call.request.resources)
+    mine, refused = _split(needs, call.request.resources)
     request = AlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
-    return _changed(call, refused, lambda done: node.controller.request(request, done))
+    return _changed(call, refused, lambda done: needs.controller.request(request, done))
 
 
-def _split(node: Node, resources: list[R]) -> tuple[list[R], list[AlterConfigsResourceResponse]]:
+def _split(needs: Needs, resources: list[R]) -> tuple[list[R], list[AlterConfigsResourceResponse]]:
     """What the controller shall decide, and the refusals of what is another broker's."""
     mine: list[R] = []
     refused: list[AlterConfigsResourceResponse] = []
     for resource in resources:
         try:
             if resource.resource_type == BROKER_RESOURCE:
-                _check_broker_name(node, resource.resource_name, "Node id", "expected {}")
+                _check_broker_name(needs, resource.resource_name, "Node id", "expected {}")
             if resource.resource_type not in RESOURCES:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
             mine.append(resource)
@@ -126,7 +136,7 @@ def _is_about(response: AlterConfigsResourceResponse, resource: Resource) -> boo
     return response.resource_name == resource.resource_name and response.resource_type == resource.resource_type
 
 
-def _check_broker_name(node: Node, name: str, what: str, expected: str) -> None:
+def _check_broker_name(needs: Needs, name: str, what: str, expected: str) -> None:
     """A request about one broker must come to that broker; "" means all."""
     if not name:
         return
@@ -134,8 +144,8 @@ def _check_broker_name(node: Node, name: str, what: str, expected: str) -> None:
         broker_id = int(name)
     except ValueError:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}") from None
-    if broker_id != node.node_id:
-        wanted = expected.format(node.node_id)
+    if broker_id != needs.node_id:
+        wanted = expected.format(needs.node_id)
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {wanted}, but received {name}")
 
 
@@ -148,8 +158,7 @@ def _resource_response(resource: Resource, error: BrokerError) -> AlterConfigsRe
     )
 
 
-@handles(DescribeConfigsRequest)
-def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> Work:
+def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
     """Lists configurations with sources, synonyms and meaning."""
     results = []
     answered: set[tuple[int, str]] = set()
@@ -158,16 +167,18 @@ def describe_configs(node: Node, call: Call[DescribeConfigsRequest]) -> Work:
         if (resource.resource_type, resource.resource_name) in answered:
             continue  # named before: one answer is enough, and a broker's has 300 entries
         answered.add((resource.resource_type, resource.resource_name))
-        found = _described(node, call.request, resource)
+        found = _described(needs, call.request, resource)
         results.append(found)
         yield 2 * len(found.configs)
     return DescribeConfigsResponse(results=results)
 
 
-def _described(node: Node, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+def _described(
+    needs: Needs, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
-        entries = _entries(node, resource)
+        entries = _entries(needs, resource)
     except BrokerError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
@@ -176,20 +187,20 @@ def _described(node: Node, request: DescribeConfigsRequest, resource: DescribeCo
     return result
 
 
-def _entries(node: Node, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+def _entries(needs: Needs, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
     name = resource.resource_name
     if resource.resource_type == TOPIC_RESOURCE:
         validate_topic_name(name)
-        if node.image.topic(name) is None:
+        if needs.current_image.image.topic(name) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # without words, as Kafka
-        return topic_entries(node.config, node.image.topic_config(name))
+        return topic_entries(needs.config, needs.current_image.image.topic_config(name))
     if resource.resource_type == BROKER_RESOURCE:
-        _check_broker_name(node, name, "Broker id", "expected {} or empty string")
-        return broker_entries(node.config) if name else cluster_entries(node.image.cluster_config)
+        _check_broker_name(needs, name, "Broker id", "expected {} or empty string")
+        return broker_entries(needs.config) if name else cluster_entries(needs.current_image.image.cluster_config)
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return group_entries(node.config, node.image.config(GROUP_RESOURCE, name))
+        return group_entries(needs.config, needs.current_image.image.config(GROUP_RESOURCE, name))
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 
@@ -233,3 +244,10 @@ def refuse_alter_configs(call: Call[Any], error: BrokerError) -> AlterConfigsRes
     if isinstance(call.request, AlterConfigsRequest):
         return AlterConfigsResponse(responses=responses)
     return IncrementalAlterConfigsResponse(responses=responses)
+
+
+HANDLERS: Final[Table] = {
+    DescribeConfigsRequest: (describe_configs, refuse_describe_configs),
+    AlterConfigsRequest: (replace_configs, refuse_alter_configs),
+    IncrementalAlterConfigsRequest: (incremental_alter_configs, refuse_alter_configs),
+}

@@ -16,13 +16,12 @@ Deviations: expressions are those of `broker/patterns` (most of RE2's), and look
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.coordinator.consumer_protocol import HeartbeatCall, check_heartbeat
 from barnabas.broker.coordinator.group_views import describe_consumers
 from barnabas.broker.handlers.groups import GROUP_OPERATIONS
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import (
@@ -34,9 +33,21 @@ from barnabas.protocol.messages.consumer_groups import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.coordinator.groups import GroupCoordinator
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.reactor import Reactor
 
-__all__ = ["consumer_group_describe", "consumer_group_heartbeat", "refuse"]
+__all__ = ["HANDLERS", "Needs", "consumer_group_describe", "consumer_group_heartbeat"]
+
+
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    config: BrokerConfig
+    groups: GroupCoordinator
+    current_image: CurrentImage
 
 
 class _HeartbeatReply:
@@ -54,44 +65,42 @@ class _HeartbeatReply:
         self.pending.resolve(ConsumerGroupHeartbeatResponse(error_code=code))
 
 
-@handles(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(
-    node: Node, call: Call[ConsumerGroupHeartbeatRequest]
+    needs: Needs, call: Call[ConsumerGroupHeartbeatRequest]
 ) -> Pending[ConsumerGroupHeartbeatResponse]:
     """Joins a group, keeps or ends a membership, and takes the member on to what it shall read."""
-    _check_served(node)
-    check_heartbeat(call.request, call.version, node.config.get_list("group.consumer.assignors"))
+    _check_served(needs)
+    check_heartbeat(call.request, call.version, needs.config.get_list("group.consumer.assignors"))
     reply = _HeartbeatReply()
-    fresh_id = str(uuid.UUID(bytes=node.rng.uuid())) if not call.request.member_id else ""
-    node.groups.consumer_heartbeat(
+    fresh_id = str(uuid.UUID(bytes=needs.reactor.rng.uuid())) if not call.request.member_id else ""
+    needs.groups.consumer_heartbeat(
         HeartbeatCall(call.request, call.client_id or "", f"/{call.client_host}", fresh_id, reply)
     )
     return reply.pending
 
 
-@handles(ConsumerGroupDescribeRequest)
-def consumer_group_describe(node: Node, call: Call[ConsumerGroupDescribeRequest]) -> Work:
+def consumer_group_describe(needs: Needs, call: Call[ConsumerGroupDescribeRequest]) -> Work:
     """State and members of groups."""
-    _check_served(node)
+    _check_served(needs)
     groups = []
     for group_id in dict.fromkeys(call.request.group_ids):
-        groups.append(_described(node, call, group_id))
+        groups.append(_described(needs, call, group_id))
         yield 1 + len(groups[-1].members)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _check_served(node: Node) -> None:
+def _check_served(needs: Needs) -> None:
     """Raises UNSUPPORTED_VERSION unless the cluster has finalized the feature and this broker's configuration names the protocol."""
-    protocols = node.config.get_list("group.coordinator.rebalance.protocols")
-    if "consumer" not in protocols or node.image.feature("group.version") < 1:
+    protocols = needs.config.get_list("group.coordinator.rebalance.protocols")
+    if "consumer" not in protocols or needs.current_image.image.feature("group.version") < 1:
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _described(node: Node, call: Call[ConsumerGroupDescribeRequest], group_id: str) -> ConsumerGroupDescribedGroup:
+def _described(needs: Needs, call: Call[ConsumerGroupDescribeRequest], group_id: str) -> ConsumerGroupDescribedGroup:
     try:
         if not group_id:
             raise BrokerError(ErrorCode.INVALID_GROUP_ID)
-        group = describe_consumers(node.groups.shard_for(group_id), group_id)
+        group = describe_consumers(needs.groups.shard_for(group_id), group_id)
     except BrokerError as error:
         return _not_described(group_id, error)
     if call.request.include_authorized_operations:
@@ -104,9 +113,16 @@ def _not_described(group_id: str, error: BrokerError) -> ConsumerGroupDescribedG
     return ConsumerGroupDescribedGroup(group_id=group_id, error_code=error.code, error_message=message)
 
 
-def refuse(call: Call[Any], error: BrokerError) -> Any:
-    """The answer that carries one error for the whole request."""
-    if isinstance(call.request, ConsumerGroupDescribeRequest):
-        return ConsumerGroupDescribeResponse(groups=[_not_described(name, error) for name in call.request.group_ids])
+def _refuse_describe(call: Call[ConsumerGroupDescribeRequest], error: BrokerError) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(groups=[_not_described(name, error) for name in call.request.group_ids])
+
+
+def _refuse_heartbeat(call: Call[ConsumerGroupHeartbeatRequest], error: BrokerError) -> ConsumerGroupHeartbeatResponse:
     known = error.code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_ASSIGNOR)
     return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message if known else None)
+
+
+HANDLERS: Final[Table] = {
+    ConsumerGroupHeartbeatRequest: (consumer_group_heartbeat, _refuse_heartbeat),
+    ConsumerGroupDescribeRequest: (consumer_group_describe, _refuse_describe),
+}

@@ -7,11 +7,10 @@ brings deleted records back, or with REQUEST_TIMED_OUT. Offset −1 stands for t
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
@@ -23,19 +22,27 @@ from barnabas.protocol.messages.admin import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["delete_records", "refuse_delete_records"]
+__all__ = ["HANDLERS", "Needs", "delete_records", "refuse_delete_records"]
 
 NO_LOW_WATERMARK: Final = -1
+
+
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    replicas: Replicas
 
 
 class _Deletion:
     """One request that waits for followers. A watcher of its replicas."""
 
-    def __init__(self, node: Node, response: DeleteRecordsResponse) -> None:
+    def __init__(self, needs: Needs, response: DeleteRecordsResponse) -> None:
         self.pending: Pending[DeleteRecordsResponse] = Pending(on_closed=self._on_closed)
-        self._node = node
+        self._needs = needs
         self._response = response
         self._open: dict[Replica, list[tuple[int, DeleteRecordsPartitionResult]]] = {}  # with the offset to reach
         self._look_due = False
@@ -50,7 +57,7 @@ class _Deletion:
         self._look()
         if not self._open:
             return self._response
-        self._timer = self._node.call_later(timeout_ms, self._on_timeout)
+        self._timer = self._needs.reactor.call_later(timeout_ms, self._on_timeout)
         for replica in self._open:
             replica.watchers[self] = None
         return self.pending
@@ -59,7 +66,7 @@ class _Deletion:
         """Something moved: looks at the end of the wake-up."""
         if not self._look_due:
             self._look_due = True
-            self._node.soon(self._look)
+            self._needs.reactor.soon(self._look)
 
     def _look(self) -> None:
         self._look_due = False
@@ -96,11 +103,10 @@ class _Deletion:
         self._open.clear()
 
 
-@handles(DeleteRecordsRequest)
-def delete_records(node: Node, call: Call[DeleteRecordsRequest]) -> Work:
+def delete_records(needs: Needs, call: Call[DeleteRecordsRequest]) -> Work:
     """Deletes the records below an offset."""
     response = DeleteRecordsResponse()
-    deletion = _Deletion(node, response)
+    deletion = _Deletion(needs, response)
     for topic in call.request.topics:
         results: list[DeleteRecordsPartitionResult] = []
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
@@ -109,7 +115,7 @@ def delete_records(node: Node, call: Call[DeleteRecordsRequest]) -> Work:
             result = _result(wanted.partition_index)
             results.append(result)
             try:
-                replica = node.replicas.leader(topic.name, wanted.partition_index)
+                replica = needs.replicas.leader(topic.name, wanted.partition_index)
                 if not replica.log.config.deletes:
                     raise BrokerError(ErrorCode.POLICY_VIOLATION, f"{topic.name} has no cleanup.policy delete")
                 log_start_offset = replica.delete_records_before(wanted.offset)
@@ -137,3 +143,6 @@ def refuse_delete_records(call: Call[DeleteRecordsRequest], error: BrokerError) 
             for topic in call.request.topics
         ]
     )
+
+
+HANDLERS: Final[Table] = {DeleteRecordsRequest: (delete_records, refuse_delete_records)}

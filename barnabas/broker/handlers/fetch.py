@@ -18,9 +18,9 @@ where `replica.selector.class` is Kafka's rack-aware one, the leader names a rep
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -43,7 +43,6 @@ from barnabas.broker.handlers.leader_hints import add_fetch_hints
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.nearest import LEADER, nearest_replica
 from barnabas.broker.replica.throttle import is_throttled
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Slice, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
@@ -55,9 +54,15 @@ from barnabas.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.fetch_sessions import FetchSessions
+    from barnabas.broker.listing import BrokerListing
+    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.replica.replicas import Replicas
+    from barnabas.broker.replica.throttle import ReplicationThrottles
+    from barnabas.broker.slices import Slices
 
-__all__ = ["fetch", "refuse"]
+__all__ = ["HANDLERS", "Needs", "fetch", "refuse"]
 
 READ_COMMITTED: Final = 1
 FIRST_WITH_SESSIONS: Final = 7
@@ -68,6 +73,33 @@ LARGE: Final = 200  # partitions that are read in one turn
 # The replica itself where there is nothing to read and nothing wrong; one of UNKNOWN for a partition that is not known.
 _Found = PartitionData | Replica | ErrorCode
 _Parts = list[tuple[WantedPartition, _Found]]
+
+
+class AnswerBudget(Protocol):
+    """The server, which bounds what peers may leave unread."""
+
+    def answer_bytes_max(self, wanted: int) -> int:
+        """How many bytes of records one answer may carry."""
+        ...
+
+
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    slices: Slices
+    replicas: Replicas
+    current_image: CurrentImage
+    listing: BrokerListing
+    node_id: int
+    fetch_sessions: FetchSessions
+    fetch_max_bytes: int
+    throttles: ReplicationThrottles
+
+    @property
+    def server(self) -> AnswerBudget:
+        """Whose answers they are."""
+        ...
 
 
 class _Pass:
@@ -106,7 +138,7 @@ class _Fetch:
         "full",
         "max_bytes",
         "min_bytes",
-        "node",
+        "needs",
         "pending",
         "session",
         "urgent",
@@ -115,14 +147,14 @@ class _Fetch:
 
     def __init__(
         self,
-        node: Node,
+        needs: Needs,
         call: Call[FetchRequest],
         wanted: Wanted,
         session: FetchSession | None,
         absent: Absent | None = None,
     ) -> None:
         request = call.request
-        self.node = node
+        self.needs = needs
         self.call = call
         self.wanted = wanted
         self.absent = absent  # what is answered without a look
@@ -130,9 +162,9 @@ class _Fetch:
         self.full = session is None or request.session_epoch <= INITIAL_EPOCH
         self.follower_id, self.broker_epoch = replica_of(call)
         self.from_leader = self.follower_id >= 0 or call.version < FIRST_WITH_RACKS
-        self._rack_id = "" if self.from_leader or not node.reads_by_rack else request.rack_id
+        self._rack_id = "" if self.from_leader or not needs.fetch_sessions.reads_by_rack else request.rack_id
         self.committed = request.isolation_level == READ_COMMITTED and self.follower_id < 0
-        self.max_bytes = min(request.max_bytes, node.server.answer_bytes_max(node.fetch_max_bytes))
+        self.max_bytes = min(request.max_bytes, needs.server.answer_bytes_max(needs.fetch_max_bytes))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.pending: Pending[FetchResponse] | None = None
         self.deadline: Any = None
@@ -189,7 +221,7 @@ class _Fetch:
         replica = wanted.replica
         if replica is not None and not replica.failed:
             return replica
-        replicas = self.node.replicas
+        replicas = self.needs.replicas
         name = wanted.topic or replicas.topic_name(wanted.topic_id)
         if name is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -209,7 +241,7 @@ class _Fetch:
             replica = self._find(wanted)
             replica.check_epoch(wanted.current_leader_epoch, leads=self.from_leader)
             if self._rack_id and replica.is_leader:
-                brokers = self.node.image.brokers
+                brokers = self.needs.current_image.image.brokers
                 nearest = nearest_replica(replica, offset, self._rack_id, brokers, self.call.listener)
                 if nearest != LEADER:
                     return self._elsewhere(replica, wanted, nearest)
@@ -232,7 +264,7 @@ class _Fetch:
                     self.urgent = True
                 return replica
             throttled = follows and is_throttled(
-                log.config.leader_replication_throttled_replicas, replica.partition, self.node.node_id
+                log.config.leader_replication_throttled_replicas, replica.partition, self.needs.node_id
             )
             if throttled and self._waits_for_quota(replica):
                 return self._data(replica, wanted)  # it stays ready
@@ -259,7 +291,7 @@ class _Fetch:
         if part.records:
             data.records = part.records
             if throttled:
-                self.node.throttles.leader.record(len(part.records), self.node.clock.monotonic_ms())
+                self.needs.throttles.leader.record(len(part.records), self.needs.reactor.clock.monotonic_ms())
             if self.committed:
                 data.aborted_transactions = [
                     AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
@@ -270,8 +302,8 @@ class _Fetch:
 
     def _waits_for_quota(self, replica: Replica) -> bool:
         """KIP-73: a follower in sync is never held up."""
-        now_ms = self.node.clock.monotonic_ms()
-        return self.follower_id not in replica.isr and self.node.throttles.leader.exceeded(now_ms)
+        now_ms = self.needs.reactor.clock.monotonic_ms()
+        return self.follower_id not in replica.isr and self.needs.throttles.leader.exceeded(now_ms)
 
     def _data(self, replica: Replica, wanted: WantedPartition) -> PartitionData:
         """A part without records."""
@@ -358,7 +390,7 @@ class _Fetch:
         session = self.session
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id, responses=topics)
         if self.urgent:
-            add_fetch_hints(self.node, self.call, response)
+            add_fetch_hints(self.needs, self.call, response)
         return response
 
     # -- waiting
@@ -377,14 +409,14 @@ class _Fetch:
             self._stable = self._stable_offsets()
             self._served = self._serving()
         self.pending = Pending(on_closed=self._stop)
-        self.deadline = self.node.call_later(self.call.request.max_wait_ms, self._on_deadline)
+        self.deadline = self.needs.reactor.call_later(self.call.request.max_wait_ms, self._on_deadline)
         return self.pending
 
     def on_progress(self, replica: Replica) -> None:
         """A watched log moved: looks at it at the end of this wake-up, once."""
         if not self._due:
             self._due = True
-            self.node.soon(self._look)
+            self.needs.reactor.soon(self._look)
 
     def overtaken(self) -> None:
         """The peer asks anew: it waits for this answer no more."""
@@ -413,7 +445,7 @@ class _Fetch:
             self._stable = stable
         if len(self._to_read) > LARGE:
             if self._slice is None:
-                self._slice = self.node.slices.start(self.read_in_slices(), self._looked, self._failed, begun=True)
+                self._slice = self.needs.slices.start(self.read_in_slices(), self._looked, self._failed, begun=True)
             return
         self._looked(self.read())
 
@@ -456,17 +488,16 @@ class _Fetch:
             self.session.parked = None
 
 
-@handles(FetchRequest)
-def fetch(node: Node, call: Call[FetchRequest]) -> FetchResponse | Pending[FetchResponse] | Work:
+def fetch(needs: Needs, call: Call[FetchRequest]) -> FetchResponse | Pending[FetchResponse] | Work:
     """Reads the partitions of a request or of its session; see the module's docstring."""
     request = call.request
     if request.topics and sum([len(topic.partitions) for topic in request.topics]) > LARGE:
-        return _fetch_in_slices(node, call)
+        return _fetch_in_slices(needs, call)
     named: Wanted = {}
     for topic in request.topics:
         name_partitions(call, topic, topic.partitions, named)
-    wanted, session = fetched_partitions(node, call, named)
-    one = _Fetch(node, call, wanted, session)
+    wanted, session = fetched_partitions(needs.fetch_sessions, call, named)
+    one = _Fetch(needs, call, wanted, session)
     if session is not None and len(session.ready) > LARGE:
         return _read_in_slices(one)
     parts, size = one.read()
@@ -475,7 +506,7 @@ def fetch(node: Node, call: Call[FetchRequest]) -> FetchResponse | Pending[Fetch
     return one.wait(size)
 
 
-def _fetch_in_slices(node: Node, call: Call[FetchRequest]) -> Work:
+def _fetch_in_slices(needs: Needs, call: Call[FetchRequest]) -> Work:
     """As `fetch`. What is noted is taken out of the request, so that memory does not hold 100,000 partitions twice."""
     named: Wanted = {}
     absent: Absent = {}
@@ -491,10 +522,12 @@ def _fetch_in_slices(node: Node, call: Call[FetchRequest]) -> Work:
             some = partitions[: -PARTITIONS_A_YIELD - 1 : -1]
             del partitions[-PARTITIONS_A_YIELD:]
             if call.request.session_epoch <= FINAL_EPOCH:
-                some = known_partitions(node, call, topic, some, absent)
+                some = known_partitions(needs.replicas, call, topic, some, absent)
             name_partitions(call, topic, some, named)
             yield 1 + PARTITIONS_A_YIELD // 4
-    answer = yield from _read_in_slices(_Fetch(node, call, *fetched_partitions(node, call, named), absent))
+    answer = yield from _read_in_slices(
+        _Fetch(needs, call, *fetched_partitions(needs.fetch_sessions, call, named), absent)
+    )
     return answer
 
 
@@ -522,3 +555,6 @@ def refuse(call: Call[FetchRequest], error: BrokerError) -> FetchResponse:
             for topic in call.request.topics
         ]
     )
+
+
+HANDLERS: Final[Table] = {FetchRequest: (fetch, refuse)}

@@ -30,7 +30,8 @@ from barnabas.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.fetch_sessions import FetchSessions
+    from barnabas.broker.replica.replicas import Replicas
 
 __all__ = [
     "FIRST_BY_ID",
@@ -58,17 +59,17 @@ _NO_TRANSACTIONS: Final[list[AbortedTransaction]] = []
 
 
 def known_partitions(
-    node: Node, call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], absent: Absent
+    replicas: Replicas, call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], absent: Absent
 ) -> list[FetchPartition]:
     """Those partitions that this node knows; notes the others."""
     named: str | bytes = topic.topic if call.version < FIRST_BY_ID else topic.topic_id
-    name = named if isinstance(named, str) else node.replicas.topic_name(named)
+    name = named if isinstance(named, str) else replicas.topic_name(named)
     known = []
     for one in partitions:
         code = ErrorCode.UNKNOWN_TOPIC_ID
         if name is not None:
-            found = node.replicas.get(name, one.partition) is not None
-            code = ErrorCode.NONE if found else node.replicas.absence(name, one.partition)
+            found = replicas.get(name, one.partition) is not None
+            code = ErrorCode.NONE if found else replicas.absence(name, one.partition)
         if code in UNKNOWN:
             absent[named, one.partition] = code
         else:
@@ -117,7 +118,9 @@ def name_partitions(
         )
 
 
-def fetched_partitions(node: Node, call: Call[FetchRequest], named: Wanted) -> tuple[Wanted, FetchSession | None]:
+def fetched_partitions(
+    sessions: FetchSessions, call: Call[FetchRequest], named: Wanted
+) -> tuple[Wanted, FetchSession | None]:
     """The partitions this request is about, and its session if it has one.
 
     Raises:
@@ -125,7 +128,6 @@ def fetched_partitions(node: Node, call: Call[FetchRequest], named: Wanted) -> t
     """
     request = call.request
     by_id = call.version >= FIRST_BY_ID
-    sessions = node.fetch_sessions
     if request.session_epoch <= INITIAL_EPOCH:
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)

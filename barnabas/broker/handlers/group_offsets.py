@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.config_key import INT64_MAX
 from barnabas.broker.coordinator.group_effects import At
 from barnabas.broker.coordinator.group_records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
 from barnabas.broker.coordinator.shard import Decision
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
@@ -46,9 +45,22 @@ from barnabas.protocol.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.coordinator.groups import GroupCoordinator
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.reactor import Reactor
 
-__all__ = ["offset_commit", "offset_delete", "offset_fetch", "refuse_all", "refuse_offset_request", "write_offsets"]
+__all__ = [
+    "HANDLERS",
+    "Needs",
+    "offset_commit",
+    "offset_delete",
+    "offset_fetch",
+    "refuse_all",
+    "refuse_offset_commit",
+    "refuse_offset_delete",
+    "refuse_offset_fetch",
+    "write_offsets",
+]
 
 NO_OFFSET = -1
 
@@ -66,21 +78,28 @@ COMMIT_CODES = {
 }
 
 
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    groups: GroupCoordinator
+    current_image: CurrentImage
+
+
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
 
 
-@handles(OffsetCommitRequest)
-def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> Work:
+def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
     """Commits offsets of a member, or of nobody in particular while the group is empty."""
     request = call.request
-    now_ms = node.clock.now_ms()
+    now_ms = needs.reactor.clock.now_ms()
     retention_ms = request.retention_time_ms
     expire_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
-    metadata_max = node.groups.settings.offset_metadata_bytes_max
+    metadata_max = needs.groups.settings.offset_metadata_bytes_max
     response = OffsetCommitResponse()
     accepted: list[OffsetCommitResponsePartition] = []
     records: list[OffsetRecord] = []
-    image = node.image
+    image = needs.current_image.image
     by_id = call.version >= 10
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for topic in request.topics:
@@ -129,12 +148,12 @@ def offset_commit(node: Node, call: Call[OffsetCommitRequest]) -> Work:
             refuse_all(accepted, outcome)
         pending.resolve(response)
 
-    write_offsets(node, request.group_id, decide, done)
+    write_offsets(needs, request.group_id, decide, done)
     return pending
 
 
-def _topic_id(node: Node, name: str) -> bytes:
-    topic = node.image.topic(name)
+def _topic_id(needs: Needs, name: str) -> bytes:
+    topic = needs.current_image.image.topic(name)
     return NO_TOPIC_ID if topic is None else topic.topic_id
 
 
@@ -146,14 +165,14 @@ def refuse_all(answers: list[Any], error: BrokerError) -> None:
 
 
 def write_offsets(
-    node: Node,
+    needs: Needs,
     group_id: str,
     decide: Callable[[GroupShard, At], Decision[Any, AnyRecord]],
     done: Callable[[Any], None],
 ) -> None:
     """As `GroupCoordinator.write`; where the shard is not here or not loaded, that too comes through `done`."""
     try:
-        node.groups.write(group_id, decide, done)
+        needs.groups.write(group_id, decide, done)
     except BrokerError as error:
         done(error)
 
@@ -161,8 +180,7 @@ def write_offsets(
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------
 
 
-@handles(OffsetFetchRequest)
-def offset_fetch(node: Node, call: Call[OffsetFetchRequest]) -> Work:
+def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
     """Committed offsets, of one group or (v8) of several."""
     request = call.request
     wanted = _once(request.groups) if call.version >= 8 else [_as_group(request)]
@@ -182,7 +200,7 @@ def offset_fetch(node: Node, call: Call[OffsetFetchRequest]) -> Work:
 
     for index, group in enumerate(wanted):
         yield 3
-        write_offsets(node, group.group_id, partial(_decide_fetch, node, call, group), partial(done, index))
+        write_offsets(needs, group.group_id, partial(_decide_fetch, needs, call, group), partial(done, index))
     if not wanted:
         pending.resolve(OffsetFetchResponse())
     return pending
@@ -202,10 +220,10 @@ def _once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup
 
 
 def _decide_fetch(
-    node: Node, call: Call[OffsetFetchRequest], group: OffsetFetchRequestGroup, shard: GroupShard, _at: At
+    needs: Needs, call: Call[OffsetFetchRequest], group: OffsetFetchRequestGroup, shard: GroupShard, _at: At
 ) -> Decision[_Found, AnyRecord]:
     shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
-    return Decision(_fetch(node, shard, group, call))
+    return Decision(_fetch(needs, shard, group, call))
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -223,13 +241,13 @@ class _Found(NamedTuple):
     topics: list[tuple[OffsetFetchRequestTopics, list[CommittedOffset | ErrorCode]]]
 
 
-def _fetch(node: Node, shard: GroupShard, group: OffsetFetchRequestGroup, call: Call[OffsetFetchRequest]) -> _Found:
+def _fetch(needs: Needs, shard: GroupShard, group: OffsetFetchRequestGroup, call: Call[OffsetFetchRequest]) -> _Found:
     by_id = call.version >= 10
     stable = call.request.require_stable
     topics = group.topics
     if topics is None:
         topics = [
-            OffsetFetchRequestTopics(name=name, topic_id=_topic_id(node, name), partition_indexes=list(partitions))
+            OffsetFetchRequestTopics(name=name, topic_id=_topic_id(needs, name), partition_indexes=list(partitions))
             for name, partitions in shard.offsets.topics(group.group_id).items()
         ]
         if by_id:
@@ -238,7 +256,7 @@ def _fetch(node: Node, shard: GroupShard, group: OffsetFetchRequestGroup, call: 
     for topic in topics:
         name: str | None = topic.name
         if by_id:
-            known = node.image.topic_by_id(topic.topic_id)
+            known = needs.current_image.image.topic_by_id(topic.topic_id)
             name = None if known is None else known.name
         positions: list[CommittedOffset | ErrorCode]
         if name is None:
@@ -346,8 +364,7 @@ def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetc
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
 
 
-@handles(OffsetDeleteRequest)
-def offset_delete(node: Node, call: Call[OffsetDeleteRequest]) -> Pending[OffsetDeleteResponse]:
+def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Pending[OffsetDeleteResponse]:
     """Deletes offsets of topics that the group does not read."""
     request = call.request
     if not request.group_id:
@@ -359,7 +376,7 @@ def offset_delete(node: Node, call: Call[OffsetDeleteRequest]) -> Pending[Offset
         response = OffsetDeleteResponse()
         records: list[AnyRecord] = []
         for topic in request.topics:
-            count = node.image.partition_count(topic.name)
+            count = needs.current_image.image.partition_count(topic.name)
             answers: list[OffsetDeleteResponsePartition] = []
             response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
             for partition in topic.partitions:
@@ -380,21 +397,26 @@ def offset_delete(node: Node, call: Call[OffsetDeleteRequest]) -> Pending[Offset
     def done(outcome: OffsetDeleteResponse | BrokerError) -> None:
         pending.resolve(OffsetDeleteResponse(error_code=outcome.code) if isinstance(outcome, BrokerError) else outcome)
 
-    write_offsets(node, request.group_id, decide, done)
+    write_offsets(needs, request.group_id, decide, done)
     return pending
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def refuse_offset_request(call: Call[Any], error: BrokerError) -> Any:
-    """The answer that carries one error for the whole request."""
-    request = call.request
-    if isinstance(request, OffsetFetchRequest):
-        wanted = request.groups if call.version >= 8 else [_as_group(request)]
-        return _fetched([_no_offsets(group, error.code, call.version) for group in wanted], call.version)
-    if isinstance(request, OffsetDeleteRequest):
-        return OffsetDeleteResponse(error_code=error.code)
+def refuse_offset_fetch(call: Call[OffsetFetchRequest], error: BrokerError) -> OffsetFetchResponse:
+    """The same error for every group."""
+    wanted = call.request.groups if call.version >= 8 else [_as_group(call.request)]
+    return _fetched([_no_offsets(group, error.code, call.version) for group in wanted], call.version)
+
+
+def refuse_offset_delete(call: Call[OffsetDeleteRequest], error: BrokerError) -> OffsetDeleteResponse:
+    """One error for the whole request."""
+    return OffsetDeleteResponse(error_code=error.code)
+
+
+def refuse_offset_commit(call: Call[OffsetCommitRequest], error: BrokerError) -> OffsetCommitResponse:
+    """The same error for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -405,6 +427,13 @@ def refuse_offset_request(call: Call[Any], error: BrokerError) -> Any:
                     for p in topic.partitions
                 ],
             )
-            for topic in request.topics
+            for topic in call.request.topics
         ]
     )
+
+
+HANDLERS: Final[Table] = {
+    OffsetCommitRequest: (offset_commit, refuse_offset_commit),
+    OffsetFetchRequest: (offset_fetch, refuse_offset_fetch),
+    OffsetDeleteRequest: (offset_delete, refuse_offset_delete),
+}

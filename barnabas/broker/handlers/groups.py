@@ -16,21 +16,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.coordinator.group_effects import JoinCall
 from barnabas.broker.coordinator.group_views import describe_classic
 from barnabas.broker.coordinator.group_views import list_groups as listed_groups
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.shard import partition_for
-from barnabas.broker.handlers.group_offsets import (
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    refuse_offset_request,
-)
-from barnabas.broker.router import handles
+from barnabas.broker.handlers import group_offsets
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
@@ -58,10 +52,16 @@ from barnabas.protocol.messages.groups import (
 )
 
 if TYPE_CHECKING:
+    from barnabas.broker.awaited_leaders import AwaitedLeaders
+    from barnabas.broker.coordinator.groups import GroupCoordinator
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.metadata.image import PartitionImage
-    from barnabas.broker.node import Node
+    from barnabas.broker.reactor import Reactor
 
 __all__ = [
+    "HANDLERS",
+    "Needs",
     "delete_groups",
     "describe_groups",
     "find_coordinator",
@@ -69,10 +69,6 @@ __all__ = [
     "join_group",
     "leave_group",
     "list_groups",
-    "offset_commit",
-    "offset_delete",
-    "offset_fetch",
-    "refuse",
     "sync_group",
 ]
 
@@ -83,20 +79,30 @@ GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 LEAVING_AT_ONCE = 1_000  # members of one LeaveGroup: 2 ms
 
 
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    controller: ControllerChannel
+    groups: GroupCoordinator
+    awaited_leaders: AwaitedLeaders
+    alone: bool  # no other node leads anything
+    current_image: CurrentImage
+
+
 # -- FindCoordinator ---------------------------------------------------------------------------------------------------
 
 
-@handles(FindCoordinatorRequest)
-def find_coordinator(node: Node, call: Call[FindCoordinatorRequest]) -> Work:
+def find_coordinator(needs: Needs, call: Call[FindCoordinatorRequest]) -> Work:
     """Where the coordinator of a group or transactional id is."""
     topic = STATE_TOPICS.get(call.request.key_type)
     if topic is None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"key type {call.request.key_type} is not served")
-    if node.image.partition_count(topic):
-        if not node.alone:
-            leaders = yield from _leaders(node, call, topic)
-            return node.awaited_leaders.pending(leaders, lambda: _coordinators(node, call, topic))
-        response = yield from _coordinators(node, call, topic)
+    if needs.current_image.image.partition_count(topic):
+        if not needs.alone:
+            leaders = yield from _leaders(needs, call, topic)
+            return needs.awaited_leaders.pending(leaders, lambda: _coordinators(needs, call, topic))
+        response = yield from _coordinators(needs, call, topic)
         return response
     pending: Pending[FindCoordinatorResponse] = Pending(blocks=True)
 
@@ -105,33 +111,33 @@ def find_coordinator(node: Node, call: Call[FindCoordinatorRequest]) -> Work:
             refusal = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
             pending.resolve(_refuse_find(call, refusal))
         else:
-            pending.resolve(_coordinators(node, call, topic))
+            pending.resolve(_coordinators(needs, call, topic))
 
-    node.controller.ensure_topic(topic, created)
+    needs.controller.ensure_topic(topic, created)
     return pending
 
 
-def _leaders(node: Node, call: Call[FindCoordinatorRequest], topic: str) -> Work:
+def _leaders(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) -> Work:
     """Returns the ids of the brokers that coordinate what is asked for."""
     leaders: set[int] = set()
     for key in call.request.coordinator_keys if call.version >= 4 else (call.request.key,):
-        image = _state_partition(node, topic, key)
+        image = _state_partition(needs, topic, key)
         if image is not None:
             leaders.add(image.leader)
         yield 1
     return leaders
 
 
-def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) -> Work:
+def _coordinators(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) -> Work:
     """Returns the answer."""
     request = call.request
     if call.version >= 4:
         coordinators = []
         for key in dict.fromkeys(request.coordinator_keys):
-            coordinators.append(_coordinator(node, topic, key, call.listener))
+            coordinators.append(_coordinator(needs, topic, key, call.listener))
             yield 1
         return FindCoordinatorResponse(coordinators=coordinators)
-    found = _coordinator(node, topic, request.key, call.listener)
+    found = _coordinator(needs, topic, request.key, call.listener)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message or ErrorCode(found.error_code).name,  # "NONE" too, as in Kafka
@@ -141,9 +147,9 @@ def _coordinators(node: Node, call: Call[FindCoordinatorRequest], topic: str) ->
     )
 
 
-def _coordinator(node: Node, topic: str, key: str, listener: str) -> Coordinator:
-    image = _state_partition(node, topic, key)
-    broker = None if image is None else node.image.brokers.get(image.leader)
+def _coordinator(needs: Needs, topic: str, key: str, listener: str) -> Coordinator:
+    image = _state_partition(needs, topic, key)
+    broker = None if image is None else needs.current_image.image.brokers.get(image.leader)
     address = None if broker is None else broker.endpoint(listener)
     # A broker that shuts down coordinates until its partitions have moved.
     if broker is not None and address is not None and not broker.fenced:
@@ -151,10 +157,10 @@ def _coordinator(node: Node, topic: str, key: str, listener: str) -> Coordinator
     return _no_coordinator(key, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
-def _state_partition(node: Node, topic: str, key: str) -> PartitionImage | None:
+def _state_partition(needs: Needs, topic: str, key: str) -> PartitionImage | None:
     """The partition that holds the state of a group or transactional id; None where the topic was deleted meanwhile."""
-    partition_count = node.image.partition_count(topic)
-    return node.image.partition(topic, partition_for(key, partition_count)) if partition_count else None
+    partition_count = needs.current_image.image.partition_count(topic)
+    return needs.current_image.image.partition(topic, partition_for(key, partition_count)) if partition_count else None
 
 
 def _no_coordinator(key: str, error: BrokerError) -> Coordinator:
@@ -212,39 +218,36 @@ def _check_group_id(group_id: str) -> None:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
 
 
-@handles(JoinGroupRequest)
-def join_group(node: Node, call: Call[JoinGroupRequest]) -> Pending[JoinGroupResponse]:
+def join_group(needs: Needs, call: Call[JoinGroupRequest]) -> Pending[JoinGroupResponse]:
     """Joins or rejoins a group; answered when its rebalance is complete, or refused at once."""
     request = call.request
-    settings = node.groups.settings
+    settings = needs.groups.settings
     _check_group_id(request.group_id)
     if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
         raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
     reply = _JoinReply(call.version, request.member_id)
-    fresh_id = str(uuid.UUID(bytes=node.rng.uuid()))
-    node.groups.join(JoinCall(request, call.version, call.client_id or "", f"/{call.client_host}", fresh_id, reply))
+    fresh_id = str(uuid.UUID(bytes=needs.reactor.rng.uuid()))
+    needs.groups.join(JoinCall(request, call.version, call.client_id or "", f"/{call.client_host}", fresh_id, reply))
     return reply.pending
 
 
-@handles(SyncGroupRequest)
-def sync_group(node: Node, call: Call[SyncGroupRequest]) -> Pending[SyncGroupResponse]:
+def sync_group(needs: Needs, call: Call[SyncGroupRequest]) -> Pending[SyncGroupResponse]:
     """Gives or takes the assignment of a generation."""
     request = call.request
     _check_group_id(request.group_id)
     if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     reply = _SyncReply()
-    node.groups.sync(request, reply)
+    needs.groups.sync(request, reply)
     return reply.pending
 
 
-@handles(HeartbeatRequest)
-def heartbeat(node: Node, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
+def heartbeat(needs: Needs, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     """Keeps a member alive and tells it of rebalances."""
     request = call.request
     _check_group_id(request.group_id)
     try:
-        code = node.groups.heartbeat(
+        code = needs.groups.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
     except BrokerError as error:
@@ -254,8 +257,7 @@ def heartbeat(node: Node, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=code)
 
 
-@handles(LeaveGroupRequest)
-def leave_group(node: Node, call: Call[LeaveGroupRequest]) -> Pending[LeaveGroupResponse]:
+def leave_group(needs: Needs, call: Call[LeaveGroupRequest]) -> Pending[LeaveGroupResponse]:
     """Removes members; of very many a part in each turn of the loop."""
     request = call.request
     _check_group_id(request.group_id)
@@ -272,14 +274,14 @@ def leave_group(node: Node, call: Call[LeaveGroupRequest]) -> Pending[LeaveGroup
             if response.error_code == ErrorCode.NONE:
                 answered.extend(response.members)
                 if start + LEAVING_AT_ONCE < len(request.members):
-                    node.call_later(0, lambda: leave_next(start + LEAVING_AT_ONCE, done))
+                    needs.reactor.call_later(0, lambda: leave_next(start + LEAVING_AT_ONCE, done))
                     return
                 response.members = answered
             if call.version < 3 and response.members:
                 response.error_code = response.members[0].error_code
             pending.resolve(response)
 
-        node.groups.leave(part, done)
+        needs.groups.leave(part, done)
 
     def leave_next(start: int, done: Callable[[LeaveGroupResponse | BrokerError], None]) -> None:
         try:
@@ -305,19 +307,18 @@ def _refuse_leave(request: LeaveGroupRequest, error: BrokerError) -> LeaveGroupR
 # -- looking and deleting ----------------------------------------------------------------------------------------------
 
 
-@handles(DescribeGroupsRequest)
-def describe_groups(node: Node, call: Call[DescribeGroupsRequest]) -> Work:
+def describe_groups(needs: Needs, call: Call[DescribeGroupsRequest]) -> Work:
     """State and members of groups."""
     groups = []
     for group_id in dict.fromkeys(call.request.groups):
-        groups.append(_describe(node, call, group_id))
+        groups.append(_describe(needs, call, group_id))
         yield 1 + len(groups[-1].members)
     return DescribeGroupsResponse(groups=groups)
 
 
-def _describe(node: Node, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
+def _describe(needs: Needs, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
     try:
-        group = describe_classic(node.groups.shard_for(group_id), group_id)
+        group = describe_classic(needs.groups.shard_for(group_id), group_id)
     except BrokerError as error:
         return _not_described(call, group_id, error)
     if call.request.include_authorized_operations:
@@ -336,23 +337,21 @@ def _not_described(call: Call[DescribeGroupsRequest], group_id: str, error: Brok
     return dead
 
 
-@handles(ListGroupsRequest)
-def list_groups(node: Node, call: Call[ListGroupsRequest]) -> Work:
+def list_groups(needs: Needs, call: Call[ListGroupsRequest]) -> Work:
     """The groups this node coordinates."""
-    if node.groups.host.is_loading:
+    if needs.groups.host.is_loading:
         raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = frozenset(state.lower() for state in call.request.states_filter)
     types = frozenset(kind.lower() for kind in call.request.types_filter)
     groups = []
-    for _, shard in node.groups.host.active_shards():
+    for _, shard in needs.groups.host.active_shards():
         found = listed_groups(shard, states, types)
         groups += found
         yield 1 + len(found)
     return ListGroupsResponse(groups=groups)
 
 
-@handles(DeleteGroupsRequest)
-def delete_groups(node: Node, call: Call[DeleteGroupsRequest]) -> Work:
+def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Work:
     """Deletes groups without members, with their offsets; answered when all of it is committed."""
     response = DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=group_id) for group_id in dict.fromkeys(call.request.groups_names)]
@@ -370,7 +369,7 @@ def delete_groups(node: Node, call: Call[DeleteGroupsRequest]) -> Work:
 
     for result in response.results:
         try:
-            _delete(node, result, done)
+            _delete(needs, result, done)
         except BrokerError as error:
             done(result, error)
         yield 1
@@ -380,9 +379,9 @@ def delete_groups(node: Node, call: Call[DeleteGroupsRequest]) -> Work:
 
 
 def _delete(
-    node: Node, result: DeletableGroupResult, done: Callable[[DeletableGroupResult, BrokerError | None], None]
+    needs: Needs, result: DeletableGroupResult, done: Callable[[DeletableGroupResult, BrokerError | None], None]
 ) -> None:
-    node.groups.write(
+    needs.groups.write(
         result.group_id,
         lambda shard, _at: shard.delete_group(result.group_id),
         lambda outcome: done(result, outcome),
@@ -392,27 +391,43 @@ def _delete(
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def refuse(call: Call[Any], error: BrokerError) -> Any:
-    """The answer that carries one error for the whole request."""
-    request = call.request
-    if isinstance(request, JoinGroupRequest):
-        reply = _JoinReply(call.version, request.member_id)
-        reply.refuse(error.code)
-        return reply.pending.response
-    if isinstance(request, LeaveGroupRequest):
-        return _refuse_leave(request, error)
-    if isinstance(request, FindCoordinatorRequest):
-        return _refuse_find(call, error)
-    if isinstance(request, SyncGroupRequest):
-        return SyncGroupResponse(error_code=error.code)
-    if isinstance(request, HeartbeatRequest):
-        return HeartbeatResponse(error_code=error.code)
-    if isinstance(request, ListGroupsRequest):
-        return ListGroupsResponse(error_code=error.code)
-    if isinstance(request, DescribeGroupsRequest):
-        return DescribeGroupsResponse(groups=[_not_described(call, group_id, error) for group_id in request.groups])
-    if isinstance(request, DeleteGroupsRequest):
-        return DeleteGroupsResponse(
-            results=[DeletableGroupResult(group_id=name, error_code=error.code) for name in request.groups_names]
-        )
-    return refuse_offset_request(call, error)
+def _refuse_join(call: Call[JoinGroupRequest], error: BrokerError) -> JoinGroupResponse | None:
+    reply = _JoinReply(call.version, call.request.member_id)
+    reply.refuse(error.code)
+    response: JoinGroupResponse = reply.pending.response
+    return response
+
+
+def _refuse_sync(call: Call[SyncGroupRequest], error: BrokerError) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error.code)
+
+
+def _refuse_heartbeat(call: Call[HeartbeatRequest], error: BrokerError) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error.code)
+
+
+def _refuse_list(call: Call[ListGroupsRequest], error: BrokerError) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=error.code)
+
+
+def _refuse_describe(call: Call[DescribeGroupsRequest], error: BrokerError) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_not_described(call, group_id, error) for group_id in call.request.groups])
+
+
+def _refuse_delete(call: Call[DeleteGroupsRequest], error: BrokerError) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=name, error_code=error.code) for name in call.request.groups_names]
+    )
+
+
+HANDLERS: Final[Table] = {
+    FindCoordinatorRequest: (find_coordinator, _refuse_find),
+    JoinGroupRequest: (join_group, _refuse_join),
+    SyncGroupRequest: (sync_group, _refuse_sync),
+    HeartbeatRequest: (heartbeat, _refuse_heartbeat),
+    LeaveGroupRequest: (leave_group, lambda call, error: _refuse_leave(call.request, error)),
+    DescribeGroupsRequest: (describe_groups, _refuse_describe),
+    ListGroupsRequest: (list_groups, _refuse_list),
+    DeleteGroupsRequest: (delete_groups, _refuse_delete),
+    **group_offsets.HANDLERS,
+}

@@ -7,20 +7,30 @@ the endpoints since 16).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.broker.call import Call
-    from barnabas.broker.node import Node
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.listing import BrokerListing
+    from barnabas.broker.replica.replicas import Replicas
 
 __all__ = ["add_fetch_hints", "add_produce_hints"]
 
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def add_produce_hints(node: Node, call: Call[Any], response: Any) -> None:
+class Needs(Protocol):
+    """What hints are made of."""
+
+    current_image: CurrentImage
+    listing: BrokerListing
+    replicas: Replicas
+
+
+def add_produce_hints(needs: Needs, call: Call[Any], response: Any) -> None:
     """Names the leaders in a ProduceResponse that has errors."""
     if call.version < 10:
         return
@@ -28,14 +38,14 @@ def add_produce_hints(node: Node, call: Call[Any], response: Any) -> None:
 
     leaders: dict[int, None] = {}
     for topic in response.responses:
-        name = topic.name or node.replicas.topic_name(topic.topic_id)
+        name = topic.name or needs.replicas.topic_name(topic.topic_id)
         for answer in topic.partition_responses:
             if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                _hint(node, name, answer.index, answer, leaders)
-    response.node_endpoints = _endpoints(node, call.listener, leaders, NodeEndpoint)
+                _hint(needs, name, answer.index, answer, leaders)
+    response.node_endpoints = _endpoints(needs, call.listener, leaders, NodeEndpoint)
 
 
-def add_fetch_hints(node: Node, call: Call[Any], response: Any) -> None:
+def add_fetch_hints(needs: Needs, call: Call[Any], response: Any) -> None:
     """Names the leaders in a FetchResponse that has errors."""
     if call.version < 12:
         return
@@ -43,16 +53,16 @@ def add_fetch_hints(node: Node, call: Call[Any], response: Any) -> None:
 
     leaders: dict[int, None] = {}
     for topic in response.responses:
-        name = topic.topic or node.replicas.topic_name(topic.topic_id)
+        name = topic.topic or needs.replicas.topic_name(topic.topic_id)
         for answer in topic.partitions:
             if answer.error_code in _MOVED:
-                _hint(node, name, answer.partition_index, answer, leaders)
+                _hint(needs, name, answer.partition_index, answer, leaders)
     if call.version >= 16:
-        response.node_endpoints = _endpoints(node, call.listener, leaders, NodeEndpoint)
+        response.node_endpoints = _endpoints(needs, call.listener, leaders, NodeEndpoint)
 
 
-def _hint(node: Node, name: str | None, index: int, answer: Any, leaders: dict[int, None]) -> None:
-    partition = None if name is None else node.image.partition(name, index)
+def _hint(needs: Needs, name: str | None, index: int, answer: Any, leaders: dict[int, None]) -> None:
+    partition = None if name is None else needs.current_image.image.partition(name, index)
     if partition is not None:
         answer.current_leader.leader_id = partition.leader
         answer.current_leader.leader_epoch = partition.leader_epoch
@@ -60,9 +70,9 @@ def _hint(node: Node, name: str | None, index: int, answer: Any, leaders: dict[i
             leaders[partition.leader] = None
 
 
-def _endpoints(node: Node, listener: str, leaders: dict[int, None], endpoint: Any) -> list[Any]:
+def _endpoints(needs: Needs, listener: str, leaders: dict[int, None], endpoint: Any) -> list[Any]:
     return [
         endpoint(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
-        for broker, address in node.listing.live(listener)
+        for broker, address in needs.listing.live(listener)
         if broker.broker_id in leaders
     ]

@@ -8,10 +8,9 @@ Version notes: v3 top-level error, never used here; v4 sizes of the volume; v5 c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call
-from barnabas.broker.router import handles
+from barnabas.broker.call import Call, Table
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -23,14 +22,19 @@ from barnabas.protocol.messages.admin import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.replica.directories import LogDirectories
     from barnabas.broker.replica.directory import LogDirectory
 
-__all__ = ["describe_log_dirs", "refuse_describe_log_dirs"]
+__all__ = ["HANDLERS", "Needs", "describe_log_dirs", "refuse_describe_log_dirs"]
 
 
-@handles(DescribeLogDirsRequest)
-def describe_log_dirs(node: Node, call: Call[DescribeLogDirsRequest]) -> Work:
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    log_dirs: LogDirectories
+
+
+def describe_log_dirs(needs: Needs, call: Call[DescribeLogDirsRequest]) -> Work:
     """Sizes of replicas and volumes, directory by directory (KIP-113, KIP-827)."""
     asked = None
     if call.request.topics is not None:
@@ -40,7 +44,7 @@ def describe_log_dirs(node: Node, call: Call[DescribeLogDirsRequest]) -> Work:
                 asked.add((topic.topic, number))
                 yield 1
     results = []
-    for directory in node.log_dirs:
+    for directory in needs.log_dirs:
         results.append((yield from _described(directory, asked)))
     return DescribeLogDirsResponse(results=results)
 
@@ -76,3 +80,6 @@ def refuse_describe_log_dirs(call: Call[DescribeLogDirsRequest], error: BrokerEr
     if call.version >= 3:
         return DescribeLogDirsResponse(error_code=error.code)
     return DescribeLogDirsResponse(results=[DescribeLogDirsResult(error_code=error.code)])
+
+
+HANDLERS: Final[Table] = {DescribeLogDirsRequest: (describe_log_dirs, refuse_describe_log_dirs)}

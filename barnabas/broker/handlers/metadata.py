@@ -20,12 +20,11 @@ import logging
 import re
 from collections.abc import Container
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.metadata.features import is_served
 from barnabas.broker.metadata.image import NO_LEADER
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
@@ -52,15 +51,23 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.registry import API_VERSIONS_KEY
 
 if TYPE_CHECKING:
+    from barnabas.broker.awaited_leaders import AwaitedLeaders
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.listing import BrokerListing
+    from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.metadata.image import PartitionImage, TopicImage
-    from barnabas.broker.node import Node
+    from barnabas.broker.quorum.quorum import Quorum
+    from barnabas.broker.replica.replicas import Replicas
 
 __all__ = [
+    "CONTROLLER_HANDLERS",
+    "HANDLERS",
+    "Needs",
     "api_versions",
     "describe_cluster",
     "describe_topic_partitions",
     "metadata",
-    "refuse",
     "unsupported_api_versions",
 ]
 
@@ -79,20 +86,32 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    config: BrokerConfig
+    controller: ControllerChannel
+    current_image: CurrentImage
+    listing: BrokerListing
+    awaited_leaders: AwaitedLeaders
+    alone: bool  # no other node leads anything
+    quorum: Quorum
+    replicas: Replicas
+    cluster_id: str
+
+
 # -- ApiVersions -------------------------------------------------------------------------------------------------------
 
 
-@handles(ApiVersionsRequest)
-@handles(ApiVersionsRequest, listener="controller")
-def api_versions(node: Node, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
+def api_versions(needs: Needs, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
     """What this broker serves, and the features of the cluster."""
     request = call.request
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         raise BrokerError(ErrorCode.INVALID_REQUEST)
-    image = node.image
-    registered = image.brokers.get(node.config.node_id) or image.controllers.get(node.config.node_id)
+    image = needs.current_image.image
+    registered = image.brokers.get(needs.config.node_id) or image.controllers.get(needs.config.node_id)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[1])
@@ -127,24 +146,28 @@ def unsupported_api_versions(served: tuple[int, int]) -> ApiVersionsResponse:
 # -- Metadata ----------------------------------------------------------------------------------------------------------
 
 
-@handles(MetadataRequest)
-def metadata(node: Node, call: Call[MetadataRequest]) -> Work:
+def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
     """Brokers, and the topics that were asked for; a topic that is named twice is answered once, as in Kafka."""
     request = call.request
     if call.version < 12 and any(topic.topic_id != NO_ID or topic.name is None for topic in request.topics or ()):
         raise BrokerError(ErrorCode.INVALID_REQUEST)  # ids are in requests of version 10 and 11, and mean nothing there
-    creates = request.allow_auto_topic_creation and node.config.get_bool("auto.create.topics.enable")
+    creates = request.allow_auto_topic_creation and needs.config.get_bool("auto.create.topics.enable")
     open_names: dict[str, None] = {}
     for topic in (request.topics or ()) if creates else ():
         name = topic.name
-        if name is not None and topic.topic_id == NO_ID and node.image.topic(name) is None and _is_topic_name(name):
+        if (
+            name is not None
+            and topic.topic_id == NO_ID
+            and needs.current_image.image.topic(name) is None
+            and _is_topic_name(name)
+        ):
             open_names[name] = None
         yield 1
     if not open_names:
-        if request.topics and not node.alone:
-            leaders = yield from _leaders(node, request)
-            return node.awaited_leaders.pending(leaders, lambda: _metadata(node, call))
-        response = yield from _metadata(node, call)
+        if request.topics and not needs.alone:
+            leaders = yield from _leaders(needs, request)
+            return needs.awaited_leaders.pending(leaders, lambda: _metadata(needs, call))
+        response = yield from _metadata(needs, call)
         return response
     pending: Pending[MetadataResponse] = Pending(blocks=True)
 
@@ -153,20 +176,24 @@ def metadata(node: Node, call: Call[MetadataRequest]) -> Work:
         if error is not None:
             log.info("topic %s, which a client asked for, cannot be created: %s", name, error)
         if not open_names:
-            pending.resolve(_metadata(node, call))
+            pending.resolve(_metadata(needs, call))
 
     for name in list(open_names):
-        node.controller.ensure_topic(name, partial(created, name))
+        needs.controller.ensure_topic(name, partial(created, name))
         yield 1
     return pending
 
 
-def _leaders(node: Node, request: MetadataRequest) -> Work:
+def _leaders(needs: Needs, request: MetadataRequest) -> Work:
     """Returns the ids of the brokers that lead partitions of the topics that are asked for."""
     leaders: set[int] = set()
     for asked in request.topics or ():
         by_id = asked.topic_id != NO_ID
-        topic = node.image.topic_by_id(asked.topic_id) if by_id else node.image.topic(asked.name or "")
+        topic = (
+            needs.current_image.image.topic_by_id(asked.topic_id)
+            if by_id
+            else needs.current_image.image.topic(asked.name or "")
+        )
         for partition in topic.partitions if topic is not None else ():
             leaders.add(partition.leader)
             yield 1
@@ -174,12 +201,12 @@ def _leaders(node: Node, request: MetadataRequest) -> Work:
     return leaders
 
 
-def _metadata(node: Node, call: Call[MetadataRequest]) -> Work:
+def _metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
     request = call.request
-    image = node.image
+    image = needs.current_image.image
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    alive = {broker.broker_id for broker, _ in node.listing.live(call.listener)}
-    present = alive - node.awaited_leaders.missing()
+    alive = {broker.broker_id for broker, _ in needs.listing.live(call.listener)}
+    present = alive - needs.awaited_leaders.missing()
     topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
         for topic in image.topics_by_name.values():
@@ -210,15 +237,15 @@ def _metadata(node: Node, call: Call[MetadataRequest]) -> Work:
             # Also of a topic that could not be created, as in Kafka: the client asks again, and more brokers may be there then.
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             topics.append(
-                MetadataResponseTopic(error_code=code, name=name, is_internal=node.replicas.is_internal(name))
+                MetadataResponseTopic(error_code=code, name=name, is_internal=needs.replicas.is_internal(name))
             )
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
-            for broker, address in node.listing.listed(call.listener)
+            for broker, address in needs.listing.listed(call.listener)
         ],
-        cluster_id=node.cluster_id,
-        controller_id=_controller_id(node, present),
+        cluster_id=needs.cluster_id,
+        controller_id=_controller_id(needs, present),
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -267,10 +294,10 @@ def _partition_v0(
     return described
 
 
-def _controller_id(node: Node, alive: Container[int]) -> int:
+def _controller_id(needs: Needs, alive: Container[int]) -> int:
     """A broker that takes what is for the controller: any does, one that is the controller itself saves a hop."""
-    leader_id = node.quorum.leader_id
-    return leader_id if leader_id in alive else node.node_id
+    leader_id = needs.quorum.leader_id
+    return leader_id if leader_id in alive else needs.config.node_id
 
 
 def _is_topic_name(name: str) -> bool:
@@ -280,18 +307,17 @@ def _is_topic_name(name: str) -> bool:
 # -- DescribeCluster ---------------------------------------------------------------------------------------------------
 
 
-@handles(DescribeClusterRequest)
-def describe_cluster(node: Node, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
+def describe_cluster(needs: Needs, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
     """The brokers of the cluster."""
     request = call.request
     _check_endpoint_type(call, BROKERS)
     brokers = (
-        node.listing.registered(call.listener) if request.include_fenced_brokers else node.listing.live(call.listener)
+        needs.listing.registered(call.listener) if request.include_fenced_brokers else needs.listing.live(call.listener)
     )
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
-        cluster_id=node.cluster_id,
-        controller_id=_controller_id(node, {broker.broker_id for broker, _ in node.listing.live(call.listener)}),
+        cluster_id=needs.cluster_id,
+        controller_id=_controller_id(needs, {broker.broker_id for broker, _ in needs.listing.live(call.listener)}),
         brokers=[
             DescribeClusterBroker(
                 broker_id=broker.broker_id,
@@ -308,19 +334,18 @@ def describe_cluster(node: Node, call: Call[DescribeClusterRequest]) -> Describe
     )
 
 
-@handles(DescribeClusterRequest, listener="controller")
-def describe_controllers(node: Node, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
+def describe_controllers(needs: Needs, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
     """The registered controllers, with their addresses for each other, and which of them leads."""
     _check_endpoint_type(call, CONTROLLERS)
-    listener = node.config.controller_listener
+    listener = needs.config.controller_listener
     name = "CONTROLLER" if listener is None else listener.name
     return DescribeClusterResponse(
         endpoint_type=CONTROLLERS,
-        cluster_id=node.cluster_id,
-        controller_id=node.quorum.leader_id,
+        cluster_id=needs.cluster_id,
+        controller_id=needs.quorum.leader_id,
         brokers=[
             DescribeClusterBroker(broker_id=controller.controller_id, host=point.host, port=point.port)
-            for controller in node.image.controllers.values()
+            for controller in needs.current_image.image.controllers.values()
             for point in controller.end_points
             if point.name == name
         ],
@@ -346,19 +371,18 @@ def _check_endpoint_type(call: Call[DescribeClusterRequest], here: int) -> None:
 # -- DescribeTopicPartitions -------------------------------------------------------------------------------------------
 
 
-@handles(DescribeTopicPartitionsRequest)
-def describe_topic_partitions(node: Node, call: Call[DescribeTopicPartitionsRequest]) -> Work:
+def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRequest]) -> Work:
     """Topics by name, in pages of partitions (KIP-966)."""
     request = call.request
-    image = node.image
-    limit = max(min(request.response_partition_limit, node.config.get_int("max.request.partition.size.limit")), 1)
+    image = needs.current_image.image
+    limit = max(min(request.response_partition_limit, needs.config.get_int("max.request.partition.size.limit")), 1)
     asked = {topic.name for topic in request.topics}
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     names = sorted(asked or image.topics_by_name)
     response = DescribeTopicPartitionsResponse()
-    alive = {broker.broker_id for broker, _ in node.listing.live(call.listener)}
+    alive = {broker.broker_id for broker, _ in needs.listing.live(call.listener)}
     for name in names:
         yield 1
         if cursor is not None and name < cursor.topic_name:
@@ -383,7 +407,7 @@ def describe_topic_partitions(node: Node, call: Call[DescribeTopicPartitionsRequ
             DescribeTopicPartitionsResponseTopic(
                 name=name,
                 topic_id=topic.topic_id,
-                is_internal=node.replicas.is_internal(name),
+                is_internal=needs.replicas.is_internal(name),
                 partitions=[_described(number, partition, alive) for number, partition in page],
                 topic_authorized_operations=TOPIC_OPERATIONS,
             )
@@ -410,23 +434,42 @@ def _described(number: int, partition: PartitionImage, alive: set[int]) -> Descr
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def refuse(call: Call[Any], error: BrokerError) -> Any:
-    """The error of the whole request in this API's way."""
-    request = call.request
-    if isinstance(request, ApiVersionsRequest):
-        return ApiVersionsResponse(error_code=error.code)
-    if isinstance(request, MetadataRequest):
-        return MetadataResponse(
-            error_code=error.code,
-            topics=[
-                MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id)
-                for topic in request.topics or ()
-            ],
-        )
-    if isinstance(request, DescribeClusterRequest):
-        return DescribeClusterResponse(error_code=error.code, error_message=error.message)
+def _refuse_api_versions(call: Call[ApiVersionsRequest], error: BrokerError) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=error.code)
+
+
+def _refuse_metadata(call: Call[MetadataRequest], error: BrokerError) -> MetadataResponse:
+    return MetadataResponse(
+        error_code=error.code,
+        topics=[
+            MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in call.request.topics or ()
+        ],
+    )
+
+
+def _refuse_describe_cluster(call: Call[DescribeClusterRequest], error: BrokerError) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=error.code, error_message=error.message)
+
+
+def _refuse_topic_partitions(
+    call: Call[DescribeTopicPartitionsRequest], error: BrokerError
+) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(
         topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name) for topic in request.topics
+            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
+            for topic in call.request.topics
         ]
     )
+
+
+HANDLERS: Final[Table] = {
+    ApiVersionsRequest: (api_versions, _refuse_api_versions),
+    MetadataRequest: (metadata, _refuse_metadata),
+    DescribeClusterRequest: (describe_cluster, _refuse_describe_cluster),
+    DescribeTopicPartitionsRequest: (describe_topic_partitions, _refuse_topic_partitions),
+}
+CONTROLLER_HANDLERS: Final[Table] = {
+    ApiVersionsRequest: (api_versions, _refuse_api_versions),
+    DescribeClusterRequest: (describe_controllers, _refuse_describe_cluster),
+}

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call
+from barnabas.broker.call import Call, Table
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.router import handles
 from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.offsets import (
@@ -37,9 +36,9 @@ from barnabas.storage.partition_log import TimestampOffset
 from barnabas.storage.steps import Steps
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["list_offsets", "offset_for_leader_epoch", "refuse"]
+__all__ = ["HANDLERS", "Needs", "list_offsets", "offset_for_leader_epoch"]
 
 READ_COMMITTED: Final = 1
 LATEST: Final = -1
@@ -66,8 +65,13 @@ _Found = tuple[int, int, int]  # timestamp, offset, leader epoch; -1 each where 
 _UNKNOWN: Final[_Found] = (-1, -1, -1)
 
 
-@handles(ListOffsetsRequest)
-def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> Work:
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    replicas: Replicas
+
+
+def list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> Work:
     """Offsets by timestamp; see the module's docstring."""
     request = call.request
     committed = request.isolation_level == READ_COMMITTED
@@ -92,7 +96,7 @@ def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> Work:
                     raise BrokerError(ErrorCode.INVALID_REQUEST)
                 if one.timestamp < 0 and call.version < _SINCE.get(one.timestamp, 2**15):
                     raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
-                replica = node.replicas.leader(topic.name, one.partition_index)
+                replica = needs.replicas.leader(topic.name, one.partition_index)
                 replica.check_epoch(one.current_leader_epoch)
                 if request.replica_id >= 0 and one.timestamp == LATEST:
                     answer.offset, answer.leader_epoch = replica.log.log_end_offset, replica.leader_epoch
@@ -111,8 +115,7 @@ def list_offsets(node: Node, call: Call[ListOffsetsRequest]) -> Work:
     return ListOffsetsResponse(topics=topics)
 
 
-@handles(OffsetForLeaderEpochRequest)
-def offset_for_leader_epoch(node: Node, call: Call[OffsetForLeaderEpochRequest]) -> Work:
+def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest]) -> Work:
     """Where leader epochs end."""
     topics = []
     for topic in call.request.topics:
@@ -122,7 +125,7 @@ def offset_for_leader_epoch(node: Node, call: Call[OffsetForLeaderEpochRequest])
             answer = EpochEndOffset(partition=one.partition)
             answers.append(answer)
             try:
-                replica = node.replicas.leader(topic.topic, one.partition)
+                replica = needs.replicas.leader(topic.topic, one.partition)
                 replica.check_epoch(one.current_leader_epoch)
                 answer.leader_epoch, answer.end_offset = replica.log.epochs.end_offset_for_epoch(
                     one.leader_epoch, replica.log.log_end_offset
@@ -133,31 +136,31 @@ def offset_for_leader_epoch(node: Node, call: Call[OffsetForLeaderEpochRequest])
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def refuse(
-    call: Call[ListOffsetsRequest] | Call[OffsetForLeaderEpochRequest], error: BrokerError
-) -> ListOffsetsResponse | OffsetForLeaderEpochResponse:
+def refuse_list_offsets(call: Call[ListOffsetsRequest], error: BrokerError) -> ListOffsetsResponse:
     """The same error for every partition."""
-    request = call.request
-    if isinstance(request, ListOffsetsRequest):
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error.code)
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error.code)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in call.request.topics
+        ]
+    )
+
+
+def refuse_epochs(call: Call[OffsetForLeaderEpochRequest], error: BrokerError) -> OffsetForLeaderEpochResponse:
+    """The same error for every partition."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=[EpochEndOffset(partition=one.partition, error_code=error.code) for one in topic.partitions],
             )
-            for topic in request.topics
+            for topic in call.request.topics
         ]
     )
 
@@ -199,3 +202,9 @@ def _in_slices(search: Steps[TimestampOffset | None]) -> Generator[int, None, Ti
         if work is not None:
             work()
         yield UNITS_PER_SLICE
+
+
+HANDLERS: Final[Table] = {
+    ListOffsetsRequest: (list_offsets, refuse_list_offsets),
+    OffsetForLeaderEpochRequest: (offset_for_leader_epoch, refuse_epochs),
+}

@@ -17,14 +17,13 @@ from __future__ import annotations
 import logging
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.long_work import FREE_COST
 from barnabas.broker.replica.machine import Replica, VerificationGuard
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
@@ -44,9 +43,16 @@ from barnabas.storage.log_config import AppendInfo
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_size
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.coordinator.transactions import TransactionCoordinator
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.listing import BrokerListing
+    from barnabas.broker.long_work import LongWork
+    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.replica.replicas import Replicas
+    from barnabas.broker.slices import Slices
 
-__all__ = ["produce", "refuse"]
+__all__ = ["HANDLERS", "Needs", "produce", "refuse"]
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +91,19 @@ _BATCH: Final = Struct(">8xi4xb4xh20xqhi4x")
 _Key = tuple[str, int]
 
 
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    slices: Slices
+    replicas: Replicas
+    config: BrokerConfig
+    transactions: TransactionCoordinator
+    long_work: LongWork
+    current_image: CurrentImage
+    listing: BrokerListing
+
+
 class _Batch:
     """One partition's part of a request."""
 
@@ -116,12 +135,12 @@ class _AckWait:
     """acks=-1: an answer that waits until each partition's high watermark has passed its batch; acks=1: until the leader has
     synced it, where the topic asks for that (flush.messages)."""
 
-    __slots__ = ("_open", "_timer", "call", "node", "pending", "response")
+    __slots__ = ("_open", "_timer", "call", "needs", "pending", "response")
 
     def __init__(
-        self, node: Node, call: Call[ProduceRequest], response: ProduceResponse, pending: Pending[ProduceResponse]
+        self, needs: Needs, call: Call[ProduceRequest], response: ProduceResponse, pending: Pending[ProduceResponse]
     ) -> None:
-        self.node = node
+        self.needs = needs
         self.call = call
         self.response = response
         self.pending = pending
@@ -130,7 +149,7 @@ class _AckWait:
 
     def start(self, waiting: list[tuple[_Batch, int]], timeout_ms: int) -> None:
         self._open = dict.fromkeys(batch for batch, _ in waiting)
-        self._timer = self.node.call_later(timeout_ms, self._on_timeout)
+        self._timer = self.needs.reactor.call_later(timeout_ms, self._on_timeout)
         self.pending.on_closed = self._timer.cancel
         to_all = self.call.request.acks == ACKS_ALL
         for batch, next_offset in waiting:
@@ -159,18 +178,17 @@ class _AckWait:
     def _finish(self) -> None:
         self._timer.cancel()
         self.pending.on_closed = None
-        add_produce_hints(self.node, self.call, self.response)
+        add_produce_hints(self.needs, self.call, self.response)
         self.pending.resolve(self.response)
 
 
-@handles(ProduceRequest)
-def produce(node: Node, call: Call[ProduceRequest]) -> ProduceResponse | Pending[ProduceResponse] | Work | None:
+def produce(needs: Needs, call: Call[ProduceRequest]) -> ProduceResponse | Pending[ProduceResponse] | Work | None:
     """Appends the batches of a request; see the module's docstring."""
     request = call.request
     if not -1 <= request.acks <= 1:
         return refuse(call, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
     topics = request.topic_data
-    work = _Produce(node, call)
+    work = _Produce(needs, call)
     if (len(topics) > 1 or (topics and len(topics[0].partition_data) > BATCHES_PER_TURN)) and sum(
         len(topic.partition_data) for topic in topics
     ) + len(topics) > BATCHES_PER_TURN:
@@ -293,7 +311,7 @@ class _Produce:
         "call",
         "failed",
         "listed",
-        "node",
+        "needs",
         "pending",
         "replicas",
         "responses",
@@ -301,10 +319,10 @@ class _Produce:
         "waiting",
     )
 
-    def __init__(self, node: Node, call: Call[ProduceRequest]) -> None:
-        self.node = node
+    def __init__(self, needs: Needs, call: Call[ProduceRequest]) -> None:
+        self.needs = needs
         self.call = call
-        self.replicas = node.replicas
+        self.replicas = needs.replicas
         self.responses: list[TopicProduceResponse] = []
         self.batches: list[_Batch] = []
         self.transactional: list[_Batch] = []
@@ -331,7 +349,7 @@ class _Produce:
         answer = PartitionProduceResponse(index=data.index, base_offset=-1)
         replica = None if name is None else replicas.obtain(name, data.index)
         if replica is None:  # nothing but its answer is kept: a request may name 100,000 of them
-            answer.error_code = _unknown(self.node, name, data.index, version)
+            answer.error_code = _unknown(self.needs, name, data.index, version)
             self.failed = True
             return answer
         records: Buffer = b"" if data.records is None else data.records
@@ -355,7 +373,7 @@ class _Produce:
             return refuse(self.call, BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         unverified = _guard(self.transactional, self.call.version >= 12)
         if unverified:
-            if self.node.config.get_bool("transaction.partition.verification.enable"):
+            if self.needs.config.get_bool("transaction.partition.verification.enable"):
                 return self._verify(unverified)
             for batch in unverified:
                 batch.guard = None
@@ -385,7 +403,7 @@ class _Produce:
                     pending.resolve(answer)
 
         waiter = PendingWaiter()
-        self.node.transactions.verify_or_add(
+        self.needs.transactions.verify_or_add(
             call.request.transactional_id or "",
             unverified[0].producer_id,
             unverified[0].producer_epoch,
@@ -405,7 +423,7 @@ class _Produce:
     def run(self) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Appends what is not refused yet. Returns the answer, or the Pending that will give it."""
         acks = self.call.request.acks
-        long_work = self.node.long_work
+        long_work = self.needs.long_work
         batches = self.batches
         first = self.at
         for at in range(first, len(batches)):
@@ -442,7 +460,7 @@ class _Produce:
         answer.log_start_offset = info.log_start_offset
         next_offset = info.last_offset + 1
         if info.cost > FREE_COST or batch.compressed:
-            self.node.long_work.count(info.cost, compressed=batch.compressed)
+            self.needs.long_work.count(info.cost, compressed=batch.compressed)
         if replica.high_watermark < next_offset if acks == ACKS_ALL else not replica.durability.covers(next_offset):
             self.waiting.append((batch, next_offset))
 
@@ -466,10 +484,10 @@ class _Produce:
         response = ProduceResponse(responses=self.responses)
         if not self.waiting:
             if self.failed:
-                add_produce_hints(self.node, self.call, response)
+                add_produce_hints(self.needs, self.call, response)
             return response
         pending = self.pending or Pending()
-        _AckWait(self.node, self.call, response, pending).start(self.waiting, self.call.request.timeout_ms)
+        _AckWait(self.needs, self.call, response, pending).start(self.waiting, self.call.request.timeout_ms)
         pending.effected()
         return pending
 
@@ -478,25 +496,25 @@ class _Produce:
     def _pause(self) -> Pending[ProduceResponse]:
         """Goes on in a later turn of the loop, beside all other long work."""
         pending = self._hold()
-        turn = self.node.slices.start(_nothing(), lambda _: self._go_on(), lambda _: None, begun=True)
+        turn = self.needs.slices.start(_nothing(), lambda _: self._go_on(), lambda _: None, begun=True)
         pending.on_closed = turn.cancel
         return pending
 
     def _inspect(self, batch: _Batch, replica: Replica) -> Pending[ProduceResponse]:
         """Goes on when the long batch is inspected."""
-        self.node.long_work.count(WALK_COST_MAX, compressed=batch.compressed)  # of finding out that it is long
+        self.needs.long_work.count(WALK_COST_MAX, compressed=batch.compressed)  # of finding out that it is long
         pending = self._hold()
         records = batch.records
         if not isinstance(records, Inspection):  # or it would not be called long
             records = records if isinstance(records, bytearray) else bytearray(records)
-            inspection = Inspection(records, replica.log.config, self.node.clock.now_ms())
+            inspection = Inspection(records, replica.log.config, self.needs.reactor.clock.now_ms())
 
             def done(outcome: BrokerError | None) -> None:
                 inspection.error = inspection.error or outcome
                 batch.records = inspection
                 self._go_on()
 
-            pending.on_closed = self.node.long_work.begin(inspection.steps(), done)
+            pending.on_closed = self.needs.long_work.begin(inspection.steps(), done)
         return pending
 
     def _hold(self) -> Pending[ProduceResponse]:
@@ -542,8 +560,11 @@ def _enough_in_sync(replica: Replica) -> bool:
     return len(replica.isr) >= replica.min_insync_replicas
 
 
-def _unknown(node: Node, name: str | None, index: int, version: int) -> ErrorCode:
+def _unknown(needs: Needs, name: str | None, index: int, version: int) -> ErrorCode:
     """Why this node has no replica of a partition."""
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return node.replicas.absence(name, index)
+    return needs.replicas.absence(name, index)
+
+
+HANDLERS: Final[Table] = {ProduceRequest: (produce, refuse)}

@@ -6,11 +6,10 @@ marker and the first offset of its open transaction. Administrators find hanging
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call
+from barnabas.broker.call import Call, Table
 from barnabas.broker.metadata.topic_names import validate_topic_name
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
@@ -22,34 +21,41 @@ from barnabas.protocol.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["describe_producers", "refuse_describe_producers"]
+__all__ = ["HANDLERS", "Needs", "describe_producers", "refuse_describe_producers"]
 
 
-@handles(DescribeProducersRequest)
-def describe_producers(node: Node, call: Call[DescribeProducersRequest]) -> Work:
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    current_image: CurrentImage
+    replicas: Replicas
+
+
+def describe_producers(needs: Needs, call: Call[DescribeProducersRequest]) -> Work:
     """Active producers of partitions that lie here."""
     response = DescribeProducersResponse()
     for topic in call.request.topics:
         result = DescribeProducersTopicResult(name=topic.name)
         response.topics.append(result)
         for number in topic.partition_indexes:
-            found = _partition(node, topic.name, number)
+            found = _partition(needs, topic.name, number)
             result.partitions.append(found)
             yield 1 + len(found.active_producers)
     return response
 
 
-def _partition(node: Node, topic: str, number: int) -> DescribeProducersPartitionResult:
+def _partition(needs: Needs, topic: str, number: int) -> DescribeProducersPartitionResult:
     result = DescribeProducersPartitionResult(partition_index=number)
     try:
         validate_topic_name(topic)
-        if node.image.topic(topic) is None:
+        if needs.current_image.image.topic(topic) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        replica = node.replicas.obtain(topic, number)
+        replica = needs.replicas.obtain(topic, number)
         if replica is None:
-            raise BrokerError(node.replicas.absence(topic, number))
+            raise BrokerError(needs.replicas.absence(topic, number))
         if replica.failed:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
     except BrokerError as error:
@@ -86,3 +92,6 @@ def refuse_describe_producers(call: Call[DescribeProducersRequest], error: Broke
             for topic in call.request.topics
         ]
     )
+
+
+HANDLERS: Final[Table] = {DescribeProducersRequest: (describe_producers, refuse_describe_producers)}

@@ -16,14 +16,13 @@ Deviation: FETCH of the metadata log below version 12 is refused, for it could n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.leadership import Progress
 from barnabas.broker.quorum.messages import Reply
 from barnabas.broker.quorum.raft_log import METADATA_TOPIC
-from barnabas.broker.router import handles
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.quorum import (
@@ -41,54 +40,41 @@ from barnabas.protocol.messages.quorum import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.quorum.quorum import Quorum
+    from barnabas.broker.reactor import Reactor
 
-__all__ = ["describe_quorum", "member_request", "refuse"]
+__all__ = ["CONTROLLER_HANDLERS", "HANDLERS", "Needs", "describe_quorum", "member_request"]
 
 FIRST_FETCH: Final = 12
 UNKNOWN: Final = -1
 
 
-@handles(FetchRequest, listener="controller")
-def fetch(node: Node, call: Call[FetchRequest]) -> Any:
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    config: BrokerConfig
+    controller: ControllerChannel
+    quorum: Quorum
+
+
+def fetch(needs: Needs, call: Call[FetchRequest]) -> Any:
     """Records of the metadata log, for members of the quorum and brokers."""
     if call.version < FIRST_FETCH:
         raise BrokerError(
             ErrorCode.UNSUPPORTED_VERSION, f"{METADATA_TOPIC} is fetched by version {FIRST_FETCH} or above"
         )
-    return member_request(node, call)
+    return member_request(needs, call)
 
 
-@handles(VoteRequest, listener="controller")
-def vote(node: Node, call: Call[VoteRequest]) -> Any:
-    """A candidate's request for a vote or a pre-vote."""
-    return member_request(node, call)
-
-
-@handles(BeginQuorumEpochRequest, listener="controller")
-def begin_epoch(node: Node, call: Call[BeginQuorumEpochRequest]) -> Any:
-    """A new leader makes itself known."""
-    return member_request(node, call)
-
-
-@handles(EndQuorumEpochRequest, listener="controller")
-def end_epoch(node: Node, call: Call[EndQuorumEpochRequest]) -> Any:
-    """A leader goes."""
-    return member_request(node, call)
-
-
-@handles(FetchSnapshotRequest, listener="controller")
-def fetch_snapshot(node: Node, call: Call[FetchSnapshotRequest]) -> Any:
-    """Bytes of a snapshot."""
-    return member_request(node, call)
-
-
-def member_request(node: Node, call: Call[Any]) -> Any:
+def member_request(needs: Needs, call: Call[Any]) -> Any:
     """What every request of a member has in common."""
-    quorum = node.quorum
+    quorum = needs.quorum
     message = call.request
     try:
-        request = wire.read_request(message, call.version, cluster_id=node.cluster_id, node_id=node.node_id)
+        request = wire.read_request(message, call.version, cluster_id=quorum.cluster_id, node_id=quorum.node_id)
     except BrokerError as error:
         if error.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
             quorum.complaints.say(f"a request of {call.client_host} to the metadata quorum is refused: {error}")
@@ -96,35 +82,34 @@ def member_request(node: Node, call: Call[Any]) -> Any:
     pending: Pending[Any] = Pending(on_closed=lambda: quorum.forget(request))
 
     def done(reply: Reply) -> None:
-        pending.resolve(wire.reply_message(request, reply, node.config.voter_endpoints))
+        pending.resolve(wire.reply_message(request, reply, needs.config.voter_endpoints))
 
     key = "snapshot.max.bytes" if isinstance(message, FetchSnapshotRequest) else "max.bytes"
-    max_bytes = node.config.get_int(f"controller.quorum.fetch.{key}")
+    max_bytes = needs.config.get_int(f"controller.quorum.fetch.{key}")
     if isinstance(message, FetchRequest | FetchSnapshotRequest):
         max_bytes = max(1, min(max_bytes, message.max_bytes))
     quorum.answer(request, max_bytes, done)
     return pending.response if pending.resolved else pending
 
 
-@handles(DescribeQuorumRequest, listener="controller")
-def describe_quorum(node: Node, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse:
+def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse:
     """The quorum as its leader sees it.
 
     Raises:
         BrokerError: NOT_LEADER_OR_FOLLOWER: this node is not its leader.
     """
-    quorum, request = node.quorum, call.request
+    quorum, request = needs.quorum, call.request
     asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
     if asked != [(METADATA_TOPIC, 0)]:
         return _nothing_else(request)
     leadership = quorum.leadership
     if leadership is None:
-        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {node.node_id} does not lead the metadata quorum")
-    now_ms = node.clock.now_ms()
-    wall_ms = now_ms - node.clock.monotonic_ms()  # of the monotonic clock's zero
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {quorum.node_id} does not lead the metadata quorum")
+    now_ms = needs.reactor.clock.now_ms()
+    wall_ms = now_ms - needs.reactor.clock.monotonic_ms()  # of the monotonic clock's zero
     own = QuorumReplica(
-        replica_id=node.node_id,
-        replica_directory_id=node.directory_id,
+        replica_id=quorum.node_id,
+        replica_directory_id=quorum.directory_id,
         log_end_offset=quorum.log_end_offset,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
@@ -145,7 +130,7 @@ def describe_quorum(node: Node, call: Call[DescribeQuorumRequest]) -> DescribeQu
                 node_id=voter,
                 listeners=[QuorumListener(name=endpoint.name, host=endpoint.host, port=endpoint.port)],
             )
-            for voter, endpoint in node.config.voter_endpoints.items()
+            for voter, endpoint in needs.config.voter_endpoints.items()
         ],
     )
 
@@ -171,18 +156,17 @@ def _nothing_else(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     )
 
 
-@handles(DescribeQuorumRequest)
-def describe_quorum_elsewhere(node: Node, call: Call[DescribeQuorumRequest]) -> Any:
+def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -> Any:
     """Asked of a broker: answered by itself where it leads, else by the leader."""
-    if node.quorum.leadership is not None:
-        return describe_quorum(node, call)
+    if needs.quorum.leadership is not None:
+        return describe_quorum(needs, call)
     pending: Pending[DescribeQuorumResponse] = Pending()
 
     def done(answer: DescribeQuorumResponse | BrokerError) -> None:
-        pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
+        pending.resolve(_refuse_describe(call, answer) if isinstance(answer, BrokerError) else answer)
 
     # While nobody leads the request waits, and it may be this node that is elected.
-    node.controller.request(call.request, done, here=lambda: describe_quorum(node, call))
+    needs.controller.request(call.request, done, here=lambda: describe_quorum(needs, call))
     return pending
 
 
@@ -196,8 +180,20 @@ def _replica(replica_id: int, progress: Progress, wall_ms: int) -> QuorumReplica
     )
 
 
-def refuse(call: Call[Any], error: BrokerError) -> Any:
-    """The answer that carries one error for the whole request."""
-    if isinstance(call.request, DescribeQuorumRequest):
-        return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
+def _refuse_member(call: Call[Any], error: BrokerError) -> Any:
     return wire.refusal(call.request, error.code)
+
+
+def _refuse_describe(call: Call[DescribeQuorumRequest], error: BrokerError) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
+
+
+HANDLERS: Final[Table] = {DescribeQuorumRequest: (describe_quorum_elsewhere, _refuse_describe)}
+CONTROLLER_HANDLERS: Final[Table] = {
+    FetchRequest: (fetch, _refuse_member),
+    VoteRequest: (member_request, _refuse_member),
+    BeginQuorumEpochRequest: (member_request, _refuse_member),
+    EndQuorumEpochRequest: (member_request, _refuse_member),
+    FetchSnapshotRequest: (member_request, _refuse_member),
+    DescribeQuorumRequest: (describe_quorum, _refuse_describe),
+}

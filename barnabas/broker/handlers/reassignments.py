@@ -11,11 +11,10 @@ Version notes: AlterPartitionReassignments v1 may forbid that the replication fa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.handlers.admin import answered_in_time, answered_later
-from barnabas.broker.router import handles
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -27,32 +26,41 @@ from barnabas.protocol.messages.reassignments import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.metadata.channel import ControllerChannel
 
-__all__ = ["list_reassignments", "reassign", "refuse"]
+__all__ = ["HANDLERS", "Needs", "list_reassignments", "reassign"]
 
 
-@handles(AlterPartitionReassignmentsRequest)
-def reassign(node: Node, call: Call[AlterPartitionReassignmentsRequest]) -> Any:
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    controller: ControllerChannel
+
+
+def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> Any:
     """Begins or cancels moves of partitions."""
     timeout_ms = call.request.timeout_ms
     return answered_in_time(
-        call, lambda done: node.controller.request(call.request, done, timeout_ms=timeout_ms), refuse
+        call, lambda done: needs.controller.request(call.request, done, timeout_ms=timeout_ms), _refuse_reassign
     )
 
 
-@handles(ListPartitionReassignmentsRequest)
 def list_reassignments(
-    node: Node, call: Call[ListPartitionReassignmentsRequest]
+    needs: Needs, call: Call[ListPartitionReassignmentsRequest]
 ) -> Pending[ListPartitionReassignmentsResponse]:
     """Lists the moves of partitions that go on."""
-    return answered_later(call, lambda done: node.controller.request(call.request, done), refuse)
+    return answered_later(call, lambda done: needs.controller.request(call.request, done), _refuse_list)
 
 
-def refuse(call: Call[Any], error: BrokerError) -> Any:
-    """The answer that carries one error for the whole request, and for each partition that it names."""
-    if isinstance(call.request, ListPartitionReassignmentsRequest):
-        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+def _refuse_list(
+    call: Call[ListPartitionReassignmentsRequest], error: BrokerError
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+
+
+def _refuse_reassign(
+    call: Call[AlterPartitionReassignmentsRequest], error: BrokerError
+) -> AlterPartitionReassignmentsResponse:
     responses = [
         ReassignableTopicResponse(
             name=topic.name,
@@ -66,3 +74,9 @@ def refuse(call: Call[Any], error: BrokerError) -> Any:
         for topic in call.request.topics
     ]
     return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, responses=responses)
+
+
+HANDLERS: Final[Table] = {
+    AlterPartitionReassignmentsRequest: (reassign, _refuse_reassign),
+    ListPartitionReassignmentsRequest: (list_reassignments, _refuse_list),
+}

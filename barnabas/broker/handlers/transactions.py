@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.holding import Waiter
 from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity
@@ -35,11 +35,9 @@ from barnabas.broker.coordinator.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.broker.handlers import producers, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
-from barnabas.broker.handlers.producers import describe_producers, refuse_describe_producers
-from barnabas.broker.handlers.txn_offsets import refuse_txn_offset_commit, txn_offset_commit
 from barnabas.broker.patterns import compile_pattern
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
@@ -52,7 +50,6 @@ from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
-    DescribeProducersRequest,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     DescribeTransactionsTransactionState,
@@ -72,23 +69,40 @@ from barnabas.protocol.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.coordinator.connection_fence import ConnectionFence
+    from barnabas.broker.coordinator.groups import GroupCoordinator
+    from barnabas.broker.coordinator.marker_writer import MarkerWriter
+    from barnabas.broker.coordinator.transactions import TransactionCoordinator
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.reactor import Reactor
 
 __all__ = [
+    "HANDLERS",
+    "Needs",
     "add_offsets_to_txn",
     "add_partitions_to_txn",
-    "describe_producers",
     "describe_transactions",
     "end_txn",
     "init_producer_id",
     "list_transactions",
-    "refuse",
-    "txn_offset_commit",
     "write_txn_markers",
 ]
 
 _STATES = {state.label: state for state in TransactionState}
 _FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
+
+
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    transactions: TransactionCoordinator
+    groups: GroupCoordinator
+    current_image: CurrentImage
+    controller: ControllerChannel
+    connection_fence: ConnectionFence
+    marker_writer: MarkerWriter
 
 
 def _code(call: Call[Any], error: BrokerError) -> ErrorCode:
@@ -98,13 +112,12 @@ def _code(call: Call[Any], error: BrokerError) -> ErrorCode:
     return error.code
 
 
-def _check_in_time(node: Node, call: Call[Any], transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+def _check_in_time(needs: Needs, call: Call[Any], transactional_id: str, producer_id: int, producer_epoch: int) -> None:
     """Raises RemoteProtocolError for a request of V1 that comes over a connection its producer has left."""
-    node.connection_fence.check(transactional_id, producer_id, producer_epoch, call.connection.number)
+    needs.connection_fence.check(transactional_id, producer_id, producer_epoch, call.connection.number)
 
 
-@handles(InitProducerIdRequest)
-def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending[InitProducerIdResponse]:
+def init_producer_id(needs: Needs, call: Call[InitProducerIdRequest]) -> Pending[InitProducerIdResponse]:
     """A producer id with its epoch; over an ongoing transaction, CONCURRENT_TRANSACTIONS until that is aborted, unless it is to
     be kept: then who it belonged to."""
     request = call.request
@@ -117,7 +130,7 @@ def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending[I
 
     def done(outcome: Ended | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
-            pending.resolve(refuse(call, outcome))
+            pending.resolve(_refuse_init(call, outcome))
         else:
             pending.resolve(
                 InitProducerIdResponse(
@@ -128,7 +141,7 @@ def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending[I
                 )
             )
 
-    node.transactions.init_producer_id(
+    needs.transactions.init_producer_id(
         request.transactional_id,
         request.transaction_timeout_ms,
         expected,
@@ -139,14 +152,13 @@ def init_producer_id(node: Node, call: Call[InitProducerIdRequest]) -> Pending[I
     return pending
 
 
-@handles(AddPartitionsToTxnRequest)
-def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> Work:
+def add_partitions_to_txn(needs: Needs, call: Call[AddPartitionsToTxnRequest]) -> Work:
     """Adds partitions to one transaction (≤ v3), or adds to or verifies many for a broker."""
     request = call.request
     pending: Pending[AddPartitionsToTxnResponse] = Pending()
     if call.version < 4:
         _check_in_time(
-            node,
+            needs,
             call,
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
@@ -159,7 +171,7 @@ def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> 
             topics=request.v3_and_below_topics,
         )
         yield from _add_or_verify(
-            node,
+            needs,
             call,
             single,
             lambda results: pending.resolve(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)),
@@ -180,14 +192,14 @@ def add_partitions_to_txn(node: Node, call: Call[AddPartitionsToTxnRequest]) -> 
     for transaction in request.transactions:
         result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
         response.results_by_transaction.append(result)
-        yield from _add_or_verify(node, call, transaction, partial(done, result), waiter)
+        yield from _add_or_verify(needs, call, transaction, partial(done, result), waiter)
     if not request.transactions:
         pending.resolve(response)
     return pending
 
 
 def _add_or_verify(
-    node: Node,
+    needs: Needs,
     call: Call[AddPartitionsToTxnRequest],
     transaction: AddPartitionsToTxnTransaction,
     done: Callable[[list[AddPartitionsToTxnTopicResult]], None],
@@ -199,7 +211,7 @@ def _add_or_verify(
         for partition in topic.partitions:
             yield 1
             partitions.append((topic.name, partition))
-            if node.image.partition(topic.name, partition) is None:
+            if needs.current_image.image.partition(topic.name, partition) is None:
                 unknown.add((topic.name, partition))
     yield 1
     if unknown:
@@ -226,13 +238,13 @@ def _add_or_verify(
 
     if transaction.verify_only:
         try:
-            errors = node.transactions.verify_partitions(transaction.transactional_id, producer, partitions)
+            errors = needs.transactions.verify_partitions(transaction.transactional_id, producer, partitions)
         except BrokerError as error:
             refused(error)
             return
         done(_results(transaction.topics, lambda key: errors[key]))
         return
-    node.transactions.add_partitions(
+    needs.transactions.add_partitions(
         transaction.transactional_id, producer, partitions, 2 if call.version >= 5 else 0, added, waiter
     )
 
@@ -254,14 +266,13 @@ def _results(
     ]
 
 
-@handles(AddOffsetsToTxnRequest)
-def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pending[AddOffsetsToTxnResponse]:
+def add_offsets_to_txn(needs: Needs, call: Call[AddOffsetsToTxnRequest]) -> Pending[AddOffsetsToTxnResponse]:
     """Adds the group's partition of `__consumer_offsets` to the transaction; makes that topic if nobody needed it before."""
     request = call.request
-    _check_in_time(node, call, request.transactional_id, request.producer_id, request.producer_epoch)
-    if node.image.topic(OFFSETS_TOPIC) is not None:
+    _check_in_time(needs, call, request.transactional_id, request.producer_id, request.producer_epoch)
+    if needs.current_image.image.topic(OFFSETS_TOPIC) is not None:
         pending: Pending[AddOffsetsToTxnResponse] = Pending()
-        _add_group(node, call, pending, PendingWaiter(pending))
+        _add_group(needs, call, pending, PendingWaiter(pending))
         return pending
     pending = Pending(blocks=True)
 
@@ -269,48 +280,47 @@ def add_offsets_to_txn(node: Node, call: Call[AddOffsetsToTxnRequest]) -> Pendin
         if pending.resolved:
             return  # the connection closed while it waited: no effect
         if error is not None:  # too few brokers yet, or no controller: for the client both are passing
-            pending.resolve(refuse(call, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))))
+            pending.resolve(_refuse_add_offsets(call, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))))
             return
-        _add_group(node, call, pending)
+        _add_group(needs, call, pending)
         pending.effected()
 
-    node.controller.ensure_topic(OFFSETS_TOPIC, made)
+    needs.controller.ensure_topic(OFFSETS_TOPIC, made)
     return pending
 
 
 def _add_group(
-    node: Node, call: Call[AddOffsetsToTxnRequest], pending: Pending[Any], waiter: Waiter | None = None
+    needs: Needs, call: Call[AddOffsetsToTxnRequest], pending: Pending[Any], waiter: Waiter | None = None
 ) -> None:
     request = call.request
 
     def done(error: BrokerError | None) -> None:
-        pending.resolve(AddOffsetsToTxnResponse() if error is None else refuse(call, error))
+        pending.resolve(AddOffsetsToTxnResponse() if error is None else _refuse_add_offsets(call, error))
 
-    node.transactions.add_partitions(
+    needs.transactions.add_partitions(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
-        [(OFFSETS_TOPIC, node.groups.host.partition_of(request.group_id))],
+        [(OFFSETS_TOPIC, needs.groups.host.partition_of(request.group_id))],
         0,
         done,
         waiter,
     )
 
 
-@handles(EndTxnRequest)
-def end_txn(node: Node, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
+def end_txn(needs: Needs, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
     """Commits or aborts; answered when that is decided for good, before the markers are written."""
     request = call.request
     if call.version < 5:
-        _check_in_time(node, call, request.transactional_id, request.producer_id, request.producer_epoch)
+        _check_in_time(needs, call, request.transactional_id, request.producer_id, request.producer_epoch)
     pending: Pending[EndTxnResponse] = Pending()
 
     def done(outcome: ProducerIdentity | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
-            pending.resolve(refuse(call, outcome))
+            pending.resolve(_refuse_end(call, outcome))
         else:
             pending.resolve(EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.producer_epoch))
 
-    node.transactions.end_transaction(
+    needs.transactions.end_transaction(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
         commit=request.committed,
@@ -320,22 +330,20 @@ def end_txn(node: Node, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
     return pending
 
 
-@handles(WriteTxnMarkersRequest)
-def write_txn_markers(node: Node, call: Call[WriteTxnMarkersRequest]) -> Work:
+def write_txn_markers(needs: Needs, call: Call[WriteTxnMarkersRequest]) -> Work:
     """Markers into partitions this node leads, from a coordinator or from an administrator who ends a hanging transaction."""
     pending: Pending[WriteTxnMarkersResponse] = Pending()
-    yield from node.marker_writer.write_in_slices(call.request, pending.resolve)
+    yield from needs.marker_writer.write_in_slices(call.request, pending.resolve)
     return pending
 
 
-@handles(DescribeTransactionsRequest)
-def describe_transactions(node: Node, call: Call[DescribeTransactionsRequest]) -> Work:
+def describe_transactions(needs: Needs, call: Call[DescribeTransactionsRequest]) -> Work:
     """Transactional ids in full, as committed."""
     states = []
     for transactional_id in dict.fromkeys(call.request.transactional_ids):
         yield 1
         try:
-            states.append(_described(node.transactions.describe(transactional_id)))
+            states.append(_described(needs.transactions.describe(transactional_id)))
         except BrokerError as error:
             states.append(
                 DescribeTransactionsTransactionState(error_code=error.code, transactional_id=transactional_id)
@@ -358,16 +366,15 @@ def _described(metadata: TransactionMetadata) -> DescribeTransactionsTransaction
     )
 
 
-@handles(ListTransactionsRequest)
-def list_transactions(node: Node, call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
+def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
     """The transactional ids this node coordinates, filtered."""
     request = call.request
-    transactions = node.transactions.all_transactions()
+    transactions = needs.transactions.all_transactions()
     text = request.transactional_id_pattern
     pattern = compile_pattern(text) if text else None
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     producer_ids = set(request.producer_id_filters)
-    now_ms = node.clock.now_ms()
+    now_ms = needs.reactor.clock.now_ms()
 
     def wanted(metadata: TransactionMetadata) -> bool:
         return (
@@ -391,35 +398,34 @@ def list_transactions(node: Node, call: Call[ListTransactionsRequest]) -> ListTr
     )
 
 
-def refuse(call: Call[Any], error: BrokerError) -> Any:
-    """The answer that carries one error for the whole request."""
-    request = call.request
+def _refuse_init(call: Call[InitProducerIdRequest], error: BrokerError) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=_code(call, error), producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+
+
+def _refuse_end(call: Call[EndTxnRequest], error: BrokerError) -> EndTxnResponse:
+    return EndTxnResponse(error_code=_code(call, error))
+
+
+def _refuse_add_offsets(call: Call[AddOffsetsToTxnRequest], error: BrokerError) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(error_code=_code(call, error))
+
+
+def _refuse_describe(call: Call[DescribeTransactionsRequest], error: BrokerError) -> DescribeTransactionsResponse:
     code = _code(call, error)
-    if isinstance(request, InitProducerIdRequest):
-        return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
-    if isinstance(request, EndTxnRequest):
-        return EndTxnResponse(error_code=code)
-    if isinstance(request, AddOffsetsToTxnRequest):
-        return AddOffsetsToTxnResponse(error_code=code)
-    if isinstance(request, AddPartitionsToTxnRequest):
-        return _refuse_add_partitions(call, code)
-    if isinstance(request, WriteTxnMarkersRequest):
-        return _refuse_markers(request, code)
-    if isinstance(request, DescribeTransactionsRequest):
-        return DescribeTransactionsResponse(
-            transaction_states=[
-                DescribeTransactionsTransactionState(error_code=code, transactional_id=transactional_id)
-                for transactional_id in request.transactional_ids
-            ]
-        )
-    if isinstance(request, ListTransactionsRequest):
-        return ListTransactionsResponse(error_code=code)
-    if isinstance(request, DescribeProducersRequest):
-        return refuse_describe_producers(call, error)
-    return refuse_txn_offset_commit(call, error)
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            DescribeTransactionsTransactionState(error_code=code, transactional_id=transactional_id)
+            for transactional_id in call.request.transactional_ids
+        ]
+    )
 
 
-def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], code: ErrorCode) -> AddPartitionsToTxnResponse:
+def _refuse_list(call: Call[ListTransactionsRequest], error: BrokerError) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=_code(call, error))
+
+
+def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], error: BrokerError) -> AddPartitionsToTxnResponse:
+    code = _code(call, error)
     if call.version >= 4:
         return AddPartitionsToTxnResponse(error_code=code)
     return AddPartitionsToTxnResponse(
@@ -427,7 +433,8 @@ def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], code: ErrorCod
     )
 
 
-def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+def _refuse_markers(call: Call[WriteTxnMarkersRequest], error: BrokerError) -> WriteTxnMarkersResponse:
+    code = _code(call, error)
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -443,6 +450,19 @@ def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTx
                     for topic in marker.topics
                 ],
             )
-            for marker in request.markers
+            for marker in call.request.markers
         ]
     )
+
+
+HANDLERS: Final[Table] = {
+    InitProducerIdRequest: (init_producer_id, _refuse_init),
+    AddPartitionsToTxnRequest: (add_partitions_to_txn, _refuse_add_partitions),
+    AddOffsetsToTxnRequest: (add_offsets_to_txn, _refuse_add_offsets),
+    EndTxnRequest: (end_txn, _refuse_end),
+    WriteTxnMarkersRequest: (write_txn_markers, _refuse_markers),
+    DescribeTransactionsRequest: (describe_transactions, _refuse_describe),
+    ListTransactionsRequest: (list_transactions, _refuse_list),
+    **producers.HANDLERS,
+    **txn_offsets.HANDLERS,
+}

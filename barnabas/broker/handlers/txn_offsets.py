@@ -12,9 +12,9 @@ to the transaction.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.coordinator.group_effects import At
 from barnabas.broker.coordinator.group_records import CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
@@ -22,7 +22,6 @@ from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
 from barnabas.broker.coordinator.shard import Decision, ProducerStamp
 from barnabas.broker.handlers.group_offsets import refuse_all, write_offsets
 from barnabas.broker.handlers.held import PendingWaiter
-from barnabas.broker.router import handles
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
@@ -33,28 +32,45 @@ from barnabas.protocol.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import Node
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.coordinator.connection_fence import ConnectionFence
+    from barnabas.broker.coordinator.groups import GroupCoordinator
+    from barnabas.broker.coordinator.transactions import TransactionCoordinator
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.reactor import Reactor
     from barnabas.broker.replica.machine import VerificationGuard
+    from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["refuse_txn_offset_commit", "txn_offset_commit"]
+__all__ = ["HANDLERS", "Needs", "refuse_txn_offset_commit", "txn_offset_commit"]
 
 UNKNOWN_SEQUENCE = -1  # offsets are not numbered by their producer
 
 
-@handles(TxnOffsetCommitRequest)
-def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> Work:
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    config: BrokerConfig
+    transactions: TransactionCoordinator
+    groups: GroupCoordinator
+    current_image: CurrentImage
+    replicas: Replicas
+    connection_fence: ConnectionFence
+
+
+def txn_offset_commit(needs: Needs, call: Call[TxnOffsetCommitRequest]) -> Work:
     """Commits offsets with a transaction: pending until its marker."""
     request = call.request
     if call.version < 5:
         key = request.transactional_id, request.group_id
-        node.connection_fence.check(key, request.producer_id, request.producer_epoch, call.connection.number)
-    now_ms = node.clock.now_ms()
-    metadata_max = node.groups.settings.offset_metadata_bytes_max
+        needs.connection_fence.check(key, request.producer_id, request.producer_epoch, call.connection.number)
+    now_ms = needs.reactor.clock.now_ms()
+    metadata_max = needs.groups.settings.offset_metadata_bytes_max
     response = TxnOffsetCommitResponse()
     accepted: list[TxnOffsetCommitResponsePartition] = []
     records: list[OffsetRecord] = []
     for topic in request.topics:
-        partition_count = node.image.partition_count(topic.name)
+        partition_count = needs.current_image.image.partition_count(topic.name)
         answers: list[TxnOffsetCommitResponsePartition] = []
         response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
         for partition in topic.partitions:
@@ -81,14 +97,14 @@ def txn_offset_commit(node: Node, call: Call[TxnOffsetCommitRequest]) -> Work:
         pending.resolve(response)
 
     try:
-        _verify(node, call, records, pending, done)
+        _verify(needs, call, records, pending, done)
     except BrokerError as error:
         done(error)
     return pending
 
 
 def _verify(
-    node: Node,
+    needs: Needs,
     call: Call[TxnOffsetCommitRequest],
     records: list[OffsetRecord],
     pending: Pending[TxnOffsetCommitResponse],
@@ -100,8 +116,8 @@ def _verify(
         BrokerError: the group's coordinator is not here or not loaded, or the log refuses the producer.
     """
     request = call.request
-    partition, _ = node.groups.host.shard_for(request.group_id)
-    replica = node.replicas.leader(OFFSETS_TOPIC, partition)
+    partition, _ = needs.groups.host.shard_for(request.group_id)
+    replica = needs.replicas.leader(OFFSETS_TOPIC, partition)
     guard = replica.verification_guard(
         request.producer_id, request.producer_epoch, UNKNOWN_SEQUENCE, supports_epoch_bump=call.version >= 5
     )
@@ -113,14 +129,14 @@ def _verify(
         if code:
             done(BrokerError(_verification_code(code, call.version)))
         else:
-            _commit_in_transaction(node, call, records, guard, done)
+            _commit_in_transaction(needs, call, records, guard, done)
             pending.effected()
 
-    if guard is None or not node.config.get_bool("transaction.partition.verification.enable"):
+    if guard is None or not needs.config.get_bool("transaction.partition.verification.enable"):
         guard = None
         verified({})
         return
-    node.transactions.verify_or_add(
+    needs.transactions.verify_or_add(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -141,7 +157,7 @@ def _verification_code(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _commit_in_transaction(
-    node: Node,
+    needs: Needs,
     call: Call[TxnOffsetCommitRequest],
     records: list[OffsetRecord],
     guard: VerificationGuard | None,
@@ -155,7 +171,7 @@ def _commit_in_transaction(
         shard.check_commit(committer, records, at)
         return Decision(None, records, producer)
 
-    write_offsets(node, request.group_id, decide, done)
+    write_offsets(needs, request.group_id, decide, done)
 
 
 def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> TxnOffsetCommitResponse:
@@ -172,3 +188,6 @@ def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerEr
             for topic in call.request.topics
         ]
     )
+
+
+HANDLERS: Final[Table] = {TxnOffsetCommitRequest: (txn_offset_commit, refuse_txn_offset_commit)}

@@ -18,13 +18,13 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.ports import Buffer
 from barnabas.testing.simulation.process import current_process
 
 if TYPE_CHECKING:
-    from barnabas.testing.simulation.network import SimNetwork
+    from barnabas.testing.simulation.loop import SimLoop
 
 __all__ = ["SimTransport"]
 
@@ -33,12 +33,34 @@ HIGH_WATER_BYTES = 64 * 1024  # asyncio's default
 _EOF = b""
 
 
+class Carrier(Protocol):
+    """What a transport needs of its network."""
+
+    loop: SimLoop
+
+    def is_alive(self, transport: SimTransport) -> bool:
+        """Whether the end belongs to a living process and an open connection."""
+        ...
+
+    def send(self, source: SimTransport, segment: bytes) -> None:
+        """Puts a segment, or an end of file, on its way to the other end."""
+        ...
+
+    def reset(self, source: SimTransport) -> None:
+        """Tells the other end that this one is gone."""
+        ...
+
+    def forget(self, transport: SimTransport) -> None:
+        """An end is closed."""
+        ...
+
+
 class SimTransport(asyncio.Transport):
     """See the module. Made by `SimNetwork` in pairs."""
 
     def __init__(
         self,
-        network: SimNetwork,
+        network: Carrier,
         local: tuple[str, int],
         remote: tuple[str, int],
         context: contextvars.Context,

@@ -117,7 +117,7 @@ class Nodes:
 
     async def peer(self, node: Node, listener: str = "") -> Peer:
         """A connection to it, by the listener between brokers where none is named."""
-        ((_, endpoint),) = node.listing.live(listener or node.listener_name)
+        ((_, endpoint),) = node.listing.live(listener or node.config.inter_broker_listener)
         peer = Peer(*await asyncio.open_connection(endpoint.host, endpoint.port))
         self.peers.append(peer)
         return peer

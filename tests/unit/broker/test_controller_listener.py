@@ -43,6 +43,7 @@ from barnabas.protocol.messages.reassignments import (
 )
 from barnabas.protocol.registry import API, Api, request_header_version
 from barnabas.protocol.schema import encode
+from barnabas.runtime.network import AsyncioNetwork
 from tests.unit.broker.conftest import Nodes, Peer
 
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
@@ -51,7 +52,7 @@ VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_versi
 @pytest.fixture
 async def server(node: Node) -> AsyncIterator[Server]:
     """A listener for controllers, beside the one for clients."""
-    server = Server(node.reactor, node.config, node.network, Router(node, "controller"), node.slices)
+    server = Server(node.reactor, node.config, AsyncioNetwork(), Router(node, "controller"), node.slices)
     server.serve()
     yield server
     server.abort()

@@ -215,18 +215,18 @@ async def test_a_snapshot_is_taken_after_the_interval(nodes: Nodes) -> None:
     node = await nodes.start(**{"metadata.log.max.snapshot.interval.ms": "1"})
     peer = await nodes.peer(node)
     await peer.create("t")
-    await until(lambda: bool(list_snapshots(node.disk, METADATA_DIRECTORY)))
+    await until(lambda: bool(list_snapshots(node.log_dirs.main.disk, METADATA_DIRECTORY)))
 
 
 async def test_snapshots_go_after_their_time(nodes: Nodes) -> None:
     node = await nodes.start(**{"metadata.log.max.snapshot.interval.ms": "1", "metadata.max.retention.ms": "1"})
     peer = await nodes.peer(node)
     await peer.create("first")
-    await until(lambda: bool(list_snapshots(node.disk, METADATA_DIRECTORY)))
-    oldest = list_snapshots(node.disk, METADATA_DIRECTORY)[0]
+    await until(lambda: bool(list_snapshots(node.log_dirs.main.disk, METADATA_DIRECTORY)))
+    oldest = list_snapshots(node.log_dirs.main.disk, METADATA_DIRECTORY)[0]
     await asyncio.sleep(0.002)  # it is older than a millisecond now
     await peer.create("second")
-    await until(lambda: oldest not in list_snapshots(node.disk, METADATA_DIRECTORY))
+    await until(lambda: oldest not in list_snapshots(node.log_dirs.main.disk, METADATA_DIRECTORY))
 
 
 async def test_records_from_too_far_ahead_are_refused_by_node_and_topic(nodes: Nodes) -> None:
@@ -234,7 +234,7 @@ async def test_records_from_too_far_ahead_are_refused_by_node_and_topic(nodes: N
     peer = await nodes.peer(node)
     await peer.create("strict")
     await peer.create("lax", message_timestamp_after_max_ms="100000")
-    ahead = build_batch([NewRecord(None, b"", node.clock.now_ms() + 60_000)])
+    ahead = build_batch([NewRecord(None, b"", node.reactor.clock.now_ms() + 60_000)])
     with pytest.raises(BrokerError) as refused:
         node.replicas.leader("strict", 0).append(bytes(ahead))
     assert refused.value.code is ErrorCode.INVALID_TIMESTAMP
@@ -252,7 +252,7 @@ async def cleanings(nodes: Nodes, caplog: pytest.LogCaptureFixture, **settings: 
     await peer.create("t", **CLEANED)
     replica = node.replicas.leader("t", 0)
     for number in range(1_200):
-        replica.append(build_batch([NewRecord(b"%d" % number, bytes(1_000), node.clock.now_ms())]))
+        replica.append(build_batch([NewRecord(b"%d" % number, bytes(1_000), node.reactor.clock.now_ms())]))
     end = replica.log.segments.active.base_offset
 
     def told() -> list[tuple[int, ...]]:

@@ -80,7 +80,7 @@ async def test_a_clean_stop_leaves_its_mark_with_the_broker_epoch(nodes: Nodes) 
     assert node.clean_start
     assert not disk.exists(".kafka_cleanshutdown")
     node.kill()
-    disk.crash(node.rng)
+    disk.crash(node.reactor.rng)
     assert not (await nodes.start(disk)).clean_start
 
 

@@ -51,7 +51,7 @@ async def stub() -> AsyncIterator[Stub]:
 
 
 def peer_to(node: Node, other: Node, purpose: str = "test") -> Peer:
-    ((_, endpoint),) = other.listing.live(other.listener_name)
+    ((_, endpoint),) = other.listing.live(other.config.inter_broker_listener)
     return node.peers.to(endpoint.host, endpoint.port, purpose)
 
 
@@ -130,7 +130,7 @@ async def test_a_name_that_several_addresses_have_is_refused_only_by_all(node: N
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 70, "a..b", "\0"])
 async def test_what_is_no_host_is_unreachable(node: Node, host: str) -> None:
     assert (await failure(node.peers.to(host, 1, "test"))).kind is PeerErrorKind.UNREACHABLE
-    assert await probe(node.network, host, 1, 1_000) is ProbeResult.UNREACHABLE
+    assert await probe(AsyncioNetwork(), host, 1, 1_000) is ProbeResult.UNREACHABLE
 
 
 async def test_a_server_that_is_no_broker(node: Node, stub: Stub) -> None:
@@ -422,7 +422,7 @@ async def test_nobody_is_missing_for_long(node: Node, stub: Stub, monkeypatch: p
 
 async def test_probes(node: Node) -> None:
     network = AsyncioNetwork()
-    ((_, endpoint),) = node.listing.live(node.listener_name)
+    ((_, endpoint),) = node.listing.live(node.config.inter_broker_listener)
     assert await probe(network, endpoint.host, endpoint.port, 1_000) is ProbeResult.ACCEPTED
     assert await probe(network, "127.0.0.1", 1, 1_000) is ProbeResult.REFUSED
     await node.stop()

@@ -359,7 +359,7 @@ async def test_a_follower_that_had_everything_is_in_sync_while_nothing_names_its
     one = await another()
     opened = await one.call(follower(wanted(0), session_epoch=0, topic_id=replica.topic_id), 17)
     seen = replica.in_sync.followers[2]
-    seen.last_caught_up_ms = before = node.clock.monotonic_ms() - 100_000
+    seen.last_caught_up_ms = before = node.reactor.clock.monotonic_ms() - 100_000
     await one.call(follower(session_id=opened.session_id, session_epoch=1), 17)
     assert seen.last_caught_up_ms == before
     replica.append(batch(b"a"))

@@ -224,7 +224,8 @@ def test_every_request_can_be_refused_in_every_version(api_key: int) -> None:
             connection: Any = None
             call: Call[Any] = Call(request, version, api_key, "c", connection, "127.0.0.1")
             family = transactions if api_key == 28 else groups
-            answer = family.refuse(call, BrokerError(ErrorCode.NOT_COORDINATOR))
+            _, refuse = family.HANDLERS[api.request]
+            answer = refuse(call, BrokerError(ErrorCode.NOT_COORDINATOR))
             decoded = decode(api.response, encode(answer, version), version)
             if request != api.request() or api_key not in (8, 9, 10, 15, 28, 42):
                 assert "error_code=16" in repr(decoded).replace("<ErrorCode.NOT_COORDINATOR: 16>", "16")
@@ -321,7 +322,7 @@ class Stalled(SystemClock):
 async def test_after_a_stall_heartbeats_are_read_before_sessions_end(peer: Peer, another: Any, node: Node) -> None:
     await prepare(peer)
     silent, alive = await member(peer, "h"), await member(peer)
-    node.reactor.clock = node.clock = Stalled()
+    node.reactor.clock = Stalled()
     node.groups._on_timer(0)  # every session is long over
     assert await heartbeat(peer, alive) is NONE
     await eventually(lambda: state_of(peer, "h"), "Empty")
@@ -389,7 +390,7 @@ async def test_expired_offsets_go_by_themselves(nodes: Nodes) -> None:
     await prepare(peer)
     assert await commit(peer, 1) is NONE
     assert await committed(peer) == 1
-    node.reactor.clock = node.clock = Later()
+    node.reactor.clock = Later()
     await eventually(lambda: committed(peer), -1)
     assert (await peer.call(ListGroupsRequest(), 5)).groups == []
 

@@ -23,13 +23,20 @@ async def test_every_replica_with_its_size(peer: Peer, node: Node, version: int)
     await peer.call(request, 9)
     answer = await peer.call(DescribeLogDirsRequest(topics=None), version)
     (result,) = answer.results
-    assert (answer.error_code, result.error_code, result.log_dir, result.is_cordoned) == (0, 0, node.disk.root, False)
+    assert (answer.error_code, result.error_code, result.log_dir, result.is_cordoned) == (
+        0,
+        0,
+        node.log_dirs.main.disk.root,
+        False,
+    )
     sizes = {
         (topic.name, one.partition_index): one.partition_size for topic in result.topics for one in topic.partitions
     }
     assert sizes == {("a", 0): 0, ("a", 1): node.replicas.leader("a", 1).log.size_bytes, ("b", 0): 0}
     assert sizes["a", 1] > 100
-    total, usable = (node.disk.total_bytes(), node.disk.available_bytes()) if version >= 4 else (-1, -1)
+    total, usable = (
+        (node.log_dirs.main.disk.total_bytes(), node.log_dirs.main.disk.available_bytes()) if version >= 4 else (-1, -1)
+    )
     assert (result.total_bytes, result.usable_bytes) == (total, usable)
 
 

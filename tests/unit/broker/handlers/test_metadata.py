@@ -66,7 +66,7 @@ async def test_metadata_in_every_version(peer: Peer, node: Node, version: int) -
     await peer.create("t", 2)
     answer = await peer.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), version)
     (broker,) = answer.brokers
-    ((_, endpoint),) = node.listing.live(node.listener_name)
+    ((_, endpoint),) = node.listing.live(node.config.inter_broker_listener)
     assert (broker.node_id, broker.host, broker.port) == (1, endpoint.host, endpoint.port)
     assert answer.cluster_id == (node.cluster_id if version >= 2 else None)
     assert answer.controller_id == (1 if version >= 1 else -1)

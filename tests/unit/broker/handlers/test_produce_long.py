@@ -32,7 +32,7 @@ class Gate:
     def __init__(self, node: Node) -> None:
         self.asked = asyncio.Event()
         self.opened = asyncio.Event()
-        node.long_work = LongWork(node, self.run)
+        node.long_work = LongWork(node.reactor, self.run)
 
     async def run(self, work: Callable[[], None]) -> None:
         self.asked.set()

@@ -43,7 +43,7 @@ def creation(*names: str, partitions: int = 1) -> CreateTopicsRequest:
 
 def batches(node: Node) -> list[list[str]]:
     """The types of the records of the metadata log, batch by batch."""
-    data = node.disk.read(f"{METADATA_DIRECTORY}/{0:020}.log")
+    data = node.log_dirs.main.disk.read(f"{METADATA_DIRECTORY}/{0:020}.log")
     return [
         [type(decode_record(record.value or b"")).__name__ for record in decode_records(data, position, header)]
         for position, header in iter_batches(data)
@@ -262,7 +262,7 @@ async def test_what_was_answered_survives_a_kill(nodes: Nodes, seed: int) -> Non
             await until(lambda number=number: len(answered) == number + 1)
     count = len(answered)
     node.kill()
-    disk.crash(node.rng)
+    disk.crash(node.reactor.rng)
     node = await nodes.start(disk)
     assert list(node.image.topics_by_name)[:count] == [f"t{number}" for number in range(count)]
 
@@ -335,12 +335,12 @@ async def test_the_controller_names_a_setting_without_effect_once(node: Node, ca
 
 async def test_decisions_wait_for_others_as_long_as_the_linger_says(nodes: Nodes) -> None:
     node = await nodes.start(**{"controller.quorum.append.linger.ms": "300"})
-    began_ms = node.clock.monotonic_ms()
+    began_ms = node.reactor.clock.monotonic_ms()
     answers: list[Any] = []
     node.controller.request(creation("one"), answers.append)
     node.controller.request(creation("two"), answers.append)
     await until(lambda: len(answers) == 2)
-    assert node.clock.monotonic_ms() - began_ms >= 300
+    assert node.reactor.clock.monotonic_ms() - began_ms >= 300
     assert None not in (node.image.topic("one"), node.image.topic("two"))
 
 

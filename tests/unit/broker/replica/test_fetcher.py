@@ -51,10 +51,10 @@ class Pair:
         def sync(replica: Replica) -> None:
             disk.sync_now(log.unsynced_files())
             log.mark_synced(log.log_end_offset)
-            self.follower.soon(lambda: replica.on_synced(log.log_end_offset))
+            self.follower.reactor.soon(lambda: replica.on_synced(log.log_end_offset))
 
         replica = Replica(
-            led.topic, led.partition, led.topic_id, log, node_id=2, clock=self.follower.clock, request_sync=sync
+            led.topic, led.partition, led.topic_id, log, node_id=2, clock=self.follower.reactor.clock, request_sync=sync
         )
         self.assign(replica, led)
         return replica

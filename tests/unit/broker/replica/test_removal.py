@@ -36,8 +36,8 @@ def append(node: Node, count: int) -> None:
     """Records of a minute ago, each in a segment of its own."""
     replica = node.replicas.leader("t", 0)
     for number in range(count):
-        replica.append(build_batch([NewRecord(None, b"v%d" % number * 20, node.clock.now_ms() - 60_000)]))
-        replica.log.roll(node.clock.now_ms())
+        replica.append(build_batch([NewRecord(None, b"v%d" % number * 20, node.reactor.clock.now_ms() - 60_000)]))
+        replica.log.roll(node.reactor.clock.now_ms())
 
 
 def deleted(disk: MemoryDisk, folder: str = "t-0") -> list[str]:

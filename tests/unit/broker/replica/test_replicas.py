@@ -109,7 +109,7 @@ async def test_a_sync_that_is_asked_for_during_the_stop_is_left_to_the_closing(
             )
             node.log_dirs.main.request_sync(replica)
 
-    node.scope.start(last_words())
+    node.reactor.scope.start(last_words())
     await asyncio.sleep(0)
     await node.stop()
     assert not [record for record in caplog.records if record.exc_info]
@@ -431,7 +431,7 @@ async def test_segments_of_a_topic_with_jitter_close_apart_and_not_at_every_batc
     node = await nodes.start(MemoryDisk())
     peer = await nodes.peer(node)
     await peer.create("t", 1, segment_ms="6000000", segment_jitter_ms="6000000")
-    began_ms = node.clock.now_ms() - 200 * 60_000
+    began_ms = node.reactor.clock.now_ms() - 200 * 60_000
     for minute in range(200):
         append(node, at_ms=began_ms + minute * 60_000)
     starts = [segment.base_offset for segment in node.replicas.leader("t", 0).log.segments]

@@ -1,0 +1,53 @@
+"""What the handlers of all families work on: a node has all of it, and mypy compares it with the node's attributes.
+
+Imported for types only: at run time a family is imported on its first request.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from barnabas.broker.handlers import (
+    admin,
+    cluster,
+    configs,
+    consumer_groups,
+    delete_records,
+    fetch,
+    group_offsets,
+    groups,
+    log_dirs,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    quorum,
+    reassignments,
+    transactions,
+    txn_offsets,
+)
+
+__all__ = ["AllNeeds"]
+
+
+class AllNeeds(
+    admin.Needs,
+    cluster.Needs,
+    configs.Needs,
+    consumer_groups.Needs,
+    delete_records.Needs,
+    fetch.Needs,
+    group_offsets.Needs,
+    groups.Needs,
+    log_dirs.Needs,
+    metadata.Needs,
+    offsets.Needs,
+    produce.Needs,
+    producers.Needs,
+    quorum.Needs,
+    reassignments.Needs,
+    transactions.Needs,
+    txn_offsets.Needs,
+    Protocol,
+):
+    """See the module."""
