@@ -125,7 +125,7 @@ async def test_members_are_removed(bootstrap: str, admin: Admin, name: str) -> N
     async with Consumer(name, bootstrap_servers=bootstrap, group_id=name, group_instance_id="static") as consumer:
         await poll_until([consumer], lambda: bool(consumer.assignment()))
     assert [m.group_instance_id for m in (await admin.describe_group(name)).members] == ["static"], "it has not left"
-    with pytest.raises(KafkaError, match="'nobody' is no member of group") as refused:
+    with pytest.raises(KafkaError, match="'nobody' is not a member of group") as refused:
         await admin.remove_group_members(name, member_ids=["nobody"], instance_ids=["static"])
     assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
     assert (await admin.describe_group(name)).members == ()

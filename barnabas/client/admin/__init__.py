@@ -1,4 +1,4 @@
-"""Admin: every administrative request of a Kafka cluster, as coroutines."""
+"""Admin: the administrative requests of a Kafka cluster, as coroutines."""
 
 from __future__ import annotations
 

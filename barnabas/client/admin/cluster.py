@@ -1,4 +1,4 @@
-"""The cluster and its brokers: who is there, the metadata quorum, features, elections, directories."""
+"""Requests about the cluster and its brokers: description, metadata quorum, features, elections, log directories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UPGRADE_TYPES = {"refuse": 1, "safe": 2, "unsafe": 3}
 
 
 class ClusterAdmin(AdminRequests):
-    """The cluster and its brokers."""
+    """Requests about the cluster and its brokers."""
 
     async def describe_cluster(self) -> tuple[str | None, int, list[Broker]]:
         """Cluster id, controller id (−1 unknown) and the live brokers (KIP-700)."""
@@ -49,7 +49,7 @@ class ClusterAdmin(AdminRequests):
         return dict(self._cluster.features().levels)
 
     async def describe_quorum(self) -> QuorumDescription:
-        """Who leads the metadata quorum, and how far its voters and observers have come (KIP-595)."""
+        """The leader of the metadata quorum, and the log ends of its voters and observers (KIP-595)."""
         topic = DescribeQuorumRequestTopic(topic_name=_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()])
         response = await self._retried(lambda _: DescribeQuorumRequest(topics=[topic]), lambda r: r)
         found = response.topics[0].partitions[0]
@@ -71,10 +71,10 @@ class ClusterAdmin(AdminRequests):
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Finalizes features at levels, all or none (KIP-584); 0 takes a feature away.
+        """Finalizes features at the given levels, all or none (KIP-584); level 0 removes a feature.
 
         Args:
-            downgrade: whether a level may go down: never, where nothing is lost, or at any cost.
+            downgrade: whether a level may be lowered: never, only if no information is lost, or always.
         """
         updates = [
             FeatureUpdateKey(
@@ -103,13 +103,13 @@ class ClusterAdmin(AdminRequests):
         unclean: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Makes preferred replicas leaders again, or with `unclean` any replica where there is no leader: records may be lost.
+        """Elects the preferred replicas as leaders; with `unclean` any replica of a partition without a leader, which may lose records.
 
         Args:
-            partitions: None for all.
+            partitions: None means all.
 
         Returns:
-            A code for each partition that was tried: NONE, or why not (ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, …).
+            A code for each tried partition: NONE, or the reason (ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, …).
         """
         topics: dict[str, ElectLeadersTopic] | None = None
         if partitions is not None:
@@ -132,7 +132,7 @@ class ClusterAdmin(AdminRequests):
         }
 
     async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
-        """The data directories of brokers (None: all that serve), with what lies in them."""
+        """The log directories of brokers (None: all live brokers), with their replicas."""
         chosen = sorted(b.node_id for b in (await self.describe_cluster())[2]) if brokers is None else list(brokers)
         found: dict[int, list[LogDirDescription]] = {}
         for node_id in chosen:
@@ -156,5 +156,5 @@ class ClusterAdmin(AdminRequests):
         return found
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forgets a broker that will not come back."""
+        """Removes the registration of a broker that is down for good."""
         await self._retried(lambda _: UnregisterBrokerRequest(broker_id=broker_id), lambda r: r)

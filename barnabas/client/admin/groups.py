@@ -1,4 +1,4 @@
-"""Consumer groups and what they have committed."""
+"""Requests about consumer groups and their committed offsets."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["GroupAdmin"]
 
 
 class GroupAdmin(AdminRequests):
-    """Consumer groups and what they have committed."""
+    """Requests about consumer groups and their committed offsets."""
 
     async def list_groups(self) -> list[GroupListing]:
-        """Every group that some broker coordinates."""
+        """All groups of the cluster."""
         await self._connected()
         found = []
         for node_id in sorted(self._cluster.metadata.brokers):
@@ -41,7 +41,7 @@ class GroupAdmin(AdminRequests):
         return found
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """State and members of a group, of either protocol. One that is not there is "Dead", or UnknownGroup, as the broker has it."""
+        """State and members of a group, of either protocol. A missing group is "Dead", or raises UnknownGroup, as the broker answers."""
         try:
             found = await self._describe_classic(group_id)
         except KafkaError as error:
@@ -68,7 +68,7 @@ class GroupAdmin(AdminRequests):
         return GroupDescription(g.group_id, g.group_state, g.protocol_type, g.protocol_data, members, "classic")
 
     async def _describe_consumer(self, group_id: str) -> GroupDescription | None:
-        """A group of the consumer protocol (KIP-848); None where there is none, or the broker knows of none."""
+        """A group of the consumer protocol (KIP-848); None if it does not exist, or the broker does not support the protocol."""
         request = ConsumerGroupDescribeRequest(group_ids=[group_id])
         try:
             g = (await self._coordinated("group", group_id, request, lambda r: r.groups[0])).groups[0]
@@ -87,16 +87,16 @@ class GroupAdmin(AdminRequests):
         return GroupDescription(g.group_id, g.group_state, "consumer", g.assignor_name, members, "consumer")
 
     async def delete_group(self, group_id: str) -> None:
-        """Deletes a group that has no members, with its offsets."""
+        """Deletes a group without members, with its offsets."""
         await self._coordinated("group", group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda r: r.results[0])
 
     async def remove_group_members(
         self, group_id: str, *, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = ()
     ) -> None:
-        """Has members leave, static ones by their `group_instance_id`; one that lives joins again.
+        """Removes members from a group, static ones by their `group_instance_id`. A running member joins again.
 
         Raises:
-            KafkaError: with UNKNOWN_MEMBER_ID, where one is not in the group; the others have left.
+            KafkaError: a member is not in the group (UNKNOWN_MEMBER_ID); the others were removed.
         """
         members = [MemberIdentity(member_id=each) for each in member_ids]
         members += [MemberIdentity(member_id="", group_instance_id=each) for each in instance_ids]
@@ -105,17 +105,17 @@ class GroupAdmin(AdminRequests):
         for member in response.members:
             if member.error_code:
                 who = member.group_instance_id or member.member_id
-                raise error_for(member.error_code, f"{who!r} is no member of group {group_id!r}")
+                raise error_for(member.error_code, f"{who!r} is not a member of group {group_id!r}")
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Everything that a group has committed."""
+        """All committed offsets of a group."""
         await self._connected()
         return await committed_offsets(self._cluster, ConsumerGroupMetadata(group_id), None)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, timeout_ms: int | None = None
     ) -> None:
-        """Commits offsets in the name of a group that has no members. Raises CommitFailed where it has some."""
+        """Commits offsets for a group without members. Raises CommitFailed if it has members."""
         await self._connected()
         chosen = {
             TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in offsets.items()
@@ -123,7 +123,7 @@ class GroupAdmin(AdminRequests):
         await commit_offsets(self._cluster, ConsumerGroupMetadata(group_id), chosen, timeout_ms=timeout_ms)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forgets what a group has committed for partitions of topics that no member subscribes to."""
+        """Deletes the committed offsets of partitions; no member may subscribe to their topics."""
         topics: dict[str, OffsetDeleteRequestTopic] = {}
         for tp in partitions:
             topics.setdefault(tp.topic, OffsetDeleteRequestTopic(name=tp.topic)).partitions.append(
@@ -137,14 +137,14 @@ class GroupAdmin(AdminRequests):
                     raise error_for(p.error_code, topic=topic.name, partition=p.partition_index)
 
     async def group_lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
-        """How far a group is behind: its committed offset and the partition's last stable end, for all that it has committed."""
+        """The committed offset and the last stable offset of each partition with a committed offset."""
         committed = await self.list_group_offsets(group_id)
         ends = await list_offsets(self._cluster, dict.fromkeys(committed, LATEST), read_committed=True)
         return {tp: PartitionLag(at.offset, ends[tp].offset) for tp, at in sorted(committed.items())}
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """A member's partitions; none where its leader speaks a language of its own."""
+    """A member's partitions; none if the assignment has a format of its own."""
     try:
         return assigned_partitions(data)
     except RemoteProtocolError:

@@ -1,4 +1,4 @@
-"""Partitions on the move: begun, cancelled, and listed while they go on."""
+"""Requests about partition reassignments: start, cancel, list."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["ReassignmentAdmin"]
 
 
 class ReassignmentAdmin(AdminRequests):
-    """Partitions on the move (KIP-455)."""
+    """Requests about partition reassignments (KIP-455)."""
 
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int | None = None
     ) -> None:
-        """Begins to move partitions to other brokers; each goes on by itself until `list_partition_reassignments` no longer has it.
+        """Starts to move partitions to other brokers. A move is finished when `list_partition_reassignments` no longer returns it.
 
         Args:
-            targets: the brokers where each partition is to lie, the preferred leader first; None cancels a move.
+            targets: the new replicas of each partition, the preferred leader first; None cancels a reassignment.
 
         Raises:
-            KafkaError: the first refusal, with topic and partition; the others were begun.
+            KafkaError: the first error, with topic and partition; the other reassignments were started.
         """
         topics: dict[str, ReassignableTopic] = {}
         for tp, brokers in targets.items():
@@ -51,7 +51,7 @@ class ReassignmentAdmin(AdminRequests):
     async def list_partition_reassignments(
         self, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The partitions that are on the move now."""
+        """The reassignments in progress."""
         response = await self._retried(
             lambda left_ms: ListPartitionReassignmentsRequest(topics=None, timeout_ms=left_ms),
             lambda r: r,

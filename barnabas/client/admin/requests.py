@@ -1,6 +1,6 @@
-"""How an administrator's request gets through: to any broker, a leader or a coordinator, again while it is refused for a while.
+"""The base of the admin client: sends requests to any broker, a leader or a coordinator, and retries retriable errors.
 
-Driven by: the families of calls (`cluster`, `topics`, `groups`, `transactions`). Emits: requests, until `timeout_ms` is over.
+Driven by: the groups of calls (`cluster`, `topics`, `groups`, `transactions`). Emits: requests, until `timeout_ms` has passed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["AdminRequests"]
 
 
 class AdminRequests:
-    """The life of an admin client, and its ways to the brokers.
+    """Start and stop of an admin client, and its requests.
 
     Args:
         bootstrap_servers, client_id, request_timeout_ms, retry_backoff_ms: as in Producer.
@@ -51,7 +51,7 @@ class AdminRequests:
         self._started = False
 
     async def start(self) -> None:
-        """Connects. Raises KafkaError where no broker can be reached."""
+        """Connects. Raises KafkaError if no broker can be reached."""
         if not self._started:
             self._started = True
             try:
@@ -88,16 +88,16 @@ class AdminRequests:
     async def _retried(
         self,
         request: Callable[[int], Any],
-        judge: Callable[[Any], Any] | None,
+        result_of: Callable[[Any], Any] | None,
         *,
         node_id: int | None = None,
         timeout_ms: int | None = None,
     ) -> Any:
-        """A request to one broker until it is answered without a retriable error.
+        """Sends a request to one broker, again after retriable errors, and returns the response.
 
         Args:
-            request: makes it, from the milliseconds left.
-            judge: picks what carries error_code (and error_message) in the response.
+            request: makes the request, from the milliseconds left.
+            result_of: selects the part of the response that has error_code (and error_message).
         """
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
@@ -109,15 +109,15 @@ class AdminRequests:
             except KafkaError as error:
                 await deadline.pause(error)
                 continue
-            judged = judge(response) if judge is not None else None
-            if judged is None or not judged.error_code:
+            result = result_of(response) if result_of is not None else None
+            if result is None or not result.error_code:
                 return response
-            await deadline.pause(error_for(judged.error_code, getattr(judged, "error_message", None)))
+            await deadline.pause(error_for(result.error_code, getattr(result, "error_message", None)))
 
     async def _coordinated(
-        self, kind: str, key: str, request: Any, judge: Callable[[Any], Any], *, timeout_ms: int | None = None
+        self, kind: str, key: str, request: Any, result_of: Callable[[Any], Any], *, timeout_ms: int | None = None
     ) -> Any:
-        """A request to a coordinator, following it where it moves."""
+        """Sends a request to a coordinator and follows it if it moves; otherwise as `_retried`."""
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
         while True:
@@ -130,23 +130,23 @@ class AdminRequests:
                 self._cluster.forget_coordinator(kind, key)
                 await deadline.pause(error)
                 continue
-            judged = judge(response)
-            code = code_of(judged.error_code)
+            result = result_of(response)
+            code = code_of(result.error_code)
             if code is ErrorCode.NONE:
                 return response
             if code in COORDINATOR_MOVED:
                 self._cluster.forget_coordinator(kind, key)
-            await deadline.pause(error_for(code, getattr(judged, "error_message", None)))
+            await deadline.pause(error_for(code, getattr(result, "error_message", None)))
 
     async def _of_leader(
         self,
         partition: TopicPartition,
         request: Any,
-        judge: Callable[[Any], Any],
+        result_of: Callable[[Any], Any],
         *,
         timeout_ms: int | None = None,
     ) -> Any:
-        """What `judge` picks of the answer of a partition's leader, following it where it moves."""
+        """Sends a request to a partition's leader and follows it if it moves; returns what `result_of` selects of the response."""
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
         topic, number = partition
@@ -156,11 +156,11 @@ class AdminRequests:
                 if leader is None:
                     raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=topic, partition=number)
                 response = await self._cluster.request(request, node_id=leader, timeout_ms=deadline.left_ms)
-                judged = judge(response)
-                if not judged.error_code:
-                    return judged
+                result = result_of(response)
+                if not result.error_code:
+                    return result
                 raise error_for(
-                    judged.error_code, getattr(judged, "error_message", None), topic=topic, partition=number
+                    result.error_code, getattr(result, "error_message", None), topic=topic, partition=number
                 )
             except KafkaError as error:
                 self._cluster.want_update()
@@ -175,10 +175,13 @@ class AdminRequests:
         *,
         final: frozenset[ErrorCode] = frozenset(),
     ) -> None:
-        """A request about several topics, repeated for those that a retriable error refused; then the first refusal is raised.
+        """Sends a request for several topics, again for those with a retriable error; then raises the first other error.
 
         Args:
-            final: retriable codes that are an answer here.
+            request: makes the request for the topics in `left`, from the milliseconds left.
+            results: topic, error code and message of each result in the response.
+            left: the topics; finished ones are removed.
+            final: retriable codes that are not retried here.
         """
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)

@@ -1,4 +1,4 @@
-"""Topics, their configs and their records."""
+"""Requests about topics, configs, and records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.client.errors import KafkaError, error_for
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.net.metadata import TopicInfo
 from barnabas.client.net.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
-from barnabas.client.types import OffsetAndTimestamp, TopicPartition
+from barnabas.client.types import IsolationLevel, OffsetAndTimestamp, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
@@ -40,7 +40,7 @@ _TIMES = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP
 
 
 class TopicAdmin(AdminRequests):
-    """Topics, their configs and their records."""
+    """Requests about topics, configs, and records."""
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
@@ -48,7 +48,7 @@ class TopicAdmin(AdminRequests):
         """Creates topics.
 
         Raises:
-            TopicAlreadyExists, InvalidTopic, KafkaError: the first refusal.
+            TopicAlreadyExists, InvalidTopic, KafkaError: the first error; the other topics were created.
         """
         left = {t.name: t for t in topics}
 
@@ -76,7 +76,7 @@ class TopicAdmin(AdminRequests):
         )
 
     async def delete_topics(self, topics: Iterable[str], *, timeout_ms: int | None = None) -> None:
-        """Deletes topics with their records. Raises UnknownTopicOrPartition, KafkaError."""
+        """Deletes topics with their records. Raises UnknownTopicOrPartition or another KafkaError."""
         left = dict.fromkeys(topics)
 
         def request(budget_ms: int) -> DeleteTopicsRequest:
@@ -93,7 +93,7 @@ class TopicAdmin(AdminRequests):
         )
 
     async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
-        """Raises the number of partitions of topics to the given totals."""
+        """Increases the number of partitions of topics to the given totals."""
         left = dict(counts)
 
         def request(budget_ms: int) -> CreatePartitionsRequest:
@@ -131,7 +131,7 @@ class TopicAdmin(AdminRequests):
         group: str | None = None,
         names: Sequence[str] | None = None,
     ) -> dict[str, ConfigEntry]:
-        """The configs of a topic, of a consumer group or of a broker, all or those named."""
+        """The configs of a topic, a consumer group or a broker: all, or those in `names`."""
         kind, resource, node_id = _resource(topic, broker, group)
         request = DescribeConfigsRequest(
             resources=[
@@ -156,7 +156,7 @@ class TopicAdmin(AdminRequests):
         broker: int | None = None,
         group: str | None = None,
     ) -> None:
-        """Sets configs of a topic, of a consumer group or of a broker, leaving others as they are; None takes one back to its default."""
+        """Sets configs of a topic, a consumer group or a broker; others stay unchanged. None restores the default."""
         kind, resource, node_id = _resource(topic, broker, group)
         request = IncrementalAlterConfigsRequest(
             resources=[
@@ -178,10 +178,10 @@ class TopicAdmin(AdminRequests):
         self,
         partitions: Mapping[TopicPartition, int | str],
         *,
-        isolation_level: str = "read_uncommitted",
+        isolation_level: IsolationLevel = "read_uncommitted",
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Offsets of partitions: at "earliest", "latest", "max_timestamp" or a timestamp in ms. Offset −1: no such record."""
+        """Offsets of partitions, for "earliest", "latest", "max_timestamp" or a timestamp in ms. Offset −1: no such record."""
         await self._connected()
         wanted = {TopicPartition(*tp): _TIMES[t] if isinstance(t, str) else t for tp, t in partitions.items()}
         return await list_offsets(
@@ -191,7 +191,7 @@ class TopicAdmin(AdminRequests):
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Deletes records before an offset (−1: the high watermark); returns each partition's new first offset."""
+        """Deletes the records below an offset (−1: the high watermark); returns the new first offset of each partition."""
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
         left = {TopicPartition(*tp): offset for tp, offset in before.items()}
@@ -233,7 +233,7 @@ class TopicAdmin(AdminRequests):
 
 
 def _resource(topic: str | None, broker: int | None, group: str | None) -> tuple[int, str, int | None]:
-    """Type, name and the broker to ask; a broker's own configs only it can tell."""
+    """Type and name of a config resource, and the broker to ask; only a broker itself knows its configs."""
     if group is not None:
         return _GROUP, group, None
     if topic is not None:

@@ -1,4 +1,4 @@
-"""Transactions as their coordinators and the partitions see them."""
+"""Requests about transactions and producers, to coordinators and to partition leaders."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["TransactionAdmin"]
 
 
 class TransactionAdmin(AdminRequests):
-    """Transactions as their coordinators and the partitions see them."""
+    """Requests about transactions and producers."""
 
     async def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
     ) -> list[TransactionListing]:
-        """Transactional ids that some broker coordinates, with their state."""
+        """All transactional ids of the cluster, with their state."""
         await self._connected()
         request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
         found = []
@@ -39,7 +39,7 @@ class TransactionAdmin(AdminRequests):
         return found
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """What the coordinator knows of a transactional id. Raises KafkaError with TRANSACTIONAL_ID_NOT_FOUND."""
+        """The coordinator's state of a transactional id. Raises KafkaError (TRANSACTIONAL_ID_NOT_FOUND) if it does not exist."""
         response = await self._coordinated(
             "transaction",
             transactional_id,
@@ -58,7 +58,7 @@ class TransactionAdmin(AdminRequests):
         )
 
     async def find_transaction_coordinator(self, transactional_id: str) -> int:
-        """Id of the broker that coordinates a transactional id now."""
+        """Node id of the present coordinator of a transactional id."""
         await self._connected()
         self._cluster.forget_coordinator("transaction", transactional_id)
         return await self._cluster.find_coordinator("transaction", transactional_id)
@@ -66,7 +66,7 @@ class TransactionAdmin(AdminRequests):
     async def describe_producers(
         self, partition: TopicPartition, *, timeout_ms: int | None = None
     ) -> list[ProducerDescription]:
-        """The producers that a partition's leader knows, those with an open transaction among them (KIP-664)."""
+        """The producers that the partition's leader knows, with their open transactions (KIP-664)."""
         await self._connected()
         self._cluster.add_topics([partition.topic])
         topic = DescribeProducersTopic(name=partition.topic, partition_indexes=[partition.partition])
@@ -91,12 +91,12 @@ class TransactionAdmin(AdminRequests):
     async def abort_transaction(
         self, partition: TopicPartition, producer: ProducerDescription, *, timeout_ms: int | None = None
     ) -> None:
-        """Ends a transaction that hangs in one partition, and that its coordinator knows nothing of any more (KIP-664).
+        """Aborts a transaction in one partition that its coordinator no longer knows (KIP-664).
 
-        One that the coordinator still knows is ended by its producer, or by the next one with its transactional id.
+        A transaction that the coordinator knows is ended by its producer, or by the next producer with its transactional id.
 
         Args:
-            producer: as `describe_producers` gave it.
+            producer: a result of `describe_producers`.
         """
         await self._connected()
         self._cluster.add_topics([partition.topic])

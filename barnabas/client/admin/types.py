@@ -1,5 +1,4 @@
-"""What administrators give and are told: topics to create, and descriptions of configs, groups, transactions, directories,
-reassignments."""
+"""Arguments and results of the admin client: new topics; descriptions of configs, groups, transactions, log directories."""
 
 from __future__ import annotations
 
@@ -25,11 +24,11 @@ __all__ = [
     "TransactionListing",
 ]
 
-NO_TIMEOUT_MS = 2**31 - 1
+_NO_TIMEOUT_MS = 2**31 - 1
 
 
 class NewTopic(NamedTuple):
-    """A topic to create; −1 leaves the number to the broker. `replica_assignments` names the brokers of each partition instead."""
+    """A topic to create; −1 means the broker's default. `replica_assignments` sets the replicas of each partition instead."""
 
     name: str
     num_partitions: int = -1
@@ -39,7 +38,7 @@ class NewTopic(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One config of a topic or broker. `source` as in DescribeConfigs: 1 topic, 4 static broker, 5 default …"""
+    """One config of a topic, group or broker. `source` as in DescribeConfigs: 1 topic, 4 static broker, 5 default …"""
 
     name: str
     value: str | None
@@ -49,12 +48,12 @@ class ConfigEntry(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """One group as ListGroups shows it."""
+    """One group in the answer to ListGroups."""
 
     group_id: str
     protocol_type: str
     state: str
-    type: str = ""  # "classic" or "consumer"; not told by brokers before KIP-848
+    type: str = ""  # "classic" or "consumer"; "" from brokers before KIP-848
 
 
 class GroupMemberDescription(NamedTuple):
@@ -68,7 +67,7 @@ class GroupMemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """One group as its coordinator describes it."""
+    """One group, from its coordinator."""
 
     group_id: str
     state: str
@@ -79,19 +78,19 @@ class GroupDescription(NamedTuple):
 
 
 class PartitionLag(NamedTuple):
-    """How far a group has come in one partition; `end` is the last stable offset."""
+    """The committed offset of a group in one partition; `end` is the last stable offset."""
 
     committed: int
     end: int
 
     @property
     def lag(self) -> int:
-        """Records that are still to be read, at most."""
+        """An upper bound of the number of records that are not read yet."""
         return max(self.end - self.committed, 0)
 
 
 class PartitionReassignment(NamedTuple):
-    """Brokers of a partition on the move: all that hold it meanwhile, those among them that are new, and those that will not stay."""
+    """A reassignment in progress: all replicas of the partition, those that are being added, and those that will be removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -99,7 +98,7 @@ class PartitionReassignment(NamedTuple):
 
 
 class QuorumDescription(NamedTuple):
-    """The metadata quorum as its leader, the active controller, sees it. Log ends are −1 where it has not heard of one."""
+    """The metadata quorum, from its leader, the active controller. Log ends are −1 if unknown."""
 
     leader_id: int
     leader_epoch: int
@@ -109,14 +108,14 @@ class QuorumDescription(NamedTuple):
 
 
 class ReplicaDescription(NamedTuple):
-    """One replica in a data directory."""
+    """One replica in a log directory."""
 
     size_bytes: int
-    offset_lag: int  # its end behind the high watermark
+    offset_lag: int  # the distance of its end from the high watermark
 
 
 class LogDirDescription(NamedTuple):
-    """One data directory of a broker. Volume sizes are in bytes, −1 unknown; `error` where the directory has failed."""
+    """One log directory of a broker. Volume sizes are in bytes, −1 unknown; `error` is not NONE if the directory has failed."""
 
     path: str
     error: ErrorCode
@@ -126,7 +125,7 @@ class LogDirDescription(NamedTuple):
 
 
 class ProducerDescription(NamedTuple):
-    """One producer as a partition's leader knows it (KIP-664)."""
+    """One producer, from a partition's leader (KIP-664)."""
 
     producer_id: int
     producer_epoch: int
@@ -137,7 +136,7 @@ class ProducerDescription(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """One transactional id as ListTransactions shows it."""
+    """One transactional id in the answer to ListTransactions."""
 
     transactional_id: str
     producer_id: int
@@ -145,7 +144,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """`start_time_ms` is milliseconds since the Unix epoch, −1 without an open transaction."""
+    """One transactional id. `start_time_ms` is in milliseconds since the Unix epoch, −1 without an open transaction."""
 
     transactional_id: str
     producer_id: int
@@ -157,5 +156,5 @@ class TransactionDescription(NamedTuple):
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether it has no timeout: somebody else decides its outcome (KIP-939)."""
-        return self.timeout_ms == NO_TIMEOUT_MS
+        """Whether it has no timeout: another system decides its outcome (KIP-939)."""
+        return self.timeout_ms == _NO_TIMEOUT_MS

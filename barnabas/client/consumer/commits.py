@@ -30,7 +30,7 @@ __all__ = ["Commits"]
 
 log = logging.getLogger("barnabas.client.consumer")
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+_Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class _Turns:
@@ -85,7 +85,7 @@ class Commits:
 
     # -- on request ----------------------------------------------------------------------------------------------------
 
-    def choose(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
+    def choose(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> _Offsets:
         """The offsets that the caller commits, by default the present positions.
 
         The records before them count as processed, so no automatic commit goes below them.
@@ -107,14 +107,14 @@ class Commits:
             if state.position is not None
         }
 
-    def on_chosen(self, offsets: Offsets) -> None:
+    def on_chosen(self, offsets: _Offsets) -> None:
         """The caller commits these offsets, so the records before them are processed, and no automatic commit goes below them."""
         for tp, chosen in offsets.items():
             state = self._fetcher.partitions.get(tp)
             if state is not None and state.position is not None and state.safe_position is not None:
                 state.safe_position = max(state.safe_position, min(chosen.offset, state.position))
 
-    async def commit(self, offsets: Offsets) -> None:
+    async def commit(self, offsets: _Offsets) -> None:
         """Commits, after all earlier commits.
 
         Raises:
@@ -122,7 +122,7 @@ class Commits:
         """
         await self._in_turn(offsets, self._turns.take(), self._group(), self._membership_number())
 
-    def commit_soon(self, offsets: Offsets) -> asyncio.Future[None]:
+    def commit_soon(self, offsets: _Offsets) -> asyncio.Future[None]:
         """Commits in the background, before all later commits. A failure is logged as well."""
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         turn = self._turns.take()
@@ -179,7 +179,7 @@ class Commits:
         return group.membership_number if group is not None else 0
 
     async def _in_turn(
-        self, offsets: Offsets, turn: asyncio.Future[None], group: Group | None, membership_number: int
+        self, offsets: _Offsets, turn: asyncio.Future[None], group: Group | None, membership_number: int
     ) -> None:
         try:
             await turn
@@ -199,14 +199,14 @@ class Commits:
             if not outcome.done():
                 outcome.set_result(None)
 
-    def _check_held(self, offsets: Offsets) -> None:
+    def _check_held(self, offsets: _Offsets) -> None:
         """Refuses partitions of other members; the coordinator accepts them from any member, and records would be read twice."""
         for tp in offsets:
             if tp not in self._fetcher.partitions:
                 text = "nothing was committed: the partition is not this member's; its present member starts at the last commit"
                 raise CommitFailed(text, topic=tp.topic, partition=tp.partition)
 
-    async def _commit(self, offsets: Offsets, group: Group | None, membership_number: int) -> None:
+    async def _commit(self, offsets: _Offsets, group: Group | None, membership_number: int) -> None:
         backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         clock = self._cluster.clock
         deadline_ms = clock.monotonic_ms() + self._cluster.request_timeout_ms

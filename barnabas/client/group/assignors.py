@@ -41,8 +41,8 @@ class MemberSubscription(NamedTuple):
     generation_id: int = -1  # the generation in which `owned` was assigned
 
 
-Assignment = dict[str, list[TopicPartition]]  # member id → its partitions
-Assignor = Callable[[list[MemberSubscription], Mapping[str, int]], Assignment]
+_Assignment = dict[str, list[TopicPartition]]  # member id → its partitions
+Assignor = Callable[[list[MemberSubscription], Mapping[str, int]], _Assignment]
 
 
 def _ordered(members: list[MemberSubscription]) -> list[MemberSubscription]:
@@ -56,9 +56,9 @@ def _ordered(members: list[MemberSubscription]) -> list[MemberSubscription]:
     return sorted(members, key=key)
 
 
-def assign_range(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> Assignment:
+def assign_range(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> _Assignment:
     """Topic by topic: consecutive partitions to each subscribed member. The first members get one more if it does not divide."""
-    assignment: Assignment = {m.member_id: [] for m in members}
+    assignment: _Assignment = {m.member_id: [] for m in members}
     for topic in sorted({t for m in members for t in m.topics}):
         count = partition_counts.get(topic, 0)
         subscribed = _ordered([m for m in members if topic in m.topics])
@@ -73,9 +73,9 @@ def assign_range(members: list[MemberSubscription], partition_counts: Mapping[st
     return assignment
 
 
-def assign_roundrobin(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> Assignment:
+def assign_roundrobin(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> _Assignment:
     """All partitions of all topics in order, each to the next member that subscribes to its topic."""
-    assignment: Assignment = {m.member_id: [] for m in members}
+    assignment: _Assignment = {m.member_id: [] for m in members}
     ordered = _ordered(members)
     turn = 0
     for topic in sorted({t for m in members for t in m.topics}):
@@ -87,7 +87,7 @@ def assign_roundrobin(members: list[MemberSubscription], partition_counts: Mappi
     return assignment
 
 
-def assign_sticky(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> Assignment:
+def assign_sticky(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> _Assignment:
     """As balanced as the subscriptions allow; as many partitions as possible stay with their owner."""
     ordered = _ordered(members)
     subscribers: dict[str, list[str]] = {}  # topic → members, in order
@@ -95,7 +95,7 @@ def assign_sticky(members: list[MemberSubscription], partition_counts: Mapping[s
         for topic in dict.fromkeys(member.topics):
             subscribers.setdefault(topic, []).append(member.member_id)
     former = _former_owners(ordered, subscribers, partition_counts)
-    assignment: Assignment = {m.member_id: [] for m in ordered}
+    assignment: _Assignment = {m.member_id: [] for m in ordered}
     left = []
     for topic in sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic)):
         for number in range(partition_counts.get(topic, 0)):
@@ -111,7 +111,7 @@ def assign_sticky(members: list[MemberSubscription], partition_counts: Mapping[s
     return {m.member_id: sorted(assignment[m.member_id]) for m in members}
 
 
-def assign_cooperative_sticky(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> Assignment:
+def assign_cooperative_sticky(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> _Assignment:
     """Like `assign_sticky`, but leaves out partitions that move: their owner revokes them first, and all members join again."""
     assignment = assign_sticky(members, partition_counts)
     owned = {m.member_id: frozenset(m.owned) for m in members}
@@ -141,13 +141,13 @@ def _former_owners(
     return {tp: owner for tp, (_, owner) in claims.items() if owner is not None}
 
 
-def _least(assignment: Assignment, members: list[str]) -> list[TopicPartition]:
+def _least(assignment: _Assignment, members: list[str]) -> list[TopicPartition]:
     """The partitions of the member that has the fewest."""
     return min((assignment[member_id] for member_id in members), key=len)
 
 
 def _level_out(
-    assignment: Assignment, subscribers: Mapping[str, list[str]], former: Mapping[TopicPartition, str]
+    assignment: _Assignment, subscribers: Mapping[str, list[str]], former: Mapping[TopicPartition, str]
 ) -> bool:
     """Moves partitions from members with more to members with at least two fewer; returns whether any was moved.
 

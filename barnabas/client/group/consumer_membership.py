@@ -30,9 +30,9 @@ from barnabas.protocol.messages.consumer_groups import (
 
 __all__ = ["VALID_PREVIOUS", "ConsumerMember", "ConsumerMemberState", "unsupported"]
 
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-LEAVE_STATIC_EPOCH = -2  # a static member leaves for a while: it keeps its partitions
+_JOIN_EPOCH = 0
+_LEAVE_EPOCH = -1
+_LEAVE_STATIC_EPOCH = -2  # a static member leaves for a while: it keeps its partitions
 _FIRST_INTERVAL_MS = 5_000  # until the coordinator has sent its interval
 
 
@@ -90,7 +90,7 @@ class ConsumerMember:
         self.server_assignor = server_assignor
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.state = ConsumerMemberState.UNJOINED
-        self.epoch = JOIN_EPOCH
+        self.epoch = _JOIN_EPOCH
         self.membership_number = 0  # the number of memberships so far: increases with every join
         self.topics: tuple[str, ...] = ()
         self.pattern: str | None = None
@@ -134,7 +134,7 @@ class ConsumerMember:
         """Starts a membership; its first heartbeat is due at once."""
         self._transition(ConsumerMemberState.JOINING)
         self.membership_number += 1
-        self.epoch = JOIN_EPOCH
+        self.epoch = _JOIN_EPOCH
         self._target = None
         self._assigned_once = False
         self._full = True
@@ -150,7 +150,7 @@ class ConsumerMember:
 
     def heartbeat_request(self, now_ms: int) -> ConsumerGroupHeartbeatRequest:
         """The next heartbeat. Pass its answer to `on_heartbeat`; without an answer call `on_unanswered`."""
-        whole = self._full or self.epoch == JOIN_EPOCH
+        whole = self._full or self.epoch == _JOIN_EPOCH
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -165,7 +165,7 @@ class ConsumerMember:
             request.subscribed_topic_names = list(self.topics)
             request.subscribed_topic_regex = self.pattern or ""
         if whole or self._owned_changed:
-            request.topic_partitions = [] if self.epoch == JOIN_EPOCH else _to_wire(self.owned)
+            request.topic_partitions = [] if self.epoch == _JOIN_EPOCH else _to_wire(self.owned)
         self._topics_changed = self._owned_changed = self._full = False
         self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
         self._sent = request
@@ -290,7 +290,7 @@ class ConsumerMember:
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
-            member_epoch=LEAVE_STATIC_EPOCH if static else LEAVE_EPOCH,
+            member_epoch=_LEAVE_STATIC_EPOCH if static else _LEAVE_EPOCH,
             instance_id=self.group_instance_id,
         )
 

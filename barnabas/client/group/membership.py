@@ -40,9 +40,9 @@ from barnabas.protocol.schema import decode_versioned, encode_versioned
 
 __all__ = ["VALID_PREVIOUS", "Change", "GroupMember", "MemberState", "Next", "assigned_partitions"]
 
-PROTOCOL_TYPE = "consumer"
-SUBSCRIPTION_VERSION = 3  # with owned partitions, their generation and the rack
-ASSIGNMENT_VERSION = 0
+_PROTOCOL_TYPE = "consumer"
+_SUBSCRIPTION_VERSION = 3  # with owned partitions, their generation and the rack
+_ASSIGNMENT_VERSION = 0
 
 
 class MemberState(Enum):
@@ -167,7 +167,7 @@ class GroupMember:
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=_PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=self._offer(name)) for name in self.strategies],
         )
 
@@ -179,7 +179,7 @@ class GroupMember:
             generation_id=self._ownership.generation_id,
             rack_id=self.rack_id,
         )
-        return encode_versioned(subscription, SUBSCRIPTION_VERSION)
+        return encode_versioned(subscription, _SUBSCRIPTION_VERSION)
 
     def on_join(self, response: JoinGroupResponse, now_ms: int) -> Next:
         """Applies the answer to JoinGroup.
@@ -219,7 +219,7 @@ class GroupMember:
                 record = ConsumerProtocolAssignment(assigned_partitions=_to_wire(partitions))
                 assignments.append(
                     SyncGroupRequestAssignment(
-                        member_id=member_id, assignment=encode_versioned(record, ASSIGNMENT_VERSION)
+                        member_id=member_id, assignment=encode_versioned(record, _ASSIGNMENT_VERSION)
                     )
                 )
         return SyncGroupRequest(
@@ -227,7 +227,7 @@ class GroupMember:
             generation_id=self.generation_id,
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=_PROTOCOL_TYPE,
             protocol_name=self._protocol,
             assignments=assignments,
         )

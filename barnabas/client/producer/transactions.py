@@ -50,7 +50,7 @@ from barnabas.protocol.messages.transactions import (
 
 __all__ = ["CONCURRENT_BACKOFF_MS", "Transactions"]
 
-HIDDEN_LOSSES_MAX = 5  # Kafka closes the connection after an unknown version; a single loss can have other causes
+_HIDDEN_LOSSES_MAX = 5  # Kafka closes the connection after an unknown version; a single loss can have other causes
 CONCURRENT_BACKOFF_MS = 20  # pause after CONCURRENT_TRANSACTIONS: the previous transaction is still completing
 
 _LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -265,7 +265,7 @@ class Transactions:
             return
         if request.version_min and isinstance(error, BrokerUnreachable):
             self._hidden_losses += 1
-            if self._hidden_losses >= HIDDEN_LOSSES_MAX:
+            if self._hidden_losses >= _HIDDEN_LOSSES_MAX:
                 text = "the cluster closes connections at InitProducerId 6: two-phase commit needs brokers with KIP-939"
                 self.fail(UnsupportedByBroker(text))
                 return
