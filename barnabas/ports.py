@@ -102,6 +102,11 @@ class Disk(Protocol):
         """Opens for reading and writing. FileNotFoundError where it is missing and `create` is false."""
         ...
 
+    def handle(self, path: str) -> File:
+        """A file of which only `sync` and `close` are asked, so that it need not be opened on the loop. A missing one has nothing to
+        sync, or raises FileNotFoundError here."""
+        ...
+
     def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:

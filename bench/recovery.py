@@ -1,27 +1,43 @@
 #!/usr/bin/env python3
 """How long a killed node, and one whose machine lost power, is away: 100 partitions with 4 GiB of active segments.
 
-usage: recovery.py [--partitions 100] [--gib 4] [--record-bytes 1000] [--kafka] [--dir /tmp/recovery]
+usage: recovery.py [--partitions 100] [--gib 4] [--record-bytes 1000] [--batch-bytes 64000] [--kafka] [--dir /tmp/recovery]
 
-One node is filled by librdkafka (64 kB batches, eight idempotent producers), goes on being written to, and gets SIGKILL. Measured from the start of
-the process that follows: the log line by which its voter leads the quorum, the ready line, and an acknowledged record on every
-partition. Then the same again as after a power loss: no saved state and recovery points of 0, so that every byte is read.
+Three voters; one of them is a broker, too. It is filled by librdkafka (eight idempotent producers), goes on being written to, and gets
+SIGKILL. Measured from the start of the process that follows: the answer to a pre-vote that is asked for over the wire until it comes,
+the ready line, and an acknowledged record on every partition. Then the same again as after a power loss: no saved state and recovery
+points of 0, so that every byte is read. `--record-bytes 100 --batch-bytes 1 --gib 0.25` makes batches of one record.
 With --kafka, a real Apache Kafka 4.3.1 is started on a copy of the directory as it is after the kill. Needs twice the space.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from barnabas.protocol import registry
+from barnabas.protocol.messages.header import RequestHeader
+from barnabas.protocol.messages.quorum import (
+    VoteRequest,
+    VoteRequestPartition,
+    VoteRequestTopic,
+    VoteResponse,
+    VoteResponsePartition,
+)
+from barnabas.protocol.schema import decode, encode
 
 KAFKA_UP = Path(__file__).parent.parent / "tests" / "oracle" / "kafka-up"
 PORT = 19_392
@@ -29,23 +45,76 @@ TOPIC = "t"
 MIB = 1 << 20
 
 
+QUORUM = {1: PORT + 1, 2: PORT + 2, 3: PORT + 3}  # controller listeners
+VOTE_VERSION = 2
+
+
+def serve(node_id: int, data: Path, *options: str, stderr: Path) -> subprocess.Popen[str]:
+    """A `barnabas serve` process of the quorum."""
+    voters = ",".join(f"{each}@127.0.0.1:{port}" for each, port in QUORUM.items())
+    command = [sys.executable, "-m", "barnabas.cli.main", "serve", "--node-id", str(node_id), "--data", str(data)]
+    command += ["--quorum", voters, "--log-level", "info", *options]
+    with stderr.open("w") as file:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True)
+
+
+def ask_for_a_vote(connection: socket.socket, epoch: int) -> VoteResponsePartition:
+    """Asks node 1 for a pre-vote as voter 2, whose log is newer than any."""
+    partition = VoteRequestPartition(
+        partition_index=0,
+        replica_epoch=epoch,
+        replica_id=2,
+        last_offset_epoch=epoch,
+        last_offset=1 << 40,
+        pre_vote=True,
+    )
+    request = VoteRequest(
+        voter_id=1, topics=[VoteRequestTopic(topic_name="__cluster_metadata", partitions=[partition])]
+    )
+    header = RequestHeader(request_api_key=52, request_api_version=VOTE_VERSION, correlation_id=1, client_id="bench")
+    frame = encode(header, registry.request_header_version(52, VOTE_VERSION)) + encode(request, VOTE_VERSION)
+    connection.sendall(struct.pack(">i", len(frame)) + frame)
+    answer = b""
+    while len(answer) < 4 or len(answer) < 4 + struct.unpack_from(">i", answer)[0]:
+        received = connection.recv(65536)
+        if not received:
+            raise ConnectionResetError
+        answer += received
+    response = decode(VoteResponse, answer, VOTE_VERSION, 8 + registry.response_header_version(52, VOTE_VERSION))
+    return response.topics[0].partitions[0]
+
+
 class Node:
-    """One `barnabas serve` process and what its log said when."""
+    """The broker's process, and when it did what."""
 
     def __init__(self, data: Path) -> None:
         self.stderr = data.with_name("stderr")
+        self.vote = "no answer"
+        self.votes_s = self.votes_cpu_s = -1.0
         self.began = time.monotonic()
-        wall = time.time()
-        command = [sys.executable, "-m", "barnabas.cli.main", "serve", "--node-id", "1", "--data", str(data)]
-        command += ["--listen", f"127.0.0.1:{PORT}", "--log-level", "info"]
-        with self.stderr.open("w") as stderr:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        self.process = serve(1, data, "--listen", f"127.0.0.1:{PORT}", stderr=self.stderr)
+        asking = threading.Thread(target=self._ask)
+        asking.start()
         assert self.process.stdout is not None
         assert "ready" in self.process.stdout.readline(), self.stderr.read_text()
         self.ready_s = time.monotonic() - self.began
-        line = re.search(r"^(\S+ \S+),(\d+) .*leads the quorum", self.stderr.read_text(), re.MULTILINE)
-        assert line is not None
-        self.leads_s = time.mktime(time.strptime(line[1], "%Y-%m-%d %H:%M:%S")) + int(line[2]) / 1000 - wall
+        asking.join()
+
+    def _ask(self) -> None:
+        while self.process.poll() is None:
+            try:
+                with socket.create_connection(("127.0.0.1", QUORUM[1]), timeout=5) as connection:
+                    found = ask_for_a_vote(connection, 0)
+                    if found.leader_epoch > 0:
+                        found = ask_for_a_vote(connection, found.leader_epoch)
+            except OSError:
+                time.sleep(0.002)
+                continue
+            self.votes_s = time.monotonic() - self.began
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text().split()
+            self.votes_cpu_s = (int(stat[13]) + int(stat[14])) / os.sysconf("SC_CLK_TCK")
+            self.vote = "granted" if found.vote_granted else f"not granted, code {found.error_code}"
+            return
 
     def end(self, number: signal.Signals) -> float:
         began = time.monotonic()
@@ -54,7 +123,7 @@ class Node:
         return time.monotonic() - began
 
 
-def fill(partitions: int, total: int, record_bytes: int) -> float:
+def fill(partitions: int, total: int, record_bytes: int, batch_bytes: int) -> float:
     """Writes `total` bytes, evenly; returns the seconds."""
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{PORT}"})
     for created in admin.create_topics([NewTopic(TOPIC, partitions, 1)]).values():
@@ -65,7 +134,7 @@ def fill(partitions: int, total: int, record_bytes: int) -> float:
             {
                 "bootstrap.servers": f"127.0.0.1:{PORT}",
                 "linger.ms": 50,
-                "batch.size": 64_000,
+                **({"batch.size": batch_bytes} if batch_bytes > 1 else {"batch.num.messages": 1}),
                 "enable.idempotence": True,
                 "queue.buffering.max.kbytes": 64 * 1024,
             }
@@ -125,7 +194,10 @@ def as_after_a_power_loss(data: Path) -> None:
 
 def tell(what: str, node: Node, partitions: int) -> None:
     first, every = serving(partitions, node.began)
-    print(f"{what}: leads the quorum {node.leads_s:.2f} s, ready {node.ready_s:.2f} s, ", end="")
+    print(
+        f"{what}: votes {node.votes_s:.2f} s ({node.vote}; {node.votes_cpu_s:.2f} s of CPU), ready {node.ready_s:.2f} s, ",
+        end="",
+    )
     print(f"first partition {first:.2f} s, all {partitions} partitions {every:.2f} s", flush=True)
 
 
@@ -134,6 +206,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=100)
     parser.add_argument("--gib", type=float, default=4)
     parser.add_argument("--record-bytes", type=int, default=1_000)
+    parser.add_argument("--batch-bytes", type=int, default=64_000)
     parser.add_argument("--kafka", action="store_true")
     parser.add_argument("--dir", type=Path, default=Path("/tmp/recovery"))
     options = parser.parse_args()
@@ -141,9 +214,21 @@ def main() -> None:
     shutil.rmtree(options.dir, ignore_errors=True)
     options.dir.mkdir(parents=True)
     data = options.dir / "data"
+    if options.kafka:  # it opens the copy as the only voter; a pre-vote for a stranger is refused
+        del QUORUM[2], QUORUM[3]
+    others = [
+        serve(
+            each,
+            options.dir / f"voter-{each}",
+            "--set",
+            "process.roles=controller",
+            stderr=options.dir / f"stderr-{each}",
+        )
+        for each in list(QUORUM)[1:]
+    ]
     try:
         node = Node(data)
-        took = fill(options.partitions, total, options.record_bytes)
+        took = fill(options.partitions, total, options.record_bytes, options.batch_bytes)
         print(f"{total / MIB:.0f} MiB in {took:.0f} s", flush=True)
         write_on(options.partitions, 3)
         node.end(signal.SIGKILL)
@@ -166,6 +251,8 @@ def main() -> None:
             print(f"Kafka after a kill: first partition {first:.2f} s, all {every:.2f} s")
             subprocess.run([str(KAFKA_UP), "stop", "--dir", str(options.dir / "kafka")], check=False)
     finally:
+        for other in others:
+            other.kill()
         shutil.rmtree(options.dir, ignore_errors=True)
 
 

@@ -231,16 +231,20 @@ class FileDisk:
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         full_path = f"{self.root}/{path}"
-        created = False
-        flags = _OPEN_FLAGS | (os.O_CREAT | os.O_EXCL if create else 0)
+        flags = _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS
         try:
+            fd = os.open(full_path, flags, _FILE_MODE)
+        except OSError as error:
+            if not _is_exhausted(error):
+                raise
             fd = self.with_descriptor(lambda: os.open(full_path, flags, _FILE_MODE))
-            created = create
-        except FileExistsError:
-            fd = self.with_descriptor(lambda: os.open(full_path, _OPEN_FLAGS))
-        file = DiskFile(self, path, full_path, fd, created)
+        # An empty file counts as new: a sync of its folder too many does no harm.
+        file = DiskFile(self, path, full_path, fd, create and os.fstat(fd).st_size == 0)
         self.opened(file)
         return file
+
+    def handle(self, path: str) -> DiskFile:
+        return DiskFile(self, path, f"{self.root}/{path}", -1, False)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(f"{self.root}/{path}")

@@ -291,6 +291,9 @@ class MemoryDisk:
             self.before("open", path)
         return MemoryFile(self, path, inode, self.generation)
 
+    def handle(self, path: str) -> MemoryFile:
+        return self.open(path)
+
     def exists(self, path: str) -> bool:
         return path in self._names or path in self._folders
 

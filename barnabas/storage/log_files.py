@@ -153,7 +153,7 @@ class LogFiles:
         self._marks.append((log_end_offset, self._changes, files))
         for path in list(self._unsynced):
             try:
-                files.append(self._disk.open(path))
+                files.append(self._disk.handle(path))
             except FileNotFoundError:
                 del self._unsynced[path]  # removed since: nothing to sync
         return list(files)

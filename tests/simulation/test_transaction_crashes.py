@@ -76,6 +76,9 @@ class WiredDisk:
     def open(self, path: str, *, create: bool = False) -> WiredFile:
         return WiredFile(self._wire, self._inner.open(path, create=create))
 
+    def handle(self, path: str) -> WiredFile:
+        return WiredFile(self._wire, self._inner.handle(path))
+
     async def sync(self, files: Sequence[Any]) -> None:
         await self._inner.sync([file.inner for file in files])
 

@@ -122,6 +122,9 @@ class SimDisk:
             self.change(f"create {path}")
         return SimFile(self, self._memory.open(path, create=create))
 
+    def handle(self, path: str) -> File:
+        return self.open(path)
+
     def exists(self, path: str) -> bool:
         self.check_alive()
         return self._memory.exists(path)

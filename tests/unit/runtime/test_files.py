@@ -67,6 +67,17 @@ async def test_a_sync_of_many_files_stays_within_the_limit_of_descriptors(tmp_pa
     disk.close()
 
 
+def test_a_handle_opens_no_file(tmp_path: Path) -> None:
+    disk = FileDisk(str(tmp_path))
+    disk.open("a", create=True).close()
+    before = os.listdir("/proc/self/fd")
+    handle = disk.handle("a")
+    disk.sync_now([handle])
+    assert os.listdir("/proc/self/fd") == before
+    handle.close()
+    disk.close()
+
+
 async def test_a_descriptor_is_not_closed_under_a_sync(tmp_path: Path) -> None:
     disk = FileDisk(str(tmp_path), open_files_max=2)
     files = [disk.open(f"{n}", create=True) for n in range(10)]

@@ -49,6 +49,24 @@ class DiskContract:
         assert disk.open("a", create=True).pread(5, 0) == b"1"
         assert disk.open("a").size() == 1
 
+    async def test_a_handle_syncs_what_was_written_and_closed(self, disk: Disk) -> None:
+        disk.mkdir("orders-0")
+        file = disk.open("orders-0/a", create=True)
+        file.pwrite(b"1", 0)
+        file.close()
+        handle = disk.handle("orders-0/a")
+        await disk.sync([handle])
+        disk.sync_now([handle])
+        handle.close()
+        disk.remove("orders-0/a")
+        try:
+            gone = disk.handle("orders-0/a")
+        except FileNotFoundError:
+            return
+        await disk.sync([gone])
+        disk.sync_now([gone])
+        gone.close()
+
     def test_a_closed_file_refuses_and_closing_twice_is_harmless(self, disk: Disk) -> None:
         file = disk.open("a", create=True)
         file.close()
