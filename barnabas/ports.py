@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 __all__ = [
+    "NAME_BYTES_MAX",
     "PLAIN_LISTENER",
     "Buffer",
     "Clock",
@@ -85,8 +86,14 @@ class DiskLock(Protocol):
     def release(self) -> None: ...
 
 
+NAME_BYTES_MAX: Final = 255  # of a file or folder, without those above it
+
+
 class Disk(Protocol):
-    """One data directory. Writes are durable only after `sync`; `replace` is durable when it returns."""
+    """One data directory. Writes are durable only after `sync`; `replace` is durable when it returns.
+
+    A name of more than NAME_BYTES_MAX bytes is refused with ENAMETOOLONG.
+    """
 
     @property
     def root(self) -> str:

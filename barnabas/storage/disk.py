@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from barnabas.errors import DirectoryInUse
-from barnabas.ports import Buffer, DiskLock, File, Rng
+from barnabas.ports import NAME_BYTES_MAX, Buffer, DiskLock, File, Rng
 
 __all__ = ["SECTOR_SIZE", "MemoryDisk", "MemoryFile"]
 
@@ -395,6 +395,10 @@ class MemoryDisk:
         return inode
 
     def _change_names(self, name: _Name, inode: _Inode | None) -> None:
+        _, path, target = name
+        last = (target or path).rpartition("/")[2]
+        if len(last.encode()) > NAME_BYTES_MAX:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), target or path)
         _apply_name(self._names, self._folders, name, inode)
         self._journal.append((name, inode))
 

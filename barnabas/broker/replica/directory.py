@@ -22,7 +22,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity, open_directory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.slices import Work
-from barnabas.ports import Disk, DiskLock, Rng
+from barnabas.ports import NAME_BYTES_MAX, Disk, DiskLock, Rng
 from barnabas.protocol.schema import finished
 from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -37,7 +37,7 @@ from barnabas.storage.checkpoints import (
 )
 from barnabas.storage.partition_log import PartitionLog
 
-__all__ = ["NO_OFFSETS", "LogDirectory", "Offsets", "TopicPartition"]
+__all__ = ["NO_OFFSETS", "LogDirectory", "Offsets", "TopicPartition", "name_aside"]
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,16 @@ DISCARDED_AT_ONCE: Final = 16  # files and folders: a stop waits for no more of 
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)  # no file was given up: none could be opened to be synced
 LOCK_FILE: Final = ".lock"
 METADATA_FOLDER: Final = "__cluster_metadata-0"
+
+
+def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
+    """The name that a partition's folder gets where it is set aside or deleted: `topic-0.<id><suffix>`.
+
+    A long topic name is cut, as in Kafka (`UnifiedLog.logDeleteDirName`), because file systems take 255 bytes.
+    """
+    topic, _, number = folder.rpartition("-")
+    end = f"-{number}.{unique_id.hex()}{suffix}"
+    return topic[: NAME_BYTES_MAX - len(end)] + end
 
 
 class Offsets(NamedTuple):

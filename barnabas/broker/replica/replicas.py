@@ -25,7 +25,7 @@ from barnabas.broker.metadata.elections import RECOVERED
 from barnabas.broker.metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY, LogDirectories
-from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.directory import LogDirectory, name_aside
 from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.isr import InSyncReplicas, IsrProposal
 from barnabas.broker.replica.machine import Replica
@@ -235,7 +235,7 @@ class Replicas:
         finished(self._follow(topic, [one.partition]))
 
     def _set_aside(self, directory: LogDirectory, folder: str) -> None:
-        aside = f"{folder}.{self._reactor.rng.uuid().hex()}-stray"
+        aside = name_aside(folder, self._reactor.rng.uuid(), "-stray")
         log.warning("%s belongs to no partition of this cluster, renamed to %s", folder, aside)
         directory.disk.rename(folder, aside)
 
@@ -523,7 +523,7 @@ class Replicas:
     def _remove(self, directory: LogDirectory, folder: str, config: LogConfig, rename: Callable[[str], None]) -> None:
         """Renames a folder, and removes it a while later."""
         if directory.online:
-            aside = f"{folder}.{self._reactor.rng.uuid().hex()}-delete"
+            aside = name_aside(folder, self._reactor.rng.uuid(), "-delete")
             try:
                 rename(aside)
             except OSError as error:

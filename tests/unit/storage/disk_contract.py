@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -124,6 +126,22 @@ class DiskContract:
         assert disk.read("t-0.stray/b") == b"new"
         with pytest.raises(FileNotFoundError):
             disk.rename("missing", "x")
+
+    def test_a_name_has_255_bytes_at_the_most(self, disk: Disk) -> None:
+        longest, too_long = "n" * 255, "n" * 256
+        disk.mkdir(longest)
+        calls: list[Callable[[], object]] = [
+            lambda: disk.mkdir(too_long),
+            lambda: disk.rename(longest, too_long),
+            lambda: disk.replace(too_long, b""),
+            lambda: disk.open(too_long, create=True),
+            lambda: disk.open(f"{longest}/{too_long}", create=True),
+        ]
+        for call in calls:
+            with pytest.raises(OSError, match="too long") as refused:
+                call()
+            assert refused.value.errno == errno.ENAMETOOLONG
+        assert disk.listdir("") == [longest]
 
     def test_replace_writes_whole_files(self, disk: Disk) -> None:
         disk.replace("c", b"one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import time
 
 import pytest
@@ -70,6 +71,21 @@ async def test_a_deleted_topic_is_renamed_at_once_and_removed_later(nodes: Nodes
     assert node.replicas.leader("t", 0).topic_id != old.topic_id
     assert node.replicas.leader("t", 0).log.log_end_offset == 0
     await until(lambda: folders(disk) == ["t-0"])
+
+
+async def test_a_topic_with_the_longest_name_is_deleted_and_made_anew(nodes: Nodes) -> None:
+    """Its folder's name has no room for a suffix."""
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    name = "t" * 249
+    for _ in range(2):
+        await peer.create(name, file_delete_delay_ms="50")
+        assert node.replicas.leader(name, 0).log.log_end_offset == 0
+        await peer.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=5_000), 3)
+        (aside,) = folders(disk)
+        assert (len(aside), aside[:5], aside[-7:]) == (255, "ttttt", "-delete")
+        await until(lambda: not folders(disk))
 
 
 async def test_a_crash_loses_nothing_that_was_flushed(nodes: Nodes) -> None:
@@ -176,22 +192,24 @@ async def test_a_folder_of_no_partition_is_set_aside(nodes: Nodes) -> None:
     assert name.endswith("-stray")
 
 
-async def test_a_folder_of_a_former_topic_of_that_name_is_set_aside_with_its_offsets(nodes: Nodes) -> None:
+@pytest.mark.parametrize("topic", ["t", "t" * 249])
+async def test_a_folder_of_a_former_topic_of_that_name_is_set_aside_with_its_offsets(nodes: Nodes, topic: str) -> None:
     """Deleted and created anew while this broker was down."""
     disk = MemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
-    await peer.create("t")
+    await peer.create(topic)
     for _ in range(3):
-        append(node)
-    node.replicas.leader("t", 0).delete_records_before(2)
+        append(node, topic)
+    node.replicas.leader(topic, 0).delete_records_before(2)
     await node.stop()
-    disk.replace("t-0/partition.metadata", checkpoints.format_partition_metadata(bytes(range(16))))
+    disk.replace(f"{topic}-0/partition.metadata", checkpoints.format_partition_metadata(bytes(range(16))))
     again = await nodes.start(disk)
-    log = again.replicas.leader("t", 0).log
+    log = again.replicas.leader(topic, 0).log
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)
-    aside, present = sorted(folders(disk), reverse=True)
-    assert (present, aside[:4], aside[-6:]) == ("t-0", "t-0.", "-stray")
+    present, aside = sorted(folders(disk), key=lambda name: name.endswith("-stray"))
+    assert present == f"{topic}-0"
+    assert re.fullmatch(r"t+-0\.[0-9a-f]{32}-stray", aside)
 
 
 async def test_what_checkpoints_say_of_a_topic_that_is_gone_is_not_for_the_next_of_its_name(nodes: Nodes) -> None:
