@@ -21,9 +21,13 @@ from barnabas.protocol.record_runs import run
 __all__ = ["check_count", "deltas", "walk"]
 
 _HEADER_BYTES_MIN = 2  # key length, value length
-_BY_RUNS: Final = str(record_codec.__file__).endswith(".py")  # the compiled loop is faster than a look at the columns
-_RUN_MIN: Final = 32  # records; for fewer the look costs more than the loop
-_PAUSE_MAX: Final = 1_024  # records that are walked one by one before the next look
+_COMPILED: Final = not str(record_codec.__file__).endswith(".py")
+_LOOP: Final = 16 if _COMPILED else 1  # records in the loop that cost 1
+_RUN_MIN: Final = 1_024 if _COMPILED else 32  # records; for fewer a look at the columns costs more than the loop
+_RUNS_FROM: Final = (
+    64 if _COMPILED else 0
+)  # a run ends where offset deltas get wider: the first one would be a short one
+_PAUSE_MAX: Final = 32 * _RUN_MIN  # records that are walked one by one before the next look
 _RUN_COST: Final = 24  # of one look
 _CHEAP: Final = (
     16  # records of a run, or records in the compiled loop, that cost as much as one in the loop of plain Python
@@ -51,24 +55,22 @@ def walk(data: bytes, position: int, first: int, stop: int, cost_max: int) -> tu
     try:
         if stop - first < _RUN_MIN:
             position, lowest, highest, without_key = _walk(data, position, first, stop)
-            return stop, position, lowest, highest, without_key, stop - first
-        if not _BY_RUNS:
-            stop = min(stop, first + cost_max * _CHEAP)
-            position, lowest, highest, without_key = _walk(data, position, first, stop)
-            return stop, position, lowest, highest, without_key, (stop - first) // _CHEAP
+            return stop, position, lowest, highest, without_key, (stop - first) // _LOOP
         lowest, highest, without_key = 2**64, -(2**64), 0
         pause = _RUN_MIN
         cost = 0
         while first < stop and cost < cost_max:
-            following, after, low, high, missing = run(data, position, first, stop)
-            cost += _RUN_COST + (following - first) // _CHEAP
-            if following == first:
-                following = min(stop, first + pause)
+            following = first
+            if stop - first >= _RUN_MIN and first >= _RUNS_FROM:
+                following, after, low, high, missing = run(data, position, first, stop)
+                cost += _RUN_COST + (following - first) // _CHEAP
+            if following > first:
+                pause = _RUN_MIN
+            else:
+                following = min(stop, first + pause if first >= _RUNS_FROM else _RUNS_FROM)
                 pause = min(2 * pause, _PAUSE_MAX)
                 after, low, high, missing = _walk(data, position, first, following)
-                cost += following - first
-            else:
-                pause = _RUN_MIN
+                cost += (following - first) // _LOOP
             lowest, highest, without_key = min(lowest, low), max(highest, high), without_key + missing
             first, position = following, after
         return first, position, lowest, highest, without_key, cost
