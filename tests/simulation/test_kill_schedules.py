@@ -1,6 +1,7 @@
 """Random schedules of kills on the simulated network: nothing is lost or repeated, and work goes on within a bounded time.
 
-One broker, two, all, the same one again, the controller and a leader together; the address of a killed broker refuses, or vanishes
+One broker, two, all, the same one again, the controller and a leader together, and kills that follow each other within an election,
+before a new controller has begun, or while the killed broker comes back; the address of a killed broker refuses, or vanishes
 until the broker is started again. All the time a producer writes to every partition 10 times a second, and a copier copies in
 transactions. While a majority of the brokers serves and is in sync, each partition is acknowledged something within
 GAP_SECONDS_MAX of virtual time, and what was acknowledged is copied. `BARNABAS_SEEDS=17:18` runs one seed again.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -20,7 +22,7 @@ from barnabas.broker.node import Node
 from barnabas.client import Admin, NewTopic, Producer, RecordMetadata
 from barnabas.testing.simulation.world import Ports, World
 from tests.simulation.cluster import Watch, bootstrap
-from tests.simulation.kill_schedule import Kill, schedule
+from tests.simulation.kill_schedule import KINDS, Kill, schedule
 from tests.simulation.test_cluster import converged, make_brokers
 from tests.simulation.workload import PARTITIONS, Broker, Journal, Program, copier, judge
 
@@ -33,6 +35,11 @@ GAP_SECONDS_MAX = 3.0
 LOOK_SECONDS = 0.02
 SEND_SECONDS = 0.1
 MAJORITY = 2
+# Between the deaths of two brokers, by kind: within an election, and until the next controller has begun.
+APART_SECONDS_MAX = {"two apart": 0.1, "controller, then its successor": 0.4}
+COMES_BACK_SECONDS_MAX = (
+    0.3  # from the start of a broker until it is killed again: it registers, recovers or is being unfenced
+)
 
 
 @dataclass
@@ -137,6 +144,11 @@ class Killed:
             return names
         if kind == "two":
             return self.rng.sample(names, 2)
+        if kind in ("two apart", "controller, then its successor"):
+            active = [f"broker-{node.quorum.leader_id}" for node in self.serving().values() if node.quorum.is_leader]
+            first = active[:1] if kind == "controller, then its successor" else []
+            others = [name for name in names if name not in first]
+            return [*first, *self.rng.sample(others, 2 - len(first))]
         if kind == "again" and self.victims:
             return [self.rng.choice(self.victims)]
         if kind == "controller and leader":
@@ -159,13 +171,18 @@ class Killed:
             self.victims = self.choose(kill.kind)
             for name in self.victims:
                 self.kill(name, vanishes=bool(self.rng.randrange(2)))
+                await asyncio.sleep(self.rng.random() * APART_SECONDS_MAX.get(kill.kind, 0.0))
+            if kill.kind == "while it comes back":
+                self.start(self.victims[0])
+                await asyncio.sleep(self.rng.random() * COMES_BACK_SECONDS_MAX)
+                self.kill(self.victims[0], vanishes=False)
             await asyncio.sleep(kill.down_seconds)
             for name in self.victims:
                 self.start(name)
         await asyncio.sleep(10)
 
 
-def run_kills(seed: int, count: int) -> dict[str, float]:
+def run_kills(seed: int, count: int, kinds: Sequence[str] = KINDS) -> dict[str, float]:
     """One world of kills; returns the longest gaps in seconds of virtual time."""
     journal = Journal(bootstrap=bootstrap())
     with World(seed) as world:
@@ -182,7 +199,7 @@ def run_kills(seed: int, count: int) -> dict[str, float]:
             await asyncio.sleep(5)
             killed.gaps.longest = dict.fromkeys(killed.gaps.longest, 0.0)  # of the start
             looking = asyncio.ensure_future(killed.watch_gaps())
-            await killed.carry_out(schedule(seed, count))
+            await killed.carry_out(schedule(seed, count, kinds=kinds))
             looking.cancel()
             world.machine("writer").kill()
             await judge(world, journal)
@@ -204,6 +221,11 @@ def run_kills(seed: int, count: int) -> dict[str, float]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_work_goes_on_through_kills(seed: int) -> None:
     run_kills(seed, KILLS)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_work_goes_on_through_kills_that_follow_each_other_closely(seed: int) -> None:
+    run_kills(seed, len(APART_SECONDS_MAX) + 1, kinds=(*APART_SECONDS_MAX, "while it comes back"))
 
 
 @pytest.mark.soak
