@@ -25,6 +25,7 @@ __all__ = [
     "RESOLVED_HOSTS_MAX",
     "RETAINED_BATCHES",
     "SEQUENCE_MAX",
+    "SUBSCRIPTION_NAMES_MAX",
     "TOPIC_NAME_LENGTH_MAX",
     "UNREAD_ANSWER_BYTES_MAX",
 ]
@@ -60,6 +61,7 @@ DELETED_TOPICS_MAX = 10_000  # names that a broker remembers, so that a topic ma
 REFUSED_PRODUCERS_MAX = 100  # new producers of one partition whose first batches were refused for what is in them
 RESOLVED_HOSTS_MAX = 1_000  # names whose last addresses are remembered: brokers of one cluster
 RETAINED_BATCHES = 5  # batches a producer may have in flight, so duplicates that must be recognised (KIP-98)
+SUBSCRIPTION_NAMES_MAX = 20_000  # topics that one member of a KIP-848 group may subscribe to by name: 10 ms
 SUBSCRIBED_NAMES_MAX = 20_000  # topic names that the differing subscriptions of one classic group are read for: 15 ms
 TOPIC_NAME_LENGTH_MAX = 249  # Kafka's: the folder name with "-partition" and ".delete" suffixes fits 255
 UNREAD_ANSWER_BYTES_MAX = 256 * 1024 * 1024  # of all connections, before Fetch answers get small and others wait

@@ -641,10 +641,16 @@ def catalogue() -> list[Huge]:
         lambda w: consumer_groups.ConsumerGroupDescribeRequest(group_ids=names(ELEMENTS)),
     )
     add(
+        "ConsumerGroupHeartbeat: too many topics",
+        1,
+        {42},
+        lambda w: heartbeat(member_id="names", subscribed_topic_names=names(ELEMENTS)),
+    )
+    add(
         "ConsumerGroupHeartbeat: many topics",
         1,
         {0},
-        lambda w: heartbeat(member_id="names", subscribed_topic_names=names(ELEMENTS)),
+        lambda w: heartbeat(member_id="names", subscribed_topic_names=names(20_000)),
     )
     add(
         "ConsumerGroupHeartbeat: many partitions",

@@ -9,7 +9,7 @@ its standing says; `static_members` maps each group.instance.id to the member th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from enum import Enum
 from typing import Any, Protocol
 from zlib import crc32
@@ -21,7 +21,7 @@ from barnabas.broker.coordinator.consumer_member import NOT_JOINED, ConsumerMemb
 from barnabas.broker.coordinator.consumer_records import ConsumerRecord, GroupEpoch, Kind, ResolvedRegex, TargetEpoch
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["ConsumerGroup", "ConsumerGroupState", "Topics", "metadata_hash"]
+__all__ = ["ConsumerGroup", "ConsumerGroupState", "Topics", "existing", "metadata_hash"]
 
 FIRST_EPOCH = 1  # of a group without a record of its epoch: a member without topics is in it, in an epoch that is not 0
 
@@ -63,6 +63,11 @@ class ConsumerGroupState(Enum):
     STABLE = "Stable"
 
 
+def existing(names: Set[str], topics: Topics) -> Set[str]:
+    """Those of the names that topics have."""
+    return topics.topics_by_name.keys() & names
+
+
 def metadata_hash(names: set[str], topics: Topics) -> int:
     """A hash of these topics as far as they exist: another one when one comes, goes or grows. 0 for none.
 
@@ -70,7 +75,7 @@ def metadata_hash(names: set[str], topics: Topics) -> int:
     """
     parts = [
         f"{name}:{topic_id.hex()}:{topics.partition_count(name)}"
-        for name in sorted(names)
+        for name in sorted(existing(names, topics))
         if (topic_id := topics.topic_id(name)) is not None
     ]
     if not parts:

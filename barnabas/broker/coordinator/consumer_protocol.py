@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.broker.coordinator.assignors import ASSIGNORS, Partitions, Subscriber
-from barnabas.broker.coordinator.consumer_group import ConsumerGroup, Topics, metadata_hash
+from barnabas.broker.coordinator.consumer_group import ConsumerGroup, Topics, existing, metadata_hash
 from barnabas.broker.coordinator.consumer_member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -39,6 +39,7 @@ from barnabas.broker.coordinator.group_state import Reply
 from barnabas.broker.coordinator.rebalance import DeadlineKey
 from barnabas.broker.patterns import compile_pattern
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -105,6 +106,10 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assign
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
         ),
         (epoch == LEAVE_STATIC_EPOCH and request.instance_id is None, "InstanceId can't be null."),
+        (
+            len(request.subscribed_topic_names or ()) > SUBSCRIPTION_NAMES_MAX,
+            f"SubscribedTopicNames has more than {SUBSCRIPTION_NAMES_MAX} names; subscribe by a regular expression.",
+        ),
     ):
         if wrong:
             raise BrokerError(ErrorCode.INVALID_REQUEST, message)
@@ -470,8 +475,8 @@ def _assignment(assigned: Epochs) -> HeartbeatAssignment:
 
 def _topic_ids(group: ConsumerGroup, profile: Profile, topics: Topics) -> frozenset[bytes]:
     """Topics that the member subscribes to and that exist."""
-    ids = (topics.topic_id(name) for name in group.topic_names_of(profile))
-    return frozenset(topic_id for topic_id in ids if topic_id is not None)
+    ids = [topics.topic_id(name) for name in existing(group.topic_names_of(profile), topics)]
+    return frozenset([topic_id for topic_id in ids if topic_id is not None])
 
 
 def _partition_counts(subscribers: dict[str, Subscriber], topics: Topics) -> dict[bytes, int]:

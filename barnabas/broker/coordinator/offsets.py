@@ -13,7 +13,7 @@ Follows KIP-98, KIP-447 (UNSTABLE_OFFSET_COMMIT).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from barnabas.broker.coordinator.group_records import CommittedOffset, OffsetRecord
 
@@ -45,6 +45,18 @@ class OffsetStore:
         """The committed offset; pending ones do not count."""
         entry = self._entry(group_id, topic, partition)
         return None if entry is None else entry[1]
+
+    def of_partitions(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[CommittedOffset | None]:
+        """The committed offsets of many partitions of one topic, in their order."""
+        found = self._committed.get(group_id, {}).get(topic)
+        if not found:
+            return [None] * len(partitions)
+        none: tuple[int, None] = (0, None)
+        return [found.get(partition, none)[1] for partition in partitions]
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether an open transaction has written offsets of the group."""
+        return group_id in self._open
 
     def topics(self, group_id: str) -> dict[str, dict[int, CommittedOffset]]:
         """All committed offsets of a group, a copy."""

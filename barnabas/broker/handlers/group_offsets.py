@@ -234,11 +234,15 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
+# ErrorCode instead of what cannot be told; None where there is no offset.
+_Position = CommittedOffset | ErrorCode | None
+
+
 class _Found(NamedTuple):
     """The offsets of one group as they were when the request was decided."""
 
     group_id: str
-    topics: list[tuple[OffsetFetchRequestTopics, list[CommittedOffset | ErrorCode]]]
+    topics: list[tuple[OffsetFetchRequestTopics, list[_Position]]]
 
 
 def _fetch(needs: Needs, shard: GroupShard, group: OffsetFetchRequestGroup, call: Call[OffsetFetchRequest]) -> _Found:
@@ -258,28 +262,31 @@ def _fetch(needs: Needs, shard: GroupShard, group: OffsetFetchRequestGroup, call
         if by_id:
             known = needs.current_image.image.topic_by_id(topic.topic_id)
             name = None if known is None else known.name
-        positions: list[CommittedOffset | ErrorCode]
+        positions: list[_Position]
         if name is None:
             positions = [ErrorCode.UNKNOWN_TOPIC_ID] * len(topic.partition_indexes)
         else:
-            positions = [
-                _position(shard, group.group_id, name, topic.topic_id, partition, stable=stable)
-                for partition in topic.partition_indexes
-            ]
+            positions = _positions(shard, group.group_id, name, topic, stable=stable)
         found.topics.append((topic, positions))
     return found
 
 
-def _position(
-    shard: GroupShard, group_id: str, topic: str, topic_id: bytes, partition: int, *, stable: bool
-) -> CommittedOffset | ErrorCode:
-    """The offset of one partition; NONE where there is none."""
-    if stable and shard.offsets.is_pending(group_id, topic, partition):
-        return ErrorCode.UNSTABLE_OFFSET_COMMIT
-    committed = shard.offsets.get(group_id, topic, partition)
-    if committed is None or (topic_id != NO_TOPIC_ID and committed.topic_id not in (NO_TOPIC_ID, topic_id)):
-        return ErrorCode.NONE  # or of a topic that had this name before
-    return committed
+def _positions(
+    shard: GroupShard, group_id: str, name: str, topic: OffsetFetchRequestTopics, *, stable: bool
+) -> list[_Position]:
+    """The offsets of one topic, all as they are now: within one turn of the loop, so little is done for each."""
+    offsets = shard.offsets
+    found: list[_Position] = [*offsets.of_partitions(group_id, name, topic.partition_indexes)]
+    if topic.topic_id != NO_TOPIC_ID:  # an offset may be of a topic that had this name before
+        found = [
+            each if isinstance(each, CommittedOffset) and each.topic_id in (NO_TOPIC_ID, topic.topic_id) else None
+            for each in found
+        ]
+    if stable and offsets.has_pending(group_id):
+        for at, partition in enumerate(topic.partition_indexes):
+            if offsets.is_pending(group_id, name, partition):
+                found[at] = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    return found
 
 
 def _fetched_in_slices(groups: list[OffsetFetchResponseGroup | _Found], version: int) -> Work:
@@ -304,9 +311,9 @@ def _fetched_in_slices(groups: list[OffsetFetchResponseGroup | _Found], version:
     return _fetched(responses, version)
 
 
-def _shown(partition: int, committed: CommittedOffset | ErrorCode) -> OffsetFetchResponsePartitions:
-    if isinstance(committed, ErrorCode):
-        return _no_position(partition, committed)
+def _shown(partition: int, committed: _Position) -> OffsetFetchResponsePartitions:
+    if committed is None or isinstance(committed, ErrorCode):
+        return _no_position(partition, committed or ErrorCode.NONE)
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,
@@ -371,34 +378,52 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Pending[Offs
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
     pending: Pending[OffsetDeleteResponse] = Pending()
 
-    def decide(shard: GroupShard, _at: At) -> Decision[OffsetDeleteResponse, AnyRecord]:
+    def decide(shard: GroupShard, _at: At) -> Decision[_Refused, AnyRecord]:
         group = shard.check_offset_delete(request.group_id)
-        response = OffsetDeleteResponse()
+        refused: _Refused = []
         records: list[AnyRecord] = []
         for topic in request.topics:
             count = needs.current_image.image.partition_count(topic.name)
-            answers: list[OffsetDeleteResponsePartition] = []
-            response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-            for partition in topic.partitions:
-                answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
-                answers.append(answer)
-                if not 0 <= partition.partition_index < count:
-                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    continue
+            codes: dict[int, ErrorCode] = {}
+            refused.append((count, codes))
+            known = [one.partition_index for one in topic.partitions if 0 <= one.partition_index < count]
+            for partition in known:
                 try:
-                    tombstone = shard.delete_offset(group, topic.name, partition.partition_index)
+                    tombstone = shard.delete_offset(group, topic.name, partition)
                 except BrokerError as error:
-                    answer.error_code = error.code
+                    codes[partition] = error.code
                     continue
                 if tombstone is not None:
                     records.append(tombstone)
-        return Decision(response, records)
+        return Decision(refused, records)
 
-    def done(outcome: OffsetDeleteResponse | BrokerError) -> None:
-        pending.resolve(OffsetDeleteResponse(error_code=outcome.code) if isinstance(outcome, BrokerError) else outcome)
+    def done(outcome: _Refused | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            pending.resolve(OffsetDeleteResponse(error_code=outcome.code))
+        else:
+            pending.resolve(_deleted_in_slices(request, outcome))
 
     write_offsets(needs, request.group_id, decide, done)
     return pending
+
+
+# Of each topic: how many partitions it has, and the refusals of those it has.
+_Refused = list[tuple[int, dict[int, ErrorCode]]]
+
+
+def _deleted_in_slices(request: OffsetDeleteRequest, refused: _Refused) -> Work:
+    """Returns the answer."""
+    response = OffsetDeleteResponse()
+    for topic, (count, codes) in zip(request.topics, refused, strict=True):
+        answers: list[OffsetDeleteResponsePartition] = []
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        for one in topic.partitions:
+            known = 0 <= one.partition_index < count
+            code = codes.get(one.partition_index, ErrorCode.NONE) if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answers.append(OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code))
+            if len(answers) % 8 == 0:
+                yield 1
+    return response
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

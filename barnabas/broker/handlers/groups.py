@@ -76,6 +76,7 @@ TRANSACTION_TOPIC = "__transaction_state"
 STATE_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTION_TOPIC}  # by key type; 2, share groups, is not served
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: everything one may do to a group where nothing is forbidden.
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+FILTERS_A_YIELD = 64  # states and types that ListGroups asks for
 LEAVING_AT_ONCE = 1_000  # members of one LeaveGroup: 2 ms
 
 
@@ -341,8 +342,8 @@ def list_groups(needs: Needs, call: Call[ListGroupsRequest]) -> Work:
     """The groups this node coordinates."""
     if needs.groups.host.is_loading:
         raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    states = frozenset(state.lower() for state in call.request.states_filter)
-    types = frozenset(kind.lower() for kind in call.request.types_filter)
+    states = yield from _lowered(call.request.states_filter)
+    types = yield from _lowered(call.request.types_filter)
     groups = []
     for _, shard in needs.groups.host.active_shards():
         found = listed_groups(shard, states, types)
@@ -351,30 +352,43 @@ def list_groups(needs: Needs, call: Call[ListGroupsRequest]) -> Work:
     return ListGroupsResponse(groups=groups)
 
 
+def _lowered(filters: list[str]) -> Work:
+    """Returns the different names in small letters."""
+    found: set[str] = set()
+    for first in range(0, len(filters), FILTERS_A_YIELD):
+        found.update([name.lower() for name in filters[first : first + FILTERS_A_YIELD]])
+        yield 1
+    return frozenset(found)
+
+
 def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Work:
     """Deletes groups without members, with their offsets; answered when all of it is committed."""
-    response = DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id=group_id) for group_id in dict.fromkeys(call.request.groups_names)]
-    )
+    response = DeleteGroupsResponse()
     pending: Pending[DeleteGroupsResponse] = Pending()
-    open_results = len(response.results)
+    open_results = 1  # until all are begun
 
-    def done(result: DeletableGroupResult, outcome: BrokerError | None) -> None:
+    def done(result: DeletableGroupResult | None, outcome: BrokerError | None) -> None:
         nonlocal open_results
-        if outcome is not None:
+        if result is not None and outcome is not None:
             result.error_code = outcome.code
         open_results -= 1
         if not open_results:
             pending.resolve(response)
 
-    for result in response.results:
+    begun: set[str] = set()
+    for group_id in call.request.groups_names:
+        yield 1
+        if group_id in begun:
+            continue
+        begun.add(group_id)
+        open_results += 1
+        result = DeletableGroupResult(group_id=group_id)
+        response.results.append(result)
         try:
             _delete(needs, result, done)
         except BrokerError as error:
             done(result, error)
-        yield 1
-    if not response.results:
-        pending.resolve(response)
+    done(None, None)
     return pending
 
 

@@ -67,6 +67,7 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from barnabas.protocol.schema import finished
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.connection_fence import ConnectionFence
@@ -89,6 +90,7 @@ __all__ = [
     "write_txn_markers",
 ]
 
+PARTITIONS_A_YIELD = 8
 _STATES = {state.label: state for state in TransactionState}
 _FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
 
@@ -215,14 +217,11 @@ def _add_or_verify(
                 unknown.add((topic.name, partition))
     yield 1
     if unknown:
-        done(
-            _results(
-                transaction.topics,
-                lambda key: (
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-                ),
-            )
+        results = yield from _results_in_slices(
+            transaction.topics,
+            lambda key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED,
         )
+        done(results)
         return
     producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
@@ -242,7 +241,8 @@ def _add_or_verify(
         except BrokerError as error:
             refused(error)
             return
-        done(_results(transaction.topics, lambda key: errors[key]))
+        results = yield from _results_in_slices(transaction.topics, lambda key: errors[key])
+        done(results)
         return
     needs.transactions.add_partitions(
         transaction.transactional_id, producer, partitions, 2 if call.version >= 5 else 0, added, waiter
@@ -252,18 +252,24 @@ def _add_or_verify(
 def _results(
     topics: Iterable[AddPartitionsToTxnTopic], code_of: Callable[[TopicPartition], ErrorCode]
 ) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=partition, partition_error_code=code_of((topic.name, partition))
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    results: list[AddPartitionsToTxnTopicResult] = finished(_results_in_slices(topics, code_of))
+    return results
+
+
+def _results_in_slices(
+    topics: Iterable[AddPartitionsToTxnTopic], code_of: Callable[[TopicPartition], ErrorCode]
+) -> Work:
+    """Returns the results of all partitions."""
+    results = []
+    for topic in topics:
+        answers: list[AddPartitionsToTxnPartitionResult] = []
+        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=answers))
+        for partition in topic.partitions:
+            code = code_of((topic.name, partition))
+            answers.append(AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code))
+            if len(answers) % PARTITIONS_A_YIELD == 0:
+                yield 1
+    return results
 
 
 def add_offsets_to_txn(needs: Needs, call: Call[AddOffsetsToTxnRequest]) -> Pending[AddOffsetsToTxnResponse]:

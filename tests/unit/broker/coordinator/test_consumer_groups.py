@@ -19,6 +19,7 @@ from barnabas.broker.coordinator.group_state import GroupState
 from barnabas.broker.coordinator.group_views import describe_consumers, list_groups
 from barnabas.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
 from barnabas.protocol.schema import decode_versioned, encode_versioned
@@ -489,6 +490,7 @@ def test_requests_that_break_the_rules() -> None:
         {"instance_id": ""},
         {"rack_id": ""},
         {"member_epoch": -2},
+        {"subscribed_topic_names": ["t"] * (SUBSCRIPTION_NAMES_MAX + 1)},
     ):
         with pytest.raises(BrokerError) as caught:
             check_heartbeat(ConsumerGroupHeartbeatRequest(**{**good, **wrong}), 1, ("uniform",))
