@@ -12,9 +12,9 @@ from barnabas.client.consumer.positions import Positions
 from barnabas.client.consumer.reader import Reader
 from barnabas.client.consumer.subscription import Subscription
 from barnabas.client.group.classic_group import ClassicGroup
+from barnabas.client.group.classic_member import ClassicMember
 from barnabas.client.group.consumer_group import ConsumerGroup
 from barnabas.client.group.group import Group, GroupHooks
-from barnabas.client.group.membership import GroupMember
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.types import TopicPartition
 from barnabas.ports import Clock, Network, Rng
@@ -104,7 +104,7 @@ def _make_group(config: ConsumerConfig, group_id: str, cluster: Cluster, hooks: 
             server_assignor=config.group_remote_assignor,
             max_poll_interval_ms=config.max_poll_interval_ms,
         )
-    member = GroupMember(
+    member = ClassicMember(
         group_id,
         group_instance_id=config.group_instance_id,
         rack_id=config.client_rack or None,

@@ -199,7 +199,7 @@ class Commits:
             if not outcome.done():
                 outcome.set_result(None)
 
-    def _check_held(self, offsets: _Offsets) -> None:
+    def _check_assigned(self, offsets: _Offsets) -> None:
         """Refuses partitions of other members; the coordinator accepts them from any member, and records would be read twice."""
         for tp in offsets:
             if tp not in self._fetcher.partitions:
@@ -216,7 +216,7 @@ class Commits:
                 raise CommitFailed(text, code=ErrorCode.UNKNOWN_MEMBER_ID)
             who = self._who()
             if group is not None and who.generation_id >= 0:
-                self._check_held(offsets)
+                self._check_assigned(offsets)
             try:
                 await commit_offsets(self._cluster, who, offsets)
             except CommitFailed as error:

@@ -1,6 +1,6 @@
-"""The shell of a membership in the classic protocol: sends GroupMember's requests and heartbeats, runs rebalances.
+"""The shell of a membership in the classic protocol: sends ClassicMember's requests and heartbeats, runs rebalances.
 
-Driven by: the consumer's polls, a heartbeat task, the cluster's changes. The rules are in `membership`.
+Driven by: the consumer's polls, a heartbeat task, the cluster's changes. The rules are in `classic_member`.
 Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; assignments and listener calls as in `group`.
 
 With an eager assignor all partitions are revoked before the join, and polls return nothing until its end. With the cooperative
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from barnabas.client.errors import KafkaError
+from barnabas.client.group.classic_member import ClassicMember, ClassicMemberState, Next
 from barnabas.client.group.group import Group, GroupHooks, matching_topics
-from barnabas.client.group.membership import GroupMember, MemberState, Next
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
@@ -33,7 +33,7 @@ _JOIN_GRACE_MS = 5_000  # the answer to a join may take the rebalance timeout, a
 class ClassicGroup(Group):
     """The membership of `member`."""
 
-    def __init__(self, cluster: Cluster, member: GroupMember, hooks: GroupHooks) -> None:
+    def __init__(self, cluster: Cluster, member: ClassicMember, hooks: GroupHooks) -> None:
         super().__init__(cluster, member.group_id, hooks)
         self.member = member
         self._counts: dict[str, int] = {}  # partitions of the group's topics when this member was last the leader
@@ -61,7 +61,7 @@ class ClassicGroup(Group):
 
     def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None) -> None:
         self.pattern = pattern
-        if self.member.state is MemberState.LEFT:
+        if self.member.state is ClassicMemberState.LEFT:
             self.member.rejoin()
         if pattern is not None:
             self.on_cluster_change()
@@ -91,7 +91,7 @@ class ClassicGroup(Group):
         if member.joined is not None:
             self._change(self._complete_rebalance, "rebalanced")
             return
-        if self._counts and member.state is MemberState.STABLE:
+        if self._counts and member.state is ClassicMemberState.STABLE:
             metadata = self._cluster.metadata
             if any(metadata.partition_count(t) != count for t, count in self._counts.items()):
                 member.rejoin_wanted = True

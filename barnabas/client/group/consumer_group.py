@@ -1,6 +1,6 @@
 """The shell of a membership in the consumer protocol (KIP-848): sends heartbeats, assigns and revokes partitions in polls.
 
-Driven by: the consumer's polls, a heartbeat task, the cluster's changes. The rules are in `consumer_membership`.
+Driven by: the consumer's polls, a heartbeat task, the cluster's changes. The rules are in `consumer_member`.
 Emits: ConsumerGroupHeartbeat requests; assignments and listener calls as in `group`.
 
 There is no barrier: partitions that stay are read during a rebalance, and polls wait only for commits and the listener. Revoked
@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 from barnabas.client.errors import KafkaError, UnsupportedByBroker
-from barnabas.client.group.consumer_membership import ConsumerMember, ConsumerMemberState, unsupported
+from barnabas.client.group.classic_member import Change, Next
+from barnabas.client.group.consumer_member import ConsumerMember, ConsumerMemberState, unsupported
 from barnabas.client.group.group import Group, GroupHooks
-from barnabas.client.group.membership import Change, Next
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition

@@ -400,7 +400,7 @@ class Cluster:
             connection.retry_now(max(ready, default=0))
 
     def _retry_elected(self, epochs: dict[TopicPartition, int]) -> None:
-        """Ends the pauses of connections to brokers that were elected leaders since `epochs` were the leader epochs: they live."""
+        """Ends the pauses of connections to brokers that were elected leaders since `epochs` were the leader epochs: they run again."""
         metadata = self.metadata
         elected = {leader for tp, leader in metadata.leaders.items() if metadata.leader_epochs[tp] != epochs.get(tp)}
         for (node_id, _), connection in self._connections.items():

@@ -1,4 +1,4 @@
-"""The states of a transactional producer as a table, and the values that its state machine exchanges with the delivery.
+"""The states of a transactional producer as a table, error codes by effect, and the values that the state machine emits.
 
 Idempotent producers without a transactional id use only UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR.
 """
@@ -11,8 +11,39 @@ from enum import Enum
 
 from barnabas.client.errors import KafkaError
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from barnabas.errors import ErrorCode
 
-__all__ = ["VALID_PREVIOUS", "OffsetsJob", "Outgoing", "Step", "TransactionState"]
+__all__ = [
+    "ABORTABLE",
+    "ABORTABLE_OFFSETS",
+    "FENCED",
+    "VALID_PREVIOUS",
+    "OffsetsJob",
+    "Outgoing",
+    "Step",
+    "TransactionState",
+]
+
+# Error codes by their effect: the producer is fenced; the transaction must be aborted; the same for offsets only.
+FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+ABORTABLE = frozenset(
+    {ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+ABORTABLE_OFFSETS = frozenset(
+    {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.INVALID_GROUP_ID,
+    }
+)
 
 
 class TransactionState(Enum):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.client.errors import (
+    COORDINATOR_MOVED,
     BrokerUnreachable,
     IllegalState,
     KafkaError,
@@ -36,7 +37,16 @@ from barnabas.client.producer.transaction_requests import (
     end_transaction,
     init_producer_id,
 )
-from barnabas.client.producer.transaction_state import VALID_PREVIOUS, OffsetsJob, Outgoing, Step, TransactionState
+from barnabas.client.producer.transaction_state import (
+    ABORTABLE,
+    ABORTABLE_OFFSETS,
+    FENCED,
+    VALID_PREVIOUS,
+    OffsetsJob,
+    Outgoing,
+    Step,
+    TransactionState,
+)
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated
 from barnabas.ports import Rng
@@ -52,27 +62,6 @@ __all__ = ["CONCURRENT_BACKOFF_MS", "Transactions"]
 
 _HIDDEN_LOSSES_MAX = 5  # Kafka closes the connection after an unknown version; a single loss can have other causes
 CONCURRENT_BACKOFF_MS = 20  # pause after CONCURRENT_TRANSACTIONS: the previous transaction is still completing
-
-_LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-_FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-_ABORTABLE = frozenset(
-    {ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
-)
-_ABORTABLE_OFFSETS = frozenset(
-    {
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.STALE_MEMBER_EPOCH,
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.OFFSET_METADATA_TOO_LARGE,
-        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-        ErrorCode.INVALID_GROUP_ID,
-    }
-)
 
 
 class Transactions:
@@ -371,12 +360,12 @@ class Transactions:
                     self.started = True
                 elif code is ErrorCode.OPERATION_NOT_ATTEMPTED:
                     continue  # another partition of the request was refused; its error is the cause
-                elif code in _FENCED:
+                elif code in FENCED:
                     self.fail(error_for(code, "a newer producer uses this transactional id"))
                     return
-                elif code.retriable or code in _LOST_COORDINATOR:
+                elif code.retriable or code in COORDINATOR_MOVED:
                     retry = code
-                elif code in _ABORTABLE or code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                elif code in ABORTABLE or code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     self._make_abortable(error_for(code, topic=tp.topic, partition=tp.partition))
                     return
                 else:
@@ -393,9 +382,9 @@ class Transactions:
         if code is ErrorCode.NONE:
             job.added = True
             self.started = True
-        elif code in _FENCED:
+        elif code in FENCED:
             self.fail(error_for(code, "a newer producer uses this transactional id"))
-        elif code in _ABORTABLE or code in _ABORTABLE_OFFSETS:
+        elif code in ABORTABLE or code in ABORTABLE_OFFSETS:
             self._make_abortable(
                 error_for(code, f"offsets of group {job.group.group_id!r} cannot join the transaction")
             )
@@ -418,13 +407,13 @@ class Transactions:
                     topic=topic.name,
                     partition=partition.partition_index,
                 )
-                if code in _FENCED:
+                if code in FENCED:
                     self.fail(error)
                     return
-                if code in _ABORTABLE or code in _ABORTABLE_OFFSETS:
+                if code in ABORTABLE or code in ABORTABLE_OFFSETS:
                     self._make_abortable(error)
                     return
-                if not (code.retriable or code in _LOST_COORDINATOR):
+                if not (code.retriable or code in COORDINATOR_MOVED):
                     self.fail(error)
                     return
                 retry = code
@@ -446,27 +435,29 @@ class Transactions:
         elif (
             self.state is TransactionState.ABORTING
             and self.prepared is None
-            and (code is ErrorCode.INVALID_TXN_STATE or (code in _FENCED and self.version >= 2))
+            and (code is ErrorCode.INVALID_TXN_STATE or (code in FENCED and self.version >= 2))
         ):
             # Kafka also answers so while the previous transaction completes and the coordinator does not know this one yet.
             # The owner of the present epoch can get the next one (KIP-360); a fenced producer is refused then.
             self.needs_new_epoch = True
             self._ended()
-        elif code in _FENCED:
+        elif code in FENCED:
             self.fail(error_for(code, "a newer producer uses this transactional id, or the transaction timed out"))
-        elif code in _ABORTABLE and self.state is TransactionState.COMMITTING and self.prepared is None:
+        elif code in ABORTABLE and self.state is TransactionState.COMMITTING and self.prepared is None:
             self._make_abortable(error_for(code, "the transaction cannot be committed"))
         elif not self._retried(request, code, now_ms):
             self.fail(error_for(code, "EndTxn was refused"))
 
     def _retried(self, request: Outgoing, code: ErrorCode, now_ms: int) -> bool:
         """Whether the error is retriable; if so, schedules the retry."""
-        if not (code.retriable or code in _LOST_COORDINATOR):
+        if not (code.retriable or code in COORDINATOR_MOVED):
             return False
-        if code in _LOST_COORDINATOR:
+        if code in COORDINATOR_MOVED:
             self.lost_coordinator = (request.coordinator, request.key)
-        completing = code is ErrorCode.CONCURRENT_TRANSACTIONS  # not a failure, so the pause does not grow
-        self._not_before_ms = now_ms + (CONCURRENT_BACKOFF_MS if completing else self._refusals.pause_ms(now_ms))
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # not a failure, so the pause does not grow
+            self._not_before_ms = now_ms + CONCURRENT_BACKOFF_MS
+        else:
+            self._not_before_ms = now_ms + self._refusals.pause_ms(now_ms)
         return True
 
     def _ended(self) -> None:

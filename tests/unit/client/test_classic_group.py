@@ -9,8 +9,8 @@ import pytest
 
 from barnabas.client.errors import AuthorizationFailed
 from barnabas.client.group.classic_group import ClassicGroup
+from barnabas.client.group.classic_member import ClassicMemberState
 from barnabas.client.group.group import GroupHooks
-from barnabas.client.group.membership import MemberState
 from barnabas.client.net.cluster import Cluster
 from tests.unit.client.test_membership import joined, make
 
@@ -65,6 +65,6 @@ async def test_a_heartbeat_that_fails_after_the_leave_means_nothing(cluster: Clu
     cluster.notify_change()
     await turns()
     assert ("group", "g") not in cluster._coordinators._errors, "raised"
-    assert member.state is MemberState.LEFT
+    assert member.state is ClassicMemberState.LEFT
     assert group.error is None
     assert cluster.scope.crash is None

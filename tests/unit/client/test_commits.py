@@ -12,7 +12,7 @@ from barnabas.client.consumer.fetching import FetchConfig, Fetcher
 from barnabas.client.errors import CommitFailed
 from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.consumer_group import ConsumerGroup
-from barnabas.client.group.consumer_membership import ConsumerMemberState
+from barnabas.client.group.consumer_member import ConsumerMemberState
 from barnabas.client.group.group import Group, GroupHooks
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

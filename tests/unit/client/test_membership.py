@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.errors import IllegalState, KafkaError
-from barnabas.client.group.membership import VALID_PREVIOUS, GroupMember, MemberState, Next
+from barnabas.client.group.classic_member import VALID_PREVIOUS, ClassicMember, ClassicMemberState, Next
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import (
@@ -30,13 +30,13 @@ def assignment(topic: str, *partitions: int) -> bytes:
     return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=[wire]), 0)
 
 
-def make(**settings: object) -> GroupMember:
-    member = GroupMember("g", **settings)  # type: ignore[arg-type]
+def make(**settings: object) -> ClassicMember:
+    member = ClassicMember("g", **settings)  # type: ignore[arg-type]
     member.subscribe(["t"])
     return member
 
 
-def joined(member: GroupMember, *, now: int = 0, generation: int = 1) -> GroupMember:
+def joined(member: ClassicMember, *, now: int = 0, generation: int = 1) -> ClassicMember:
     """A follower with partitions 0 and 1."""
     member.join_request()
     response = JoinGroupResponse(generation_id=generation, protocol_name="range", leader="other", member_id="me")
@@ -49,9 +49,9 @@ def joined(member: GroupMember, *, now: int = 0, generation: int = 1) -> GroupMe
     return member
 
 
-@pytest.mark.parametrize("state", list(MemberState))
-@pytest.mark.parametrize("previous", list(MemberState))
-def test_transitions_follow_the_table(previous: MemberState, state: MemberState) -> None:
+@pytest.mark.parametrize("state", list(ClassicMemberState))
+@pytest.mark.parametrize("previous", list(ClassicMemberState))
+def test_transitions_follow_the_table(previous: ClassicMemberState, state: ClassicMemberState) -> None:
     follows_the_table(make(), VALID_PREVIOUS, previous, state)
 
 
@@ -195,7 +195,7 @@ def test_who_holds_on_and_is_not_known_any_more_has_lost_it() -> None:
         else:
             member.on_join(JoinGroupResponse(generation_id=2, leader="x", member_id="me"), 0)
             assert member.on_sync(SyncGroupResponse(error_code=ErrorCode.ILLEGAL_GENERATION), 0) is Next.LOST
-        assert (member.lost, member.rejoin_wanted, member.state) == (True, True, MemberState.UNJOINED)
+        assert (member.lost, member.rejoin_wanted, member.state) == (True, True, ClassicMemberState.UNJOINED)
         assert member.metadata.generation_id == 1, "a commit is refused, not taken unfenced"
 
 
@@ -264,7 +264,7 @@ def test_heartbeats_are_due_and_tell_of_a_rebalance() -> None:
 def test_a_heartbeat_may_tell_that_the_membership_is_lost(code: ErrorCode) -> None:
     member = joined(make())
     member.on_heartbeat(HeartbeatResponse(error_code=code), 1, 0)
-    assert (member.state, member.lost, member.rejoin_wanted) == (MemberState.UNJOINED, True, True)
+    assert (member.state, member.lost, member.rejoin_wanted) == (ClassicMemberState.UNJOINED, True, True)
     assert (member.metadata.generation_id, member.metadata.member_id) == (1, "me"), "commits are refused, not unfenced"
     assert member.heartbeat_at() is None
 
@@ -272,7 +272,7 @@ def test_a_heartbeat_may_tell_that_the_membership_is_lost(code: ErrorCode) -> No
 def test_a_late_answer_to_a_heartbeat_of_a_former_generation_means_nothing() -> None:
     member = joined(joined(make()), generation=2)
     member.on_heartbeat(HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION), 1, 0)
-    assert member.state is MemberState.STABLE
+    assert member.state is ClassicMemberState.STABLE
 
 
 def test_a_fenced_instance_is_told() -> None:
@@ -317,7 +317,7 @@ def test_a_changed_subscription_wants_a_rebalance() -> None:
 def test_unknown_strategies_are_refused() -> None:
     for strategies in (["sticky-ish"], []):
         with pytest.raises(IllegalState, match="known are"):
-            GroupMember("g", strategies=strategies)
+            ClassicMember("g", strategies=strategies)
 
 
 def test_an_empty_assignment_is_one() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, UnsupportedByBroker, code_of, error_for
-from barnabas.client.group.membership import Change, Next
+from barnabas.client.group.classic_member import Change, Next
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated
 from barnabas.protocol.messages.consumer_groups import (

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, NotKafka, code_of, error_for
 from barnabas.client.group.assignors import ASSIGNORS, COOPERATIVE, MemberSubscription, check_strategies
-from barnabas.client.group.assignors_data import Ownership, read_ownership, user_data
+from barnabas.client.group.sticky_user_data import Ownership, read_ownership, user_data
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.messages.groups import (
@@ -38,14 +38,14 @@ from barnabas.protocol.messages.groups import (
 from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
-__all__ = ["VALID_PREVIOUS", "Change", "GroupMember", "MemberState", "Next", "assigned_partitions"]
+__all__ = ["VALID_PREVIOUS", "Change", "ClassicMember", "ClassicMemberState", "Next", "assigned_partitions"]
 
 _PROTOCOL_TYPE = "consumer"
 _SUBSCRIPTION_VERSION = 3  # with owned partitions, their generation and the rack
 _ASSIGNMENT_VERSION = 0
 
 
-class MemberState(Enum):
+class ClassicMemberState(Enum):
     """The states of a member of a classic group."""
 
     UNJOINED = "unjoined"
@@ -55,9 +55,9 @@ class MemberState(Enum):
     LEFT = "left"
 
 
-_S = MemberState
+_S = ClassicMemberState
 
-VALID_PREVIOUS: dict[MemberState, frozenset[MemberState]] = {
+VALID_PREVIOUS: dict[ClassicMemberState, frozenset[ClassicMemberState]] = {
     _S.UNJOINED: frozenset({_S.JOINING, _S.SYNCING, _S.STABLE}),
     _S.JOINING: frozenset({_S.UNJOINED, _S.STABLE, _S.JOINING, _S.SYNCING}),
     _S.SYNCING: frozenset({_S.JOINING}),
@@ -83,7 +83,7 @@ class Change(NamedTuple):
     assigned: list[TopicPartition]
 
 
-class GroupMember:
+class ClassicMember:
     """The core of one membership.
 
     Args:
@@ -116,7 +116,7 @@ class GroupMember:
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.heartbeat_interval_ms = heartbeat_interval_ms
-        self.state = MemberState.UNJOINED
+        self.state = ClassicMemberState.UNJOINED
         self.member_id = ""
         self.generation_id = -1
         self.topics: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ class GroupMember:
 
     def join_request(self) -> JoinGroupRequest:
         """Starts a rebalance, or repeats its first request."""
-        self._transition(MemberState.JOINING)
+        self._transition(ClassicMemberState.JOINING)
         self.rejoin_wanted = False
         self.joined = None
         return JoinGroupRequest(
@@ -197,7 +197,7 @@ class GroupMember:
             self._skip_assignment = response.skip_assignment
             self._members = [self._member(m.member_id, m.group_instance_id, m.metadata) for m in response.members]
             self.group_topics = tuple(sorted({t for m in self._members for t in m.topics}))
-            self._transition(MemberState.SYNCING)
+            self._transition(ClassicMemberState.SYNCING)
             return Next.GO_ON
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
@@ -243,7 +243,7 @@ class GroupMember:
         if code is ErrorCode.NONE:
             self.joined = self._assignment(response.assignment)
             self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
-            self._transition(MemberState.STABLE)
+            self._transition(ClassicMemberState.STABLE)
             return Next.GO_ON
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             return Next.AGAIN
@@ -273,11 +273,11 @@ class GroupMember:
 
     def heartbeat_at(self) -> int | None:
         """When the next heartbeat is due, in monotonic ms; None while there is nothing to keep alive."""
-        return self._next_heartbeat_ms if self.state is MemberState.STABLE else None
+        return self._next_heartbeat_ms if self.state is ClassicMemberState.STABLE else None
 
     def overdue(self, now_ms: int) -> bool:
         """Whether the caller has not polled for `rebalance_timeout_ms` (max.poll.interval.ms): time to leave."""
-        return self.state is MemberState.STABLE and now_ms - self._polled_ms > self.rebalance_timeout_ms
+        return self.state is ClassicMemberState.STABLE and now_ms - self._polled_ms > self.rebalance_timeout_ms
 
     def retry_heartbeat_at(self, at_ms: int) -> None:
         """The last heartbeat reached no coordinator: sends the next one early."""
@@ -294,7 +294,7 @@ class GroupMember:
 
     def is_current(self, generation_id: int) -> bool:
         """Whether this is the present generation; answers to requests of other generations are ignored."""
-        return self.state is MemberState.STABLE and generation_id == self.generation_id
+        return self.state is ClassicMemberState.STABLE and generation_id == self.generation_id
 
     def on_heartbeat(self, response: HeartbeatResponse, generation_id: int, now_ms: int) -> Next:
         """Applies the answer to a heartbeat that was sent in `generation_id`.
@@ -323,7 +323,7 @@ class GroupMember:
 
     def session_expired(self, now_ms: int) -> bool:
         """Whether the coordinator has not answered for the session timeout, so that it must have removed this member."""
-        return self.state is MemberState.STABLE and now_ms - self._answered_ms > self.session_timeout_ms
+        return self.state is ClassicMemberState.STABLE and now_ms - self._answered_ms > self.session_timeout_ms
 
     def on_lost(self, code: ErrorCode) -> None:
         """The coordinator has removed this member: its partitions may belong to another member."""
@@ -331,20 +331,20 @@ class GroupMember:
         self.lost = True
         self.rejoin_wanted = True
         self.joined = None
-        if self.state is not MemberState.UNJOINED:
-            self._transition(MemberState.UNJOINED)
+        if self.state is not ClassicMemberState.UNJOINED:
+            self._transition(ClassicMemberState.UNJOINED)
 
     def on_rebalance_failed(self) -> None:
         """A rebalance was interrupted (no answer, or the coordinator moved); the next one starts over."""
         self.rejoin_wanted = True
-        if self.state in (MemberState.JOINING, MemberState.SYNCING):
-            self._transition(MemberState.UNJOINED)
+        if self.state in (ClassicMemberState.JOINING, ClassicMemberState.SYNCING):
+            self._transition(ClassicMemberState.UNJOINED)
 
     def leave_request(self, reason: str) -> LeaveGroupRequest | None:
         """Ends the membership. None if no request is needed: never joined, or a static member, which keeps its place (KIP-345)."""
-        member_id, joined = self.member_id, self.state is not MemberState.LEFT
+        member_id, joined = self.member_id, self.state is not ClassicMemberState.LEFT
         if joined:
-            self._transition(MemberState.LEFT)
+            self._transition(ClassicMemberState.LEFT)
         self.member_id = ""
         self.generation_id = -1
         self.joined = None
@@ -358,7 +358,7 @@ class GroupMember:
 
     def rejoin(self) -> None:
         """Makes the next poll join again, after a leave because of a missing poll or a new subscription."""
-        self.state = MemberState.UNJOINED
+        self.state = ClassicMemberState.UNJOINED
         self.lost = True
         self.rejoin_wanted = True
 
@@ -402,7 +402,7 @@ class GroupMember:
         except RemoteProtocolError as error:
             raise KafkaError(f"the leader of group {self.group_id!r} sent an unreadable assignment") from error
 
-    def _transition(self, state: MemberState) -> None:
+    def _transition(self, state: ClassicMemberState) -> None:
         if self.state not in VALID_PREVIOUS[state]:
             raise InvariantViolated(f"a group member cannot become {state.value} from {self.state.value}")
         self.state = state
