@@ -19,7 +19,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.process.served import ServedBroker
+from tests.process.served import READY_SECONDS_MAX, ServedBroker
 
 pytestmark = pytest.mark.clients
 
@@ -179,7 +179,10 @@ def test_second_static_member_of_a_name_fences_the_first(broker: ServedBroker) -
 @pytest.mark.parametrize("kill", [False, True], ids=["stop", "kill"])
 def test_commits_and_members_survive_a_restart(broker: ServedBroker, kill: bool) -> None:
     fill(broker, 8)
-    with members(Member(broker, "g")) as (member,):
+    session_ms = int(
+        READY_SECONDS_MAX * 1000
+    )  # longer than any restart takes: else the member itself gives its session up
+    with members(Member(broker, "g", session_timeout_ms=session_ms)) as (member,):
         poll_until(lambda: len(member.values) == 8, member)
         member.consumer.commit(
             offsets=[TopicPartition(TOPIC, partition, 2, f"note {partition}") for partition in range(PARTITIONS)],
