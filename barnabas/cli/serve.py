@@ -97,9 +97,10 @@ def serve(
         print(f"barnabas serve: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     from barnabas.runtime.loop import run
-    from barnabas.runtime.memory import keep_freed_memory
+    from barnabas.runtime.memory import collect_by_growth, keep_freed_memory
 
     keep_freed_memory()
+    collect_by_growth()
     for remark in ignored:
         log.warning("%s", remark)
     raise SystemExit(run(_serve(broker_config)))
