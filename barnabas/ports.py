@@ -142,7 +142,7 @@ class Disk(Protocol):
         """The whole of a small file (checkpoints, properties)."""
         ...
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: Buffer) -> None:
         """Writes a small file atomically and durably: aside, synced, renamed over `path`, folder synced."""
         ...
 

@@ -6,20 +6,26 @@ Emits: the buffers of the answer, to the connection.
 A request is large when it has more elements than are decoded in one turn, or when its handler is a generator that has more to do
 than fits in one turn. The connection serves none of its later requests before the answer of a large one is encoded, so that a
 connection has one at a time. Its frame is copied, because the connection reuses its buffer.
+
+After the answer the request and the response are freed in slices, too: to free 99,000 elements at once takes 10 to 30 ms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import GeneratorType
-from typing import Any
+from typing import Any, Final
 
 from barnabas.broker.call import Call, Origin, Pending
 from barnabas.broker.router import Route, Router
 from barnabas.broker.slices import Slice, Slices, Work
 from barnabas.ports import Buffer
+from barnabas.protocol.wire import Array
 
 __all__ = ["LargeRequest"]
+
+FREED_AT_ONCE: Final = 64  # elements of a list
+FREED_PER_UNIT: Final = 16  # of work (slices.Work)
 
 
 class LargeRequest:
@@ -45,12 +51,13 @@ class LargeRequest:
         self._failed = failed
         self._slice: Slice | None = None
         self._pending: Pending[Any] | None = None
+        self._kept: list[Any] = []  # the request, then the response: they are freed in slices
 
     def decode(
         self, router: Router, frame: bytes, position: int, client_id: str | None, origin: Origin, client_host: str
     ) -> None:
         """Begins with the bytes of the request, whose body is at `position`."""
-        work = _decoded_and_handled(router, self._route, frame, position, client_id, origin, client_host)
+        work = self._decoded_and_handled(router, frame, position, client_id, origin, client_host)
         self._slice = self._slices.start(work, self._handled, self._failed)
 
     def go_on(self, work: Work) -> None:
@@ -63,6 +70,7 @@ class LargeRequest:
             self._slice.cancel()
         if self._pending is not None:
             self._pending.closed()
+        self._release()
 
     def _handled(self, response: Any) -> None:
         if response.__class__ is not Pending:
@@ -79,25 +87,66 @@ class LargeRequest:
             self.go_on(response)
             return
         if response is None:
-            self._answered([])
+            self._end([])
             return
+        self._release()  # the request
+        self._kept.append(response)
         work = self._route.frame_in_slices(self._correlation, response)
-        self._slice = self._slices.start(work, self._answered, self._failed, begun=True)
+        self._slice = self._slices.start(work, self._end, self._failed, begun=True)
+
+    def _end(self, parts: list[Buffer]) -> None:
+        self._answered(parts)
+        self._release()
+
+    def _release(self) -> None:
+        kept, self._kept = self._kept, []
+        if kept:
+            self._slices.start(_freed(kept), _nothing, _nothing, begun=True)
+
+    def _decoded_and_handled(
+        self, router: Router, frame: bytes, position: int, client_id: str | None, origin: Origin, client_host: str
+    ) -> Work:
+        route = self._route
+        request = yield from route.decode_in_slices(frame, position)
+        del frame  # what is needed of it is in the request
+        self._kept.append(request)
+        call = Call(request, route.version, route.api_key, client_id, origin, client_host)
+        response = router.answer(route, call)
+        if response.__class__ is GeneratorType:
+            response = yield from response
+        return response
 
 
-def _decoded_and_handled(
-    router: Router,
-    route: Route,
-    frame: bytes,
-    position: int,
-    client_id: str | None,
-    origin: Origin,
-    client_host: str,
-) -> Work:
-    request = yield from route.decode_in_slices(frame, position)
-    del frame  # what is needed of it is in the request
-    call = Call(request, route.version, route.api_key, client_id, origin, client_host)
-    response = router.answer(route, call)
-    if response.__class__ is GeneratorType:
-        response = yield from response
-    return response
+def _nothing(_outcome: Any) -> None:
+    """Nobody waits for memory to be freed."""
+
+
+def _freed(messages: list[Any]) -> Work:
+    """Lets go of messages a few elements at a time. It changes none of them, because others may still use them."""
+    lists: list[list[Any]] = []
+    while messages:
+        _find_long_lists(messages.pop(), lists)
+        yield 1
+    for elements in lists:
+        nested = _names_of_lists(elements[0])
+        while elements:
+            if not nested:
+                del elements[-FREED_AT_ONCE:]
+                yield FREED_AT_ONCE // FREED_PER_UNIT
+            else:
+                last = elements.pop()
+                yield 1 + sum(len(getattr(last, name) or ()) for name in nested) // FREED_PER_UNIT
+
+
+def _find_long_lists(message: Any, lists: list[list[Any]]) -> None:
+    for name in _names_of_lists(message):
+        found = getattr(message, name) or []
+        if len(found) > FREED_AT_ONCE:
+            lists.append(list(found))
+        else:
+            for element in found:
+                _find_long_lists(element, lists)
+
+
+def _names_of_lists(message: Any) -> list[str]:
+    return [declared.name for declared in getattr(message, "FIELDS", ()) if isinstance(declared.wire, Array)]

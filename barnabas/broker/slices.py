@@ -18,18 +18,22 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
+from heapq import merge
+from itertools import groupby
 from types import GeneratorType
 from typing import Any, Final
 
 from barnabas.errors import InvariantViolated
 from barnabas.runtime.memory import hold_collector, release_collector
 
-__all__ = ["UNITS_PER_SLICE", "Ended", "Slice", "Slices", "Work", "advance"]
+__all__ = ["UNITS_PER_SLICE", "Ended", "Slice", "Slices", "Work", "advance", "sorted_in_slices"]
 
 log = logging.getLogger(__name__)
 
 UNITS_PER_SLICE: Final = 128  # 1 to 3 ms
 LARGE_REQUESTS_AT_ONCE: Final = 2  # decoded and not yet answered; each holds up to 100,000 elements
+
+SORTED_AT_ONCE: Final = 2_048  # names: 0.5 ms
 
 Work = Generator[int, None, Any]  # yields how many units it has done since it yielded last
 
@@ -53,6 +57,15 @@ def advance(work: Work) -> Ended | None:
     except StopIteration as end:
         return Ended(end.value, UNITS_PER_SLICE - left)
     return None
+
+
+def sorted_in_slices(names: list[str]) -> Work:
+    """Returns an iterator over the names in ascending order, each once. It takes a few microseconds for each."""
+    runs = []
+    for start in range(0, len(names), SORTED_AT_ONCE):
+        runs.append(sorted(set(names[start : start + SORTED_AT_ONCE])))
+        yield UNITS_PER_SLICE // 4
+    return (name for name, _ in groupby(merge(*runs)))
 
 
 class Slice:
@@ -92,6 +105,7 @@ class Slices:
         self._active: deque[Slice] = deque()
         self._waiting: deque[Slice] = deque()
         self._due = False
+        self._closed = False
 
     @property
     def busy(self) -> bool:
@@ -114,6 +128,9 @@ class Slices:
             begun: it holds memory already, so it must not wait for others to end.
         """
         made = Slice(work, done, failed)
+        if self._closed:
+            made.cancel()
+            return made
         if begun or len(self._active) < LARGE_REQUESTS_AT_ONCE:
             self._active.append(made)
         else:
@@ -125,7 +142,8 @@ class Slices:
         return made
 
     def close(self) -> None:
-        """The node ends: nothing goes on."""
+        """The node ends: nothing goes on, and nothing begins any more."""
+        self._closed = True
         for each in (*self._active, *self._waiting):
             each.cancel()
         self._active.clear()

@@ -292,7 +292,7 @@ class FileDisk:
             os.close(fd)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: Buffer) -> None:
         full_path = f"{self.root}/{path}"
         aside = full_path + ".tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)

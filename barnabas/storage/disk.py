@@ -347,7 +347,7 @@ class MemoryDisk:
         self.before("read", path)
         return bytes(self._inode_at(path).image)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: Buffer) -> None:
         if _parent(path) not in self._folders:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self.before("replace", path)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Refuse, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
+from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     CreatableTopicResult,
@@ -52,6 +53,9 @@ __all__ = [
 ]
 
 
+TOPICS_AT_ONCE: Final = 64  # of an answer that is encoded in one turn
+
+
 class Needs(Protocol):
     """What these handlers work on."""
 
@@ -63,10 +67,20 @@ def answered_later(call: Call[Any], ask: Callable[[Callable[[Any], None]], None]
     pending: Pending[Any] = Pending(blocks=True)
 
     def done(answer: Any) -> None:
-        pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
+        pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else _to_encode(answer))
 
     ask(done)
     return pending
+
+
+def _to_encode(answer: Any) -> Any:
+    """An answer that is encoded in slices where it has many topics: those of CreateTopics have 30 settings each."""
+    return _later(answer) if len(getattr(answer, "topics", ())) > TOPICS_AT_ONCE else answer
+
+
+def _later(answer: Any) -> Work:
+    yield UNITS_PER_SLICE
+    return answer
 
 
 def answered_in_time(call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refuse: Refuse) -> Any:

@@ -70,27 +70,27 @@ class Needs(Protocol):
     node_id: int
 
 
-def incremental_alter_configs(
-    needs: Needs, call: Call[IncrementalAlterConfigsRequest]
-) -> Pending[IncrementalAlterConfigsResponse]:
+def incremental_alter_configs(needs: Needs, call: Call[IncrementalAlterConfigsRequest]) -> Work:
     """Changes single settings of topics, of this broker, or of all brokers."""
-    mine, refused = _split(needs, call.request.resources)
+    mine, refused = yield from _split(needs, call.request.resources)
     request = IncrementalAlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
     return _changed(call, refused, lambda done: needs.controller.alter_configs(request, done))
 
 
-def replace_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Pending[AlterConfigsResponse]:
+def replace_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
     """Replaces all settings of topics, of this broker, or of all brokers."""
-    mine, refused = _split(needs, call.request.resources)
+    mine, refused = yield from _split(needs, call.request.resources)
     request = AlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
     return _changed(call, refused, lambda done: needs.controller.request(request, done))
 
 
-def _split(needs: Needs, resources: list[R]) -> tuple[list[R], list[AlterConfigsResourceResponse]]:
-    """What the controller shall decide, and the refusals of what is another broker's."""
+def _split(needs: Needs, resources: list[R]) -> Work:
+    """Returns what the controller shall decide, and the refusals of what is another broker's."""
     mine: list[R] = []
     refused: list[AlterConfigsResourceResponse] = []
-    for resource in resources:
+    for number, resource in enumerate(resources):
+        if number % RESOURCES_A_YIELD == 0:
+            yield 1
         try:
             if resource.resource_type == BROKER_RESOURCE:
                 _check_broker_name(needs, resource.resource_name, "Node id", "expected {}")
@@ -99,6 +99,7 @@ def _split(needs: Needs, resources: list[R]) -> tuple[list[R], list[AlterConfigs
             mine.append(resource)
         except BrokerError as error:
             refused.append(_resource_response(resource, error))
+            yield 1
     return mine, refused
 
 
@@ -110,8 +111,8 @@ def _changed(
     def done(answer: Any) -> None:
         if isinstance(answer, BrokerError):
             pending.resolve(refuse_alter_configs(call, answer))
-            return
-        pending.resolve(_merged(call.request.resources, answer, refused) if refused else answer)
+        else:
+            pending.resolve(_merged(call.request.resources, answer, refused))
 
     ask(done)
     return pending
@@ -119,6 +120,9 @@ def _changed(
 
 def _merged(resources: list[Any], answer: Any, refused: list[AlterConfigsResourceResponse]) -> Work:
     """Returns the controller's answer with our refusals in it, in the order of the request, which both have."""
+    if not refused:
+        yield len(answer.responses)
+        return answer
     found: list[AlterConfigsResourceResponse] = []
     decided, ours = deque(answer.responses), deque(refused)
     for number, resource in enumerate(resources):

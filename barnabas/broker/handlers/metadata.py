@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.metadata.features import is_served
 from barnabas.broker.metadata.image import NO_LEADER
-from barnabas.broker.slices import Work
+from barnabas.broker.slices import Work, sorted_in_slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 from barnabas.protocol.messages.metadata import (
@@ -376,11 +376,10 @@ def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRe
     request = call.request
     image = needs.current_image.image
     limit = max(min(request.response_partition_limit, needs.config.get_int("max.request.partition.size.limit")), 1)
-    asked = {topic.name for topic in request.topics}
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
-    names = sorted(asked or image.topics_by_name)
+    names = yield from sorted_in_slices([topic.name for topic in request.topics] or list(image.topics_by_name))
     response = DescribeTopicPartitionsResponse()
     alive = {broker.broker_id for broker, _ in needs.listing.live(call.listener)}
     for name in names:

@@ -23,6 +23,7 @@ from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.leadership import Progress
 from barnabas.broker.quorum.messages import Reply
 from barnabas.broker.quorum.raft_log import METADATA_TOPIC
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.quorum import (
@@ -92,15 +93,15 @@ def member_request(needs: Needs, call: Call[Any]) -> Any:
     return pending.response if pending.resolved else pending
 
 
-def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse:
+def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse | Work:
     """The quorum as its leader sees it.
 
     Raises:
         BrokerError: NOT_LEADER_OR_FOLLOWER: this node is not its leader.
     """
     quorum, request = needs.quorum, call.request
-    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
-    if asked != [(METADATA_TOPIC, 0)]:
+    first = request.topics[0] if len(request.topics) == 1 else None
+    if first is None or first.topic_name != METADATA_TOPIC or [p.partition_index for p in first.partitions[:2]] != [0]:
         return _nothing_else(request)
     leadership = quorum.leadership
     if leadership is None:
@@ -135,25 +136,23 @@ def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> Describe
     )
 
 
-def _nothing_else(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Of all partitions in a request that asks for another than that of the metadata."""
-    refused = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return DescribeQuorumResponse(
-        topics=[
-            DescribeQuorumResponseTopic(
-                topic_name=topic.topic_name,
-                partitions=[
-                    DescribeQuorumResponsePartition(
-                        partition_index=part.partition_index,
-                        error_code=refused,
-                        error_message="This server does not host this topic-partition.",
-                    )
-                    for part in topic.partitions
-                ],
+def _nothing_else(request: DescribeQuorumRequest) -> Work:
+    """Returns the refusal of all partitions in a request that asks for another than that of the metadata."""
+    response = DescribeQuorumResponse()
+    for topic in request.topics:
+        answer = DescribeQuorumResponseTopic(topic_name=topic.topic_name)
+        response.topics.append(answer)
+        yield 1
+        for part in topic.partitions:
+            answer.partitions.append(
+                DescribeQuorumResponsePartition(
+                    partition_index=part.partition_index,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    error_message="This server does not host this topic-partition.",
+                )
             )
-            for topic in request.topics
-        ]
-    )
+            yield 1
+    return response
 
 
 def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -> Any:

@@ -100,9 +100,10 @@ def _alter_all(view: ClusterView, request: IncrementalAlterConfigsRequest | Alte
 
 def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Work:
     """Returns the changes that leave the resource with what it names."""
-    named = {config.name for config in resource.configs}
+    named: set[str] = set()
     changes = []
     for config in resource.configs:
+        named.add(config.name)
         changes.append(AlterableConfig(name=config.name, config_operation=ConfigOperation.SET, value=config.value))
         if len(changes) % KEYS_PER_UNIT == 0:
             yield 1
@@ -120,15 +121,16 @@ def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Wo
 def _alter(view: ClusterView, resource: AlterConfigsResource) -> Work:
     """Returns the records of one resource, with a yield after a few keys."""
     kind, name = resource.resource_type, resource.resource_name
-    names = [config.name for config in resource.configs]
-    if len(set(names)) < len(names):
-        raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    names: set[str] = set()
     nulls = []
     for number, config in enumerate(resource.configs):
+        names.add(config.name)
         if config.value is None and config.config_operation != ConfigOperation.DELETE:
             nulls.append(config.name)
         if number % KEYS_PER_UNIT == 0:
             yield 1
+    if len(names) < len(resource.configs):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if nulls:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
     if kind == TOPIC_RESOURCE:
@@ -150,6 +152,7 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
     settings = view.image.topic_config(topic)
     changes: dict[str, str | None] = {}
+    changed: dict[str, str | None] = dict(settings)
     for number, config in enumerate(configs):
         if number % KEYS_PER_UNIT == 0:
             yield 1
@@ -158,9 +161,12 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
         current = settings.get(config.name)
         if current is None and key is not None:
             current = key.render(topic_value(view.config, settings, config.name))
-        changes[config.name] = _changed(config, key, current)
-    changed = {**settings, **{name: value for name, value in changes.items() if value is not None}}
-    validate_topic_config({name: value for name, value in changed.items() if changes.get(name, value) is not None})
+        value = changes[config.name] = _changed(config, key, current)
+        if value is None:
+            changed.pop(config.name, None)
+        else:
+            changed[config.name] = value
+    validate_topic_config(changed)
     return _records(TOPIC_RESOURCE, topic, settings, changes, clear_elr_of=topic)
 
 

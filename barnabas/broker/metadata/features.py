@@ -16,12 +16,11 @@ those that lose metadata. Follows KIP-584, KIP-778, KIP-1022.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.metadata.elections import ELIGIBLE_LEADERS
 from barnabas.broker.metadata.image import BROKER_RESOURCE, MetadataImage
 from barnabas.broker.metadata.records import (
@@ -31,6 +30,7 @@ from barnabas.broker.metadata.records import (
     MetadataRecord,
     RegisteredFeature,
 )
+from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.messages.admin import (
     FeatureUpdateKey,
@@ -54,6 +54,7 @@ __all__ = [
     "update_features",
 ]
 
+NAMES_PER_UNIT: Final = 16  # of work (slices.Work): features that are only counted
 METADATA_VERSION: Final = "metadata.version"
 MIN_ISR_KEY: Final = "min.insync.replicas"
 
@@ -158,7 +159,8 @@ def _refusal(who: str, low: int, high: int, feature: str, level: int) -> str | N
     return f"{who} only supports versions {low}-{high}"
 
 
-def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> MetadataDecision[UpdateFeaturesResponse]:
+@LongDecision[UpdateFeaturesRequest, UpdateFeaturesResponse]
+def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Work:
     """Decides an UpdateFeatures request: all of its updates or none. With `validate_only` no records.
 
     Raises:
@@ -166,17 +168,22 @@ def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Metada
             that a node does not support, or a way down that was not asked for.
     """
     updates = request.feature_updates
-    for name, times in Counter(update.feature for update in updates).items():
-        if times > 1:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Feature {name} is updated more than once.")
+    names: dict[str, None] = {}
+    twice: dict[str, None] = {}
+    for at, update in enumerate(updates):
+        if at % NAMES_PER_UNIT == 0:
+            yield 1
+        (twice if update.feature in names else names)[update.feature] = None
+    if twice:
+        first = next(name for name in names if name in twice)
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Feature {first} is updated more than once.")
     records: list[MetadataRecord] = []
+    results = []
     for update in updates:
+        yield 1
         _check(view, update)
         records += _records(view, update)
-    results = [
-        UpdatableFeatureResult(feature=name, error_code=0, error_message="NONE")
-        for name in dict.fromkeys(update.feature for update in updates)
-    ]
+        results.append(UpdatableFeatureResult(feature=update.feature, error_code=0, error_message="NONE"))
     answer = UpdateFeaturesResponse(error_message=None, results=results)
     return MetadataDecision(answer, [] if request.validate_only else records)
 

@@ -81,13 +81,15 @@ _ITEMS: Final = ("topics", "responses", "results")  # where answers without an e
 
 
 def refused_as_a_whole(response: Any) -> ErrorCode:
-    """The error that a response carries for everything that was asked; NONE where it has none, or not for everything."""
+    """The error that a response carries for everything that was asked; NONE where it has none.
+
+    Of errors that stand with each topic or resource only NOT_CONTROLLER is one: others are the answer.
+    """
     code = getattr(response, "error_code", None)
     if code is not None:
         return ErrorCode(code)
     for name in _ITEMS:
         items: Sequence[Any] = getattr(response, name, ())
-        codes = {item.error_code for item in items}
-        if len(codes) == 1:
-            return ErrorCode(codes.pop())
+        if items and all(item.error_code == ErrorCode.NOT_CONTROLLER for item in items):
+            return ErrorCode.NOT_CONTROLLER
     return ErrorCode.NONE

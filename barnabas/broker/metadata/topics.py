@@ -8,7 +8,7 @@ answer). A request may have 10,000 partitions, as in Kafka. A decision takes tim
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from barnabas.broker.config_entries import topic_entries
@@ -48,6 +48,7 @@ PARTITIONS_MAX: Final = 10_000  # new ones in one request
 NO_ID: Final = bytes(16)
 NO_CONFIGS: Final[list[CreatableTopicConfigs]] = []  # of all topics that are refused: nobody changes it
 UNITS_OF_A_NAME: Final = 1  # of work (slices.Work): a name that is refused
+NAMES_PER_UNIT: Final = 16  # that are only counted
 UNITS_OF_A_TOPIC: Final = 3  # one that is created, besides its records
 
 
@@ -58,12 +59,12 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     partitions_left = PARTITIONS_MAX
-    for topic in _once(request.topics):
+    for topic in (yield from _once(request.topics)):
         name = topic.name if isinstance(topic, CreatableTopic) else topic
         try:
             if not isinstance(topic, CreatableTopic):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic_records, result = creation.create(topic, partitions_left)
+            topic_records, result = yield from creation.create(topic, partitions_left)
         except BrokerError as error:
             text = error.message if len(results) < REFUSAL_TEXTS_MAX else None
             results.append(
@@ -79,12 +80,14 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
     return MetadataDecision(CreateTopicsResponse(topics=results), [] if request.validate_only else records)
 
 
-def _once(topics: Sequence[CreatableTopic]) -> Collection[CreatableTopic | str]:
-    """The topics whose name is there once, and each repeated name alone, in the order of their first appearance."""
+def _once(topics: Sequence[CreatableTopic]) -> Work:
+    """Returns the topics whose name is there once, and each repeated name alone, in the order of their first appearance."""
     found: dict[str, CreatableTopic | str] = {}
-    for topic in topics:
+    for at, topic in enumerate(topics):
+        if at % NAMES_PER_UNIT == 0:
+            yield 1
         found[topic.name] = topic.name if topic.name in found else topic
-    return found.values()
+    return list(found.values())
 
 
 class _Creation:
@@ -95,8 +98,8 @@ class _Creation:
         self._collisions = Collisions(view.image.topics_by_name)
         self._told: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}  # by settings
 
-    def create(self, topic: CreatableTopic, partitions_left: int) -> tuple[list[MetadataRecord], CreatableTopicResult]:
-        """One topic. Raises BrokerError where it cannot be created."""
+    def create(self, topic: CreatableTopic, partitions_left: int) -> Work:
+        """Returns the records and the result of one topic. Raises BrokerError where it cannot be created."""
         view = self._view
         validate_topic_name(topic.name)
         if topic.name == METADATA_TOPIC:
@@ -108,7 +111,11 @@ class _Creation:
             raise BrokerError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {collision}"
             )
-        overrides = {config.name: config.value for config in topic.configs}
+        overrides: dict[str, str | None] = {}
+        for at, config in enumerate(topic.configs, 1):
+            if at % NAMES_PER_UNIT == 0:
+                yield 1
+            overrides[config.name] = config.value
         validate_topic_config(overrides)
         settings = {name: value for name, value in overrides.items() if value is not None}
         topic_id = view.new_id()
@@ -225,12 +232,16 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work
         raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
     records: list[MetadataRecord] = []
     results: list[DeletableTopicResult] = []
-    names = Counter(state.name for state in states)
+    names: Counter[str | None] = Counter()
+    ids: Counter[bytes] = Counter()
     resolved = []
     for state in states:
-        resolved.append(_resolve(view, state))
+        names[state.name] += 1
+        found = _resolve(view, state)
+        resolved.append(found)
+        if isinstance(found, TopicImage):
+            ids[found.topic_id] += 1
         yield 1
-    ids = Counter(topic.topic_id for topic in resolved if isinstance(topic, TopicImage))
     told: set[str | bytes] = set()  # names and ids that are answered already
     for state, topic in zip(states, resolved, strict=True):
         yield 1
@@ -286,17 +297,20 @@ def create_partitions(view: ClusterView, request: CreatePartitionsRequest) -> Wo
     """Decides a CreatePartitions request. With `validate_only` the answer is the same, and no records."""
     records: list[MetadataRecord] = []
     results: list[CreatePartitionsTopicResult] = []
-    times = Counter(topic.name for topic in request.topics)
-    wanted = {topic.name: topic for topic in request.topics}
+    wanted: dict[str, CreatePartitionsTopic | None] = {}  # None: named more than once
+    for at, topic in enumerate(request.topics):
+        if at % NAMES_PER_UNIT == 0:
+            yield 1
+        wanted[topic.name] = None if topic.name in wanted else topic
     partitions_left = PARTITIONS_MAX
-    for name, topic in wanted.items():
+    for name, once in wanted.items():
         yield UNITS_OF_A_NAME
         result = CreatePartitionsTopicResult(name=name)
         results.append(result)
         try:
-            if times[name] > 1:
+            if once is None:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            added = _widen(view, topic, partitions_left)
+            added = _widen(view, once, partitions_left)
         except BrokerError as error:
             result.error_code, result.error_message = error.code, error.message
             continue

@@ -138,7 +138,7 @@ class Following:
         self._download += reply.data
         if len(self._download) < reply.size_bytes:
             return high_watermark
-        data = bytes(self._download)
+        data = self._download
         self._forget()
         self._log.install_snapshot(snapshot, data)
         return max(high_watermark, snapshot.end_offset)

@@ -353,6 +353,7 @@ class Quorum:
         self._snapshot_at_ms = self.reactor.clock.now_ms()
         limits = [self.config.get_int(f"metadata.max.retention.{unit}") for unit in ("bytes", "ms")]
         self._log.apply_retention(limits[0], self.high_watermark, limits[1])
+        await self.disk.discard(*self._log.take_deleted())
 
     # --- requests of others ---------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.quorum.messages import LogPoint
 from barnabas.broker.quorum.snapshots import (
     SnapshotId,
+    check_snapshot,
     decode_snapshot,
     list_snapshots,
     snapshot_name,
@@ -44,6 +45,7 @@ from barnabas.protocol.schema import encode
 from barnabas.storage.log_config import INT64_MAX, LogConfig, Origin
 from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.partition_log import LogSlice, PartitionLog
+from barnabas.storage.recovery import DELETED_SUFFIX
 
 __all__ = ["METADATA_DIRECTORY", "METADATA_TOPIC", "METADATA_TOPIC_ID", "RaftLog", "log_config_of"]
 
@@ -130,6 +132,7 @@ class RaftLog:
         self.voter_set = VoterSet()
         self.appended_bytes = 0
         self.latest_snapshot: SnapshotId | None = None
+        self._dropped: list[str] = []
         try:
             self._open_snapshots()
             self._read_voters()
@@ -145,8 +148,7 @@ class RaftLog:
         for snapshot in reversed(list_snapshots(self.disk, METADATA_DIRECTORY)):
             voter_set = VoterSet()
             try:
-                for _ in decode_snapshot(self._read_snapshot(snapshot), voter_set.take):
-                    pass
+                check_snapshot(self._read_snapshot(snapshot), voter_set.take)
             except RemoteProtocolError as error:
                 log.warning("passing over %s: %s", snapshot_name(snapshot), error)
                 continue
@@ -392,14 +394,14 @@ class RaftLog:
             self.latest_snapshot = snapshot
             self.appended_bytes = 0
 
-    def store_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+    def store_snapshot(self, snapshot: SnapshotId, data: Buffer) -> None:
         """Writes a snapshot, durably, blocking. Raises OSError."""
         self.disk.replace(self._path(snapshot), data)
         if self.latest_snapshot is None or snapshot > self.latest_snapshot:
             self.latest_snapshot = snapshot
         self.appended_bytes = 0
 
-    def install_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+    def install_snapshot(self, snapshot: SnapshotId, data: Buffer) -> None:
         """Takes a leader's snapshot, durably, in place of the whole log.
 
         Raises:
@@ -407,15 +409,24 @@ class RaftLog:
             OSError: the disk failed.
         """
         voter_set = VoterSet()
-        for _ in decode_snapshot(data, voter_set.take):
-            pass
+        check_snapshot(data, voter_set.take)  # the records are decoded by the replay, in slices
         self.store_snapshot(snapshot, data)
         self.voter_set = voter_set
         self._start_at(snapshot.end_offset)
         self.sync_now()
         for each in list_snapshots(self.disk, METADATA_DIRECTORY):
             if each < snapshot:  # the log that went on from it is gone
-                self.disk.remove(self._path(each))
+                self._drop_snapshot(each)
+
+    def _drop_snapshot(self, snapshot: SnapshotId) -> None:
+        path = self._path(snapshot)
+        self.disk.rename(path, path + DELETED_SUFFIX)
+        self._dropped.append(path + DELETED_SUFFIX)
+
+    def take_deleted(self) -> list[str]:
+        """Files of segments and snapshots that were dropped, for the caller to remove; a start finds those that are left."""
+        dropped, self._dropped = self._dropped, []
+        return dropped + self._log.take_deleted(None)
 
     def apply_retention(self, limit_bytes: int, high_watermark: int, limit_ms: int = -1) -> None:
         """Drops the oldest snapshots, with the log below their successors, until log and snapshots fit. The newest stays.
@@ -434,7 +445,7 @@ class RaftLog:
             if total <= limit_bytes and (limit_ms < 0 or now_ms - self._said_at_ms(snapshot) <= limit_ms):
                 return
             total -= size + self._log.size_bytes
-            self.disk.remove(self._path(snapshot))
+            self._drop_snapshot(snapshot)
             self._log.delete_records_before(successor.end_offset)
             self._log.apply_retention(now_ms, high_watermark)
             total += self._log.size_bytes

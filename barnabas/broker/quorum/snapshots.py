@@ -15,11 +15,14 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.slices import Work
 from barnabas.errors import RemoteProtocolError
-from barnabas.ports import Disk
+from barnabas.ports import Buffer, Disk
+from barnabas.protocol.compression import decompress
 from barnabas.protocol.messages.internal import SnapshotFooterRecord, SnapshotHeaderRecord
 from barnabas.protocol.records import (
     CONTROL_SNAPSHOT_FOOTER,
     CONTROL_SNAPSHOT_HEADER,
+    HEADER_SIZE,
+    BatchHeader,
     NewRecord,
     build_batch,
     build_control_batch,
@@ -29,9 +32,11 @@ from barnabas.protocol.records import (
     read_control,
 )
 from barnabas.protocol.schema import decode, encode, finished
+from barnabas.storage.steps import record_slices
 
 __all__ = [
     "SnapshotId",
+    "check_snapshot",
     "decode_snapshot",
     "encode_snapshot",
     "encode_snapshot_in_slices",
@@ -118,7 +123,7 @@ def encode_snapshot_in_slices(
     return out
 
 
-def decode_snapshot(data: bytes, on_control: Callable[[int, bytes], None] | None = None) -> Iterator[bytes]:
+def decode_snapshot(data: Buffer, on_control: Callable[[int, bytes], None] | None = None) -> Iterator[bytes]:
     """The encoded metadata records of a snapshot, in order.
 
     Args:
@@ -127,13 +132,29 @@ def decode_snapshot(data: bytes, on_control: Callable[[int, bytes], None] | None
     Raises:
         RemoteProtocolError: a checksum is wrong, a batch is cut off, or header or footer is missing.
     """
+    for position, header in _data_batches(data, on_control):
+        packed = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
+        for _, records in record_slices(decompress(header.compression, packed), header):
+            for record in records:
+                if record.value is not None:
+                    yield record.value
+
+
+def check_snapshot(data: Buffer, on_control: Callable[[int, bytes], None]) -> None:
+    """Checks what can be checked without decoding the records: checksums, header and footer. Arguments and errors as above."""
+    for _ in _data_batches(data, on_control):
+        pass
+
+
+def _data_batches(data: Buffer, on_control: Callable[[int, bytes], None] | None) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch of metadata records; the control batches around them are looked at on the way."""
     end = 0
     ended = False
     for position, header in iter_batches(data):
         if not crc_ok(data, position, header):
             raise RemoteProtocolError(f"snapshot: checksum of the batch at byte {position} is wrong")
-        records = decode_records(data, position, header)
         if header.is_control:
+            records = decode_records(data, position, header)
             kind = read_control(records[0]).type
             if (kind == CONTROL_SNAPSHOT_HEADER) != (position == 0):
                 raise RemoteProtocolError("snapshot: does not begin with its header")
@@ -144,9 +165,7 @@ def decode_snapshot(data: bytes, on_control: Callable[[int, bytes], None] | None
         elif position == 0:
             raise RemoteProtocolError("snapshot: does not begin with its header")
         else:
-            for record in records:
-                if record.value is not None:
-                    yield record.value
+            yield position, header
         end = position + header.size_bytes
     if not ended or end != len(data):
         raise RemoteProtocolError(f"snapshot: no footer at its end, {len(data) - end} bytes left over")

@@ -47,9 +47,9 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 
 
 OPENED_AT_ONCE: Final = 64  # new partitions of one image, before it is published: enough for the internal topics
-OPENED_PER_TURN: Final = 8  # of the others; 4 to 10 ms
+OPENED_PER_TURN: Final = 2  # of the others; 1 to 5 ms, most of it in the kernel
 # Units of work (slices.Work):
-UNITS_OF_A_FOLDER: Final = 16  # opened or renamed
+UNITS_OF_A_FOLDER: Final = 32  # opened or renamed
 UNITS_OF_A_CONFIG: Final = 4  # of a topic, taken over
 REPLICAS_PER_UNIT: Final = 8  # that are only looked at
 

@@ -22,6 +22,7 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Slices, Work, advance
 from barnabas.errors import BarnabasError
+from barnabas.runtime.memory import collect_if_grown
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
 
 __all__ = ["Upkeep"]
@@ -156,6 +157,7 @@ class Upkeep:
     def _checkpoint(self) -> None:
         self._checkpoint_now()
         self._walk(self._sync)
+        collect_if_grown()
 
     def _sync(self, replica: Replica) -> int:
         replica.log.save_state(synced=True)

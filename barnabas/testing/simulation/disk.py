@@ -161,7 +161,7 @@ class SimDisk:
         self.check_alive()
         return self._memory.read(path)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: Buffer) -> None:
         self.change(f"replace {path} {len(data)} {zlib.crc32(data):08x}")
         self._memory.replace(path, data)
 

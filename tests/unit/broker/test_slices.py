@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from barnabas.broker import large_requests
 from barnabas.broker.node import Node
-from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, UNITS_PER_SLICE, Slices, Work
+from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, UNITS_PER_SLICE, Slices, Work, advance, sorted_in_slices
 from barnabas.errors import ErrorCode, InvariantViolated
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.schema import decode_in_slices, encode, encode_in_slices, finished
 from tests.process.huge_requests import World, apis_with_lists, catalogue
 from tests.unit.broker.conftest import Peer, until
@@ -153,3 +157,54 @@ def test_the_catalogue_has_a_request_for_every_api_with_a_list() -> None:
     assert len(HUGE) >= 60
     assert {huge.listener for huge in HUGE} == {"broker", "controller"}
     assert all(huge.version <= registry.API[type(huge.request(World(10, 10))).API_KEY].versions[1] for huge in HUGE)
+
+
+def test_names_are_sorted_in_slices() -> None:
+    names = [f"n{number * 7919 % 10_007}" for number in range(10_000)] * 2
+    work = sorted_in_slices(names)
+    assert advance(work) is None, "10,000 names take more than one turn"
+    assert list(finished(work)) == sorted(set(names))
+    assert list(finished(sorted_in_slices([]))) == []
+
+
+class Counted(MetadataRequestTopic):
+    """A topic of a request that can be referred to weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_the_elements_of_a_large_request_are_freed_a_few_a_turn() -> None:
+    elements = [Counted(name=f"n{number}") for number in range(2_000)]
+    shared = elements[:10]
+    references = [weakref.ref(each) for each in elements]
+
+    def alive() -> int:
+        return sum(reference() is not None for reference in references)
+
+    messages: list[Any] = [MetadataRequest(topics=elements)]
+    del elements
+    freeing = large_requests._freed(messages)
+    counts = [alive() for _ in freeing]
+    assert counts[0] == 2_000, "not with the message"
+    assert max(before - after for before, after in pairwise(counts)) <= large_requests.FREED_AT_ONCE
+    assert alive() == len(shared), "what others still use stays as it is"
+
+
+def test_elements_with_lists_of_their_own_count_by_what_is_in_them() -> None:
+    parts = [ListOffsetsPartition(partition_index=number) for number in range(1_500)]
+    many = ListOffsetsRequest(topics=[ListOffsetsTopic(name=f"n{n}", partitions=list(parts)) for n in range(100)])
+    units = list(large_requests._freed([many]))
+    assert sum(units) > 100 * 1_500 // large_requests.FREED_PER_UNIT
+    assert max(units) < UNITS_PER_SLICE
+    wide = ListOffsetsRequest(topics=[ListOffsetsTopic(name="wide", partitions=parts)])
+    assert max(large_requests._freed([wide])) < UNITS_PER_SLICE
+    assert len(parts) == 1_500
+
+
+def test_a_node_that_has_ended_begins_no_more_work() -> None:
+    turns, story = Turns(), list[str]()
+    turns.slices.close()
+    turns.slices.start(work("late", 1, story), story.append, print)
+    assert turns.run() == 0
+    assert story == []
+    assert gc.isenabled()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from barnabas.broker.quorum import snapshots
 from barnabas.broker.quorum.snapshots import (
     SnapshotId,
+    check_snapshot,
     decode_snapshot,
     encode_snapshot,
     list_snapshots,
     snapshot_name,
 )
 from barnabas.errors import RemoteProtocolError
-from barnabas.protocol.records import iter_batches
+from barnabas.protocol.record_codec import Record
+from barnabas.protocol.records import BatchHeader, iter_batches
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.steps import DECODED_RECORDS, record_slices
 
 KAFKA = (Path(__file__).parents[3] / "golden" / "metadata" / "snapshot-86-3.bin").read_bytes()
 
@@ -74,3 +79,23 @@ def _flipped(at: int) -> bytes:
 def test_a_damaged_snapshot_is_none(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         list(decode_snapshot(data))
+    with pytest.raises(RemoteProtocolError):
+        check_snapshot(data, lambda _kind, _value: None)
+
+
+def test_a_long_batch_of_another_leader_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's batches hold up to 8 MB of records."""
+    monkeypatch.setattr(snapshots, "BATCH_RECORDS", 10_000)
+    values = [b"%d" % number for number in range(9_000)]
+    data = encode_snapshot(values, epoch=1, last_timestamp_ms=0, now_ms=0)
+    assert [header.record_count for _, header in iter_batches(data)] == [1, 9_000, 1]
+    parts: list[int] = []
+
+    def noted(records: bytes, header: BatchHeader) -> Iterator[tuple[bytes, list[Record]]]:
+        for piece, found in record_slices(records, header):
+            parts.append(len(found))
+            yield piece, found
+
+    monkeypatch.setattr(snapshots, "record_slices", noted)
+    assert list(decode_snapshot(data)) == values
+    assert max(parts) <= DECODED_RECORDS
