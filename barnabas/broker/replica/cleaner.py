@@ -35,6 +35,7 @@ __all__ = ["Cleaner"]
 log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 0.001  # between steps, at least
+LOOKED_AT_ONCE: Final = 64  # logs in one turn: 1 to 2 ms
 SYNC_LOOK_MS: Final = 500  # until a log is looked at again whose sync was asked for
 
 
@@ -80,10 +81,10 @@ class Cleaner:
         delay_ms = self._config.get_int("log.cleaner.backoff.ms")
         stuck: dict[Replica, None] = {}  # tried in vain: left alone until the next look
         while True:
-            due = self._due()
             chosen = None
-            for replica, cleanable in due:
-                if replica in stuck:
+            for replica in await self._due():
+                cleanable = None if replica in stuck else self._assess(replica)  # again: time went by
+                if cleanable is None:
                     continue
                 if replica.log.recovery_point >= cleanable.first_uncleanable_offset:
                     chosen = replica, cleanable
@@ -99,30 +100,36 @@ class Cleaner:
                 stuck[replica] = None
         self._look_in(delay_ms)
 
-    def _due(self) -> list[tuple[Replica, Cleanable]]:
-        """Logs to be cleaned, the dirtiest first."""
-        now_ms = self._reactor.clock.now_ms()
+    async def _due(self) -> list[Replica]:
+        """Replicas whose logs are to be cleaned, the dirtiest first; the loop has its turn between some of them."""
         due = []
-        for replica in self._replicas.all():
-            if replica.failed or not replica.log.config.compacted or replica in self._unreadable:
-                continue
-            partition_log = replica.log
-            try:
-                cleanable = assess(
-                    partition_log.segments.all,
-                    partition_log.config,
-                    cleaned_to=partition_log.cleaned_to,
-                    log_start_offset=partition_log.log_start_offset,
-                    last_stable_offset=partition_log.last_stable_offset(replica.high_watermark),
-                    now_ms=now_ms,
-                )
-            except OSError as error:
-                self._replicas.on_io_error(replica, error)
-                continue
-            if cleanable.is_due(partition_log.config):
-                due.append((replica, cleanable))
-        due.sort(key=lambda entry: -entry[1].dirty_ratio)
-        return due
+        for count, replica in enumerate(list(self._replicas.all()), 1):
+            if count % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            cleanable = self._assess(replica)
+            if cleanable is not None:
+                due.append((cleanable.dirty_ratio, replica))
+        due.sort(key=lambda entry: -entry[0])
+        return [replica for _, replica in due]
+
+    def _assess(self, replica: Replica) -> Cleanable | None:
+        """What may be cleaned of a log now; None where it is not to be cleaned."""
+        partition_log = replica.log
+        if replica.failed or not partition_log.config.compacted or replica in self._unreadable:
+            return None
+        try:
+            cleanable = assess(
+                partition_log.segments.all,
+                partition_log.config,
+                cleaned_to=partition_log.cleaned_to,
+                log_start_offset=partition_log.log_start_offset,
+                last_stable_offset=partition_log.last_stable_offset(replica.high_watermark),
+                now_ms=self._reactor.clock.now_ms(),
+            )
+        except OSError as error:
+            self._replicas.on_io_error(replica, error)
+            return None
+        return cleanable if cleanable.is_due(partition_log.config) else None
 
     async def _clean(self, replica: Replica, cleanable: Cleanable) -> None:
         directory = self._replicas.home_of(replica)

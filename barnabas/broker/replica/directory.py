@@ -16,13 +16,14 @@ import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity, open_directory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.slices import Work
-from barnabas.ports import NAME_BYTES_MAX, Disk, DiskLock, Rng
+from barnabas.ports import NAME_BYTES_MAX, Disk, DiskLock, File, Rng
 from barnabas.protocol.schema import finished
 from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -46,6 +47,7 @@ TopicPartition = tuple[str, int]
 SYNC_RETRY_MS: Final = 100
 REPLICAS_PER_UNIT: Final = 4  # of work (slices.Work): their lines are made
 LINES_PER_UNIT: Final = 64  # put together and encoded
+SYNCED_AT_ONCE: Final = 128  # logs: up to three files of each are opened and closed
 DISCARDED_AT_ONCE: Final = 16  # files and folders: a stop waits for no more of them
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)  # no file was given up: none could be opened to be synced
 LOCK_FILE: Final = ".lock"
@@ -392,13 +394,23 @@ class LogDirectory:
             self._syncing = True
             self._start(self._sync(), "sync")
 
+    def _take_unsynced(self) -> list[Replica]:
+        """The replicas of the next sync: no more of them than take 10 ms of the loop. The others have the next turn."""
+        asked = list(islice(self._unsynced, SYNCED_AT_ONCE))
+        for replica in asked:
+            del self._unsynced[replica]
+        return asked
+
     async def _sync(self) -> None:
         try:
             while self._unsynced and self.online:
-                asked, self._unsynced = list(self._unsynced), {}
-                ends = [(replica.log.log_end_offset, replica.log.cuts) for replica in asked]
+                asked = self._take_unsynced()
+                ends: list[tuple[int, int]] = []
+                files: list[File] = []
                 try:
-                    files = [file for replica in asked for file in replica.log.unsynced_files()]
+                    for replica in asked:
+                        ends.append((replica.log.log_end_offset, replica.log.cuts))
+                        files += replica.log.unsynced_files()
                     self._lower_recovery_points(
                         {(one.topic, one.partition): one.log.recovery_point for one in asked if one.log.cuts}
                     )

@@ -1,15 +1,17 @@
-"""Files that nothing needs any more: renamed at once, removed later, off the loop; a crash or a stop in between loses no record."""
+"""Files of many segments and logs: removed off the loop, where a crash or a stop in between loses no record, and synced in rounds."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from barnabas.broker.node import Node
 from barnabas.broker.replica import upkeep
-from barnabas.broker.replica.directory import DISCARDED_AT_ONCE
+from barnabas.broker.replica.directory import DISCARDED_AT_ONCE, SYNCED_AT_ONCE
+from barnabas.ports import File
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.disk import MemoryDisk
@@ -117,3 +119,30 @@ async def test_a_follower_that_begins_anew_renames_its_segments_first(nodes: Nod
     log.truncate_fully_and_start_at(50)
     assert len([name for name in deleted(disk) if name.endswith(".log.deleted")]) == count
     assert [segment.base_offset for segment in log.segments] == [50]
+
+
+class NotingDisk(MemoryDisk):
+    """Notes how many folders each sync covers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.covered: list[int] = []
+
+    async def sync(self, files: Sequence[File]) -> None:
+        self.covered.append(len({file.path.rpartition("/")[0] for file in files}))
+        await super().sync(files)
+
+
+async def test_very_many_logs_are_synced_some_at_once(nodes: Nodes) -> None:
+    disk = NotingDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    count = 2 * SYNCED_AT_ONCE + 10
+    await peer.create("t", count)
+    for partition in range(count):
+        node.replicas.leader("t", partition).append(build_batch([NewRecord(None, b"x", node.clock.now_ms())]))
+    disk.covered.clear()
+    for replica in node.replicas.all():
+        node.replicas.request_sync(replica)
+    await until(lambda: all(replica.log.recovery_point == 1 for replica in node.replicas.all()))
+    assert sorted(disk.covered, reverse=True)[:3] == [SYNCED_AT_ONCE, SYNCED_AT_ONCE, 10]
