@@ -174,6 +174,10 @@ def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
         found = _described(needs, call.request, resource)
         results.append(found)
         yield 2 * len(found.configs)
+    for number in range(len(answered)):  # all at once they are freed in 10 ms
+        answered.pop()
+        if number % RESOURCES_A_YIELD == 0:
+            yield 1
     return DescribeConfigsResponse(results=results)
 
 
