@@ -140,7 +140,7 @@ async def test_very_many_logs_are_synced_some_at_once(nodes: Nodes) -> None:
     count = 2 * SYNCED_AT_ONCE + 10
     await peer.create("t", count)
     for partition in range(count):
-        node.replicas.leader("t", partition).append(build_batch([NewRecord(None, b"x", node.clock.now_ms())]))
+        node.replicas.leader("t", partition).append(build_batch([NewRecord(None, b"x", node.reactor.clock.now_ms())]))
     disk.covered.clear()
     for replica in node.replicas.all():
         node.replicas.request_sync(replica)
