@@ -5,8 +5,7 @@ Emits: frames to the router in the order of the connection; answers in the order
 
 No rules of Kafka live here. A request that need not wait is answered inside `buffer_updated`: no task, no future, no queue.
 A request that waits before its effect holds the later ones of its connection, and reading pauses when a little is held; one
-that waits after its effect holds only the order of answers. Held frames are copies: a view lives only during the call that
-received it.
+that waits after its effect holds only the order of answers. Held frames are copies: views live only during their call.
 
 Bounds: a frame is refused by its announced length before anything is allocated; a connection gets a fair share of requests a
 wake-up, the rest waits a turn; reading pauses while the peer does not take its answers, while too many requests or bytes of
@@ -420,13 +419,16 @@ class Connection(asyncio.BufferedProtocol):
                 request.go_on(response)
                 return
             response = ended.result
+            if response.__class__ is Pending:  # it waits once more
+                slot.pending = response
+                response.attach(partial(self._answered, slot), None)
+                return
         try:
             parts = [] if response is None else slot.route.frame(slot.correlation, response)
-        except Exception:
-            log.exception("answer to %r could not be encoded", self)
-            self.close("internal error")
-            return
-        self._ready(slot, parts)
+        except Exception as error:
+            self._failed(error)
+        else:
+            self._ready(slot, parts)
 
     def _ready(self, slot: _Slot, parts: list[Buffer]) -> None:
         if self.closed:

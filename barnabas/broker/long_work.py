@@ -1,6 +1,7 @@
 """Long work whose C code runs in a thread: one piece after the other, in steps between which the loop serves others.
 
-Driven by: the Produce handler, with the inspection of a long batch as a generator of steps (`storage/steps`). Emits: its result.
+Driven by: the Produce handler, with the inspection of a long batch as a generator of steps (`storage/steps`); ListOffsets and loading
+coordinators, with the decompression of a large batch. Emits: the result.
 
 Two mechanisms cut long work. `slices` is for Python code over many elements: it counts units and stays on the loop, and several
 works take turns. This one is for one large element whose C code releases Python's lock. The C code runs in a thread, if the
@@ -22,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from barnabas.broker.reactor import Reactor
-from barnabas.errors import BrokerError, ErrorCode
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.storage.steps import Steps
 
 __all__ = ["FREE_COST", "LongWork", "Offload", "in_place"]
@@ -87,6 +88,14 @@ class LongWork:
             self._reactor.scope.start(self._run(), name="long work")
         return job.cancel
 
+    def run(self, work: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+        """Runs one piece of C code, which never raises, then calls `done`; returns what `begin` returns."""
+
+        def steps() -> Steps[None]:
+            yield work
+
+        return self.begin(steps(), lambda _outcome: done())
+
     async def _run(self) -> None:
         while self._queue:
             job = self._queue.popleft()
@@ -99,7 +108,12 @@ class LongWork:
                 log.exception("long work failed")
                 outcome = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
             if not job.cancelled:
-                job.done(outcome)
+                try:
+                    job.done(outcome)
+                except InvariantViolated:
+                    raise
+                except Exception:  # as above
+                    log.exception("the callback of long work failed")
             job.steps.close()
         self._busy = False
 

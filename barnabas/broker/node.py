@@ -193,7 +193,12 @@ class Node:
         )
         self.long_work = LongWork(self.reactor, offload)
         self.groups = GroupCoordinator(
-            self.reactor, config, slices=self.slices, current=self.current_image, replicas=self.replicas
+            self.reactor,
+            config,
+            slices=self.slices,
+            long_work=self.long_work,
+            current=self.current_image,
+            replicas=self.replicas,
         )
         self.marker_writer = MarkerWriter(self.replicas, self.groups)
         self.transactions = TransactionCoordinator(
@@ -202,6 +207,7 @@ class Node:
             current=self.current_image,
             peers=self.peers,
             replicas=self.replicas,
+            long_work=self.long_work,
             marker_writer=self.marker_writer,
             allocate_producer_ids=self.controller.allocate_producer_ids,
         )

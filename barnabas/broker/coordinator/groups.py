@@ -28,6 +28,7 @@ from barnabas.broker.coordinator.regexes import RegexSearch
 from barnabas.broker.coordinator.shard import Decision, ShardHost
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
+from barnabas.broker.long_work import LongWork
 from barnabas.broker.metadata.image import GROUP_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.replicas import Replicas
@@ -82,6 +83,7 @@ class GroupCoordinator:
         config: BrokerConfig,
         *,
         slices: Slices,
+        long_work: LongWork,
         current: CurrentImage,
         replicas: Replicas,
     ) -> None:
@@ -98,6 +100,7 @@ class GroupCoordinator:
             lambda: current.image.partition_count(OFFSETS_TOPIC),
             compression=config.get_int("offsets.topic.compression.codec"),
             answer_timeout_ms=partial(config.get_int, "offsets.commit.timeout.ms"),
+            in_thread=long_work.run,
         )
         self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
         self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # that came while the partition was loading

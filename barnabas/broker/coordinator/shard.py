@@ -176,6 +176,7 @@ class ShardHost(Generic[S]):
         partition_count: partitions of the topic in the present image, 0 where it does not exist.
         compression: codec of the batches that are written.
         answer_timeout_ms: () → how long an answer may wait for the commit; without it, for ever.
+        in_thread: runs C code beside the loop, then calls back (`LongWork.run`); without it, C code runs in place.
     """
 
     def __init__(
@@ -187,8 +188,10 @@ class ShardHost(Generic[S]):
         partition_count: Callable[[], int],
         compression: int = 0,
         answer_timeout_ms: Callable[[], int] | None = None,
+        in_thread: Callable[[Callable[[], None], Callable[[], None]], object] | None = None,
     ) -> None:
         self.topic = topic
+        self._in_thread = in_thread or _in_place
         self._reactor = reactor
         self._replicas = replicas
         self._make_shard = make_shard
@@ -235,8 +238,6 @@ class ShardHost(Generic[S]):
             return
         try:
             work = next(steps)
-            if work is not None:
-                work()
         except StopIteration:
             replica.when_committed(end_offset, lambda error: self._on_loaded(part, replica, end_offset, error))
         except Exception as error:
@@ -249,7 +250,10 @@ class ShardHost(Generic[S]):
             )
             self._close(part, ErrorCode.NOT_COORDINATOR)
         else:
-            self._reactor.call_later(0, lambda: self._load(part, replica, steps, end_offset))
+            if work is None:
+                self._reactor.call_later(0, lambda: self._load(part, replica, steps, end_offset))
+            else:
+                self._in_thread(work, lambda: self._load(part, replica, steps, end_offset))
 
     def _on_loaded(self, part: _Partition[S], replica: Replica, end_offset: int, error: BrokerError | None) -> None:
         if part.phase is not _Phase.LOADING:
@@ -480,6 +484,11 @@ class ShardHost(Generic[S]):
         refusal = BrokerError(_coordinator_code(error.code), str(error))
         for write in writes:
             write.done(refusal)
+
+
+def _in_place(work: Callable[[], None], done: Callable[[], None]) -> None:
+    work()
+    done()
 
 
 def _still_leads(part: _Partition[Any], replica: Replica) -> bool:

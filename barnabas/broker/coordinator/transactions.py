@@ -36,6 +36,7 @@ from barnabas.broker.coordinator.transaction_state import (
 )
 from barnabas.broker.coordinator.verification import Question, VerificationChannel
 from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.long_work import LongWork
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.peers import Peers
 from barnabas.broker.reactor import Reactor
@@ -75,6 +76,7 @@ class TransactionCoordinator:
         current: CurrentImage,
         peers: Peers,
         replicas: Replicas,
+        long_work: LongWork,
         marker_writer: MarkerWriter,
         allocate_producer_ids: Callable[[Callable[[int | BrokerError], None]], None],
     ) -> None:
@@ -82,7 +84,7 @@ class TransactionCoordinator:
         self._config = config
         self._current = current
         self.host: ShardHost[TransactionShard] = ShardHost(
-            TRANSACTION_TOPIC, reactor, replicas, self._make_shard, self._partition_count
+            TRANSACTION_TOPIC, reactor, replicas, self._make_shard, self._partition_count, in_thread=long_work.run
         )
         self._courier = NodeCourier(reactor, config, current, peers, marker_writer)
         self.markers = MarkerChannel(self._courier, self._complete)

@@ -15,7 +15,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.storage.steps import DECODED_RECORDS
+from barnabas.storage.steps import DECODED_RECORDS, INLINE_BYTES_MAX
 
 NOW_MS = 1_700_000_000_000
 TOPIC = "__state"
@@ -112,9 +112,15 @@ class Bench:
         self.open()
         self.host = self.new_host()
 
-    def new_host(self, answer_timeout_ms: Callable[[], int] | None = None) -> ShardHost[Registry]:
+    def new_host(self, answer_timeout_ms: Callable[[], int] | None = None, **more: Any) -> ShardHost[Registry]:
         return ShardHost(
-            TOPIC, self, self.replicas, Registry, lambda: len(self.replicas.all), answer_timeout_ms=answer_timeout_ms
+            TOPIC,
+            self,
+            self.replicas,
+            Registry,
+            lambda: len(self.replicas.all),
+            answer_timeout_ms=answer_timeout_ms,
+            **more,
         )
 
     def open(self) -> None:
@@ -376,6 +382,28 @@ def test_a_batch_of_many_records_is_loaded_in_steps() -> None:
     assert steps >= 3
     bench.replica.on_synced(count)
     assert len(bench.host.shard(0).replayed) == count
+
+
+def test_a_large_batch_is_decompressed_beside_the_loop() -> None:
+    """Also when the leadership ends meanwhile."""
+    bench = Bench()
+    bench.elect()
+    bench.replica.append(
+        build_batch([NewRecord(bytes(INLINE_BYTES_MAX), b"1", 0)], compression=4), origin=Origin.COORDINATOR
+    )
+    bench.replica.log.mark_synced(1)
+    for stays in (True, False):
+        beside: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        bench.host = bench.new_host(in_thread=lambda work, done, to=beside: to.append((work, done)))
+        bench.host.on_elected(0, 0)
+        ((work, done),) = beside
+        assert not bench.later
+        work()
+        if not stays:
+            bench.host.on_resigned(0)
+        done()
+        bench.replica.on_synced(1)
+        assert [len(shard.replayed) for _, shard in bench.host.active_shards()] == ([1] if stays else [])
 
 
 def test_of_what_was_written_over_the_last_is_replayed() -> None:

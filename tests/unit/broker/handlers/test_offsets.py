@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 
+from barnabas.broker.long_work import LongWork
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.offsets import (
@@ -18,7 +21,9 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from barnabas.protocol.records import NewRecord, build_batch
-from tests.unit.broker.conftest import Peer
+from barnabas.storage.log_config import Origin
+from barnabas.storage.steps import INLINE_BYTES_MAX
+from tests.unit.broker.conftest import Nodes, Peer
 
 BASE_MS = int(time.time() * 1000) - 100_000
 
@@ -50,6 +55,37 @@ async def test_bounds_in_every_version(peer: Peer, node: Node, version: int) -> 
     assert (latest.offset, latest.timestamp, latest.error_code) == (3, -1, 0)
     assert (earliest.offset, earliest.timestamp, earliest.error_code) == (1, -1, 0)
     assert latest.leader_epoch == (node.replicas.leader("t", 0).leader_epoch if version >= 4 else -1)
+
+
+async def test_a_large_batch_is_decompressed_beside_the_loop(nodes: Nodes, node: Node, peer: Peer) -> None:
+    """Two of them in one request; others are served meanwhile, and a connection that closes is not answered."""
+    await peer.create("t", 2)
+    for number in range(2):
+        records = [NewRecord(None, bytes(INLINE_BYTES_MAX), BASE_MS), NewRecord(None, b"x", BASE_MS + 5)]
+        node.replicas.leader("t", number).append(build_batch(records, compression=4), origin=Origin.COORDINATOR)
+    asked, opened = asyncio.Queue[None](), asyncio.Queue[None]()
+
+    async def offload(work: Callable[[], None]) -> None:
+        asked.put_nowait(None)
+        await opened.get()
+        work()
+
+    node.long_work = LongWork(node.reactor, offload)
+    parts = [ListOffsetsPartition(partition_index=number, timestamp=BASE_MS + 5) for number in range(2)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=parts)])
+    gone = await nodes.peer(node)
+    gone.send(request, 11)
+    await asked.get()
+    gone.writer.close()
+    sent = peer.send(request, 11)
+    other = await nodes.peer(node)
+    for _ in range(2):
+        assert (await ask(other, -1)).offset == 2
+        opened.put_nowait(None)
+        await asked.get()
+    opened.put_nowait(None)
+    answers = (await peer.receive(sent)).topics[0].partitions
+    assert [(each.offset, each.timestamp, each.error_code) for each in answers] == [(1, BASE_MS + 5, 0)] * 2
 
 
 async def test_by_timestamp(peer: Peer, node: Node) -> None:
