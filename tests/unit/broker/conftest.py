@@ -186,7 +186,7 @@ def batch(*values: bytes, **fields: Any) -> bytes:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Lets the loop turn until it holds; 5 s at most."""
-    async with asyncio.timeout(5):
+    """Lets the loop turn until it holds; 20 s at most, for machines busy with other work."""
+    async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110  # what is waited for is state of the node, which has no event for tests
             await asyncio.sleep(0)
