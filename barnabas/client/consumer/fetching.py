@@ -15,9 +15,9 @@ each partition of an answer has an `AbortedFilter`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from barnabas.client.consumer.decoding import Deserializer, Deserializers
 from barnabas.client.consumer.fetch_session import FetchSession
@@ -27,7 +27,7 @@ from barnabas.client.consumer.position_checks import PositionChecks
 from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.client.errors import CorruptRecords, KafkaError, code_of, error_for
 from barnabas.client.net.metadata import ClusterMetadata
-from barnabas.client.types import AutoOffsetReset, Record, TopicPartition
+from barnabas.client.types import AutoOffsetReset, TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer, Rng
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -95,6 +95,10 @@ class Fetcher:
             deserializers = (key_deserializer, value_deserializer)
         self._fetched = FetchedRecords(check_crcs=config.check_crcs, deserializers=deserializers)
         self.errors = self._fetched.errors  # raised by the next polls, oldest first
+        # For polls; attributes, because one more call for each record is measurable.
+        self.has_records = self._fetched.available
+        self.take = self._fetched.take
+        self.take_one = self._fetched.take_one
         self._sessions: dict[int, FetchSession] = {}
         self._busy: dict[int, int] = {}  # nodes with a fetch in flight → when it was sent
         self._interrupted: dict[int, None] = {}
@@ -262,22 +266,6 @@ class Fetcher:
                     self._on_partition(found, data, fetch.node_id, now_ms)
         for state in states.values():  # absent from the answer: nothing new, and no error
             state.failing_since_ms = -1
-
-    # -- records -------------------------------------------------------------------------------------------------------
-
-    def has_records(self) -> bool:
-        """Whether `take` may return records or raise now."""
-        return self._fetched.available()
-
-    def take(
-        self, max_records: int | None = None, only: Iterable[TopicPartition] = ()
-    ) -> dict[TopicPartition, list[Record[Any, Any]]]:
-        """Takes fetched records; see FetchedRecords.take."""
-        return self._fetched.take(max_records, only)
-
-    def take_one(self) -> tuple[PartitionState, Record[Any, Any]] | None:
-        """Takes the next fetched record; see FetchedRecords.take_one."""
-        return self._fetched.take_one()
 
     # -- internal --------------------------------------------------------------------------------------------------------
 
