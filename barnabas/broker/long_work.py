@@ -30,7 +30,7 @@ __all__ = ["FREE_COST", "LongWork", "Offload", "in_place"]
 
 log = logging.getLogger(__name__)
 
-TURN_COST_MAX: Final = 8_192  # of the walks over records (`record_walk.walk`) by all requests of one wake-up: 4 ms
+TURN_COST_MAX: Final = 8_192  # of the batches appended by all requests of one wake-up (`AppendInfo.cost`): 4 ms
 FREE_COST: Final = 64  # of a batch, not counted: what a request costs anyway
 COMPRESSED_COST: Final = 512  # of decompressing a batch
 

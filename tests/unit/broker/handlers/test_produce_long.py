@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from barnabas.broker.long_work import LongWork
+from barnabas.broker.long_work import TURN_COST_MAX, LongWork, in_place
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.limits import RECORD_ERRORS_MAX
@@ -111,6 +111,34 @@ async def test_many_batches_are_appended_over_several_turns(peer: Peer) -> None:
             offsets = [one.base_offset for one in answer.responses[0].partition_responses]
             assert offsets == [number // 2 for number in range(many)]
     assert (await produce(peer, 9, request(batch(b"x")))).base_offset == many
+
+
+class Turns(LongWork):
+    """Notes what the batches of each wake-up cost."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.reactor, in_place)
+        self.costs = [0]
+        node.long_work = self
+
+    def count(self, cost: int, *, compressed: bool) -> None:
+        if not self.turn_is_over:
+            self.costs[-1] += cost
+        super().count(cost, compressed=compressed)
+        if self.turn_is_over:
+            self.costs.append(0)
+
+
+async def test_large_batches_of_few_records_are_appended_over_several_turns(node: Node, peer: Peer) -> None:
+    await peer.create("t", 1)
+    turns = Turns(node)
+    size = 900_000
+    sent = request(None)
+    sent.topic_data[0].partition_data = [PartitionProduceData(index=0, records=batch(bytes(size))) for _ in range(40)]
+    answer = await peer.call(sent, 9)
+    assert [one.base_offset for one in answer.responses[0].partition_responses] == list(range(40))
+    assert len(turns.costs) >= 40 * size // 1_024 // TURN_COST_MAX
+    assert max(turns.costs) < TURN_COST_MAX + 2 * size // 1_024  # each batch has 64 free
 
 
 @pytest.mark.parametrize("compression", [0, 4])
