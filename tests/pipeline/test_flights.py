@@ -1,6 +1,6 @@
 """The flights pipeline piece by piece on the shared session; all of it, with its kills, is `chaos`: it takes minutes.
 
-What must come out is reckoned from the data by plain Python (`dataset.reckon`); the queries must come to the same, digit by digit.
+Plain Python computes the expected results (`dataset.compute_expected`); the queries must produce the same values.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def test_the_queries_come_to_what_plain_python_comes_to(spark: SparkSession, jan
     weather = queries.weather_of(records(spark, [e for e in events if e.topic == data.WEATHER]), "1 day")
     planes = queries.planes_of(records(spark, january.planes + january.planes[:10]))  # a topic not compacted yet
     airlines = queries.airlines_of(records(spark, january.airlines))
-    reckoned = data.reckon(january)
+    expected = data.compute_expected(january)
     by_hour = [row.asDict() for row in queries.by_hour(flights, weather).collect()]
-    assert canonical(by_hour) == canonical(list(reckoned.hours.values()))
+    assert canonical(by_hour) == canonical(list(expected.hours.values()))
     by_carrier = [row.asDict() for row in queries.by_carrier(flights, planes, airlines).collect()]
-    assert canonical(by_carrier) == canonical(list(reckoned.carriers.values()))
+    assert canonical(by_carrier) == canonical(list(expected.carriers.values()))
     assert sum(row["flights"] for row in by_carrier) == len(january.flights) == 26_865
 
 
@@ -75,7 +75,7 @@ def test_the_example_of_the_tutorial(
     day_before = newest.replace("2013-01-03", "2013-01-02")  # the watermark: hours that end by then are over
     expected = Counter(
         (hour, origin, row["flights"], row["delay"])
-        for (hour, origin), row in data.reckon(january).hours.items()
+        for (hour, origin), row in data.compute_expected(january).hours.items()
         if hour < day_before
     )
     files = spark.read.parquet(str(tmp_path / "parquet")).withColumn("hour", F.date_format("hour", HOUR)).collect()

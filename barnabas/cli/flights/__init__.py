@@ -1,1 +1,1 @@
-"""The flagship pipeline: a year of flights and weather through Spark, exactly once, through kills (`barnabas demo --spark`)."""
+"""The demonstration `barnabas demo --spark`: a year of flights and weather through Spark, exactly once, through kills."""

@@ -1,9 +1,11 @@
-"""What `barnabas demo --spark` kills, and when: each at a point of the year, in the middle of a batch, and not before the kill
-before it has been recovered from.
+"""The kills of `barnabas demo --spark`.
 
-Driven by: the story (how far the queries have read) and the coordinators (which transactions are open). Emits: SIGKILLs to a Python
-worker, a broker and the driver; the broker is started again. A Python worker that no whole query hangs on is replaced by Spark, the
-driver by `Driver`.
+Each kill happens at a point of the replayed year, in the middle of a batch, after the run has recovered from the
+previous kill.
+
+Driven by: the story (how far the queries have read) and the coordinators (which transactions are open). Emits: SIGKILLs
+to a Python worker, a broker and the driver, and the broker's restart. Spark replaces the Python worker of a task;
+`Driver` replaces the driver.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ WORKER, BROKER, DRIVER = "a Python worker", "a broker", "the driver"
 LOOK_S: Final = 0.05
 SAMPLE_S: Final = 0.25
 BROKER_DOWN_S: Final = 2.0
-MOMENT_S_MAX: Final = 20.0  # to wait for a busy worker or an open transaction; then without
+MOMENT_S_MAX: Final = 20.0  # longest wait for a busy worker or an open transaction; then the kill happens without one
 UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A kill to come: at `share` of the time that is replayed."""
+    """A planned kill, at `share` (0 to 1) of the replayed time."""
 
     share: float
     what: str
@@ -47,10 +49,10 @@ PLAN: Final = (Strike(0.15, WORKER), Strike(0.35, BROKER), Strike(0.6, DRIVER))
 
 
 class Chaos:
-    """See the module.
+    """Carries out the planned kills; see the module.
 
     Args:
-        output: a topic of results; the broker that leads its first partition is killed.
+        output: a result topic; the leader of its first partition is the broker to kill.
         tell: shows a line to the user.
     """
 
@@ -64,7 +66,7 @@ class Chaos:
         self._tell = tell
 
     async def run(self, plan: Sequence[Strike], first: date, last: date) -> None:
-        """Kills by plan; ends when the last one has been recovered from."""
+        """Carries out the plan; returns when the run has recovered from the last kill."""
         for strike in plan:
             day = first + timedelta(days=(last - first).days * strike.share)
             await self._story.until(partial(self._has_read, str(day)))
@@ -82,7 +84,7 @@ class Chaos:
 
     async def _worker(self) -> None:
         deadline_s = self._story.now_s + MOMENT_S_MAX
-        while (found := self._driver.busy_worker()) is None and self._story.now_s < deadline_s:  # noqa: ASYNC110 # /proc tells nobody
+        while (found := self._driver.busy_worker()) is None and self._story.now_s < deadline_s:  # noqa: ASYNC110 # /proc sends no events
             await asyncio.sleep(LOOK_S)
         if found is None:
             self._tell("no Python worker was found at work: none was killed")
@@ -111,7 +113,7 @@ class Chaos:
         self._tell(f"killed {what} with SIGKILL: {detail}")
 
     async def _open_transactions(self) -> int:
-        """Waits until a sink has transactions open, so that a kill finds the most to spoil; how many."""
+        """Waits until a sink has open transactions, so that the kill interrupts them; returns their number."""
         count = 0
         async with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
             deadline_s = self._story.now_s + MOMENT_S_MAX
@@ -122,7 +124,7 @@ class Chaos:
 
 
 async def watch_transactions(bootstrap: str, story: Story) -> None:
-    """Notes how many transactions of the sinks are under way, until it is cancelled."""
+    """Records the number of open transactions of the sinks, until it is cancelled."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         while True:
             try:

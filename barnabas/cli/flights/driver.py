@@ -1,10 +1,10 @@
-"""The driver of the flights pipeline as the demonstration sees it: a process that is started, heard, killed and started again.
+"""Supervises the driver process of the flights pipeline: starts it, reads its output, kills it and restarts it.
 
-Driven by: its JSON lines. Emits: batches into the story. A driver that was killed on purpose is followed by another one at once;
-one that ends otherwise than with 0 fails the run.
+Driven by: the driver's JSON lines. Emits: batches into the story. After a deliberate kill a new driver starts at once.
+Any other exit code than 0 fails the run.
 
-Invariants: the driver leads a process group with its Java; both die together, so that none goes on alone. Spark's Python workers
-are in groups of their own: they outlive that kill by seconds, and go on writing meanwhile, as after a real crash.
+Invariants: the driver and its JVM form one process group, so a kill ends both. Spark's Python workers are in process
+groups of their own: they keep writing for some seconds after that kill, as after a real crash.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from barnabas.errors import BarnabasError
 
 __all__ = ["Driver", "DriverFailed"]
 
-STALL_S: Final = 300.0  # without a completed batch, starts included
+STALL_S: Final = 300.0  # longest time without a completed batch, including starts
 SAID_LINES: Final = 12
 SAID_CHARACTERS: Final = 120
-JAVA: Final = "-XX:TieredStopAtLevel=1"  # for minutes of work, the quick compiler is the faster one
+JAVA: Final = "-XX:TieredStopAtLevel=1"  # for a few minutes of work, the C1 compiler alone is faster
 WORKER: Final = "pyspark.worker"
 
 
 class DriverFailed(BarnabasError):
-    """The driver ended, or went on no longer; the text has the last of what it said."""
+    """The driver ended or made no progress; the text quotes its last output."""
 
 
 class Driver:
-    """See the module.
+    """Supervises the driver process; see the module.
 
     Args:
-        arguments: of the job.
-        log: what all drivers write to stderr.
+        arguments: command-line arguments of the job.
+        log: file that receives the stderr of all drivers.
         tell: shows a line to the user.
     """
 
@@ -51,14 +51,14 @@ class Driver:
         self._tell = tell
         self._process: asyncio.subprocess.Process | None = None
         self._killed = False
-        self.lives = 0
-        self.late = 0  # rows that the watermark dropped, over all batches
+        self.starts = 0
+        self.late = 0  # rows dropped by the watermark in all batches
 
     async def run(self) -> None:
-        """Runs drivers, one after the other, until one has come to the end of the stream. Raises DriverFailed."""
+        """Runs drivers, one after the other, until one reaches the end of the stream. Raises DriverFailed."""
         while True:
             self._killed = False
-            self.lives += 1
+            self.starts += 1
             process = await self._start()
             try:
                 while line := await self._line(process):
@@ -72,20 +72,20 @@ class Driver:
                 raise DriverFailed(f"the driver ended with exit code {code}. It said:\n{self._said()}")
 
     def kill(self) -> int:
-        """SIGKILL to the driver and its Java; the pid it had."""
+        """Sends SIGKILL to the driver and its JVM; returns the driver's pid."""
         process = self._running()
         self._killed = True
         self._kill_group(process)
         return process.pid
 
     def busy_worker(self) -> int | None:
-        """The pid of a Python worker that is at work on a task just now."""
+        """Returns the pid of a Python worker that is running a task; None if there is none."""
         parents = dict(_parents())
         mine = {self._running().pid}
         while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
             mine |= more
         for pid in sorted(mine):
-            parent = parents.get(pid, 0)  # a worker's is the daemon that forked it, with the same command line
+            parent = parents.get(pid, 0)  # a worker's parent is the daemon that forked it, with the same command line
             if parent in mine and WORKER in _command(pid) and WORKER in _command(parent) and _state(pid) == "R":
                 return pid
         return None
@@ -123,7 +123,7 @@ class Driver:
                     rows=batch["rows"],
                     event_time_max=batch["event_time_max"],
                     watermark=batch["watermark"],
-                    life=self.lives - 1,
+                    driver_index=self.starts - 1,
                 )
             )
         elif "restarted" in what:
@@ -142,24 +142,24 @@ class Driver:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # all of it has ended
+            pass  # the whole process group has ended
 
     def _said(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-SAID_LINES:])
 
 
 def _short(why: str) -> str:
-    """Spark's reason without Spark's frame around it."""
+    """Extracts the reason from Spark's error text."""
     return why.partition("terminated with exception: ")[2][:SAID_CHARACTERS] or why[:SAID_CHARACTERS]
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    """(pid, pid of the parent) of every process; none where the system has no /proc."""
+    """Yields (pid, pid of the parent) of every process; nothing if the system has no /proc."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = entry.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         yield int(entry.parent.name), int(fields[1])
 
 

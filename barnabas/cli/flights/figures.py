@@ -1,7 +1,7 @@
-"""What came out of the flights pipeline, read back without Spark, and held against what must come out.
+"""Checks the results of the flights pipeline: reads them without Spark and compares them with the expected results.
 
-The results' topics are read by a consumer under read_committed from their beginnings to their ends, the files by Arrow. Both must
-have each row that was reckoned from the data once, with the very same values, and nothing else; and no transaction may be left open.
+A consumer reads the result topics from beginning to end under read_committed; Arrow reads the files. Both must hold
+each expected row exactly once, with the same values, and no other row. No transaction may be left open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas.cli.flights.dataset import Dataset, Reckoned
+from barnabas.cli.flights.dataset import Dataset, Expected
 from barnabas.client import Consumer
 from barnabas.client.admin import Admin
 from barnabas.client.types import TopicPartition
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One figure that must hold: what it is, what it has to be and what was found."""
+    """One check: its name, the expected figure and the figure found."""
 
     what: str
     expected: int
@@ -39,7 +39,7 @@ class Check:
 
 
 async def read_topic(bootstrap: str, topic: str) -> list[Row]:
-    """Every committed record of a topic."""
+    """Reads every committed record of a topic."""
     rows: list[Row] = []
     async with Consumer(
         bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
@@ -54,7 +54,7 @@ async def read_topic(bootstrap: str, topic: str) -> list[Row]:
 
 
 def read_files(folder: Path) -> list[Row]:
-    """Every row of the Parquet files of a folder that are in place."""
+    """Reads every row of the committed Parquet files of a folder."""
     import pyarrow.parquet
 
     rows: list[Row] = []
@@ -65,7 +65,7 @@ def read_files(folder: Path) -> list[Row]:
 
 
 async def open_partitions(bootstrap: str) -> int:
-    """How many partitions still have an open transaction: their last stable offset lies below their high watermark."""
+    """Counts partitions with an open transaction: their last stable offset is below their high watermark."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         topics = await admin.describe_topics(await admin.list_topics())
         wanted = dict.fromkeys(
@@ -77,30 +77,30 @@ async def open_partitions(bootstrap: str) -> int:
 
 
 def checks(
-    dataset: Dataset, reckoned: Reckoned, hours: dict[str, list[Row]], carriers: dict[str, list[Row]], open_: int
+    dataset: Dataset, expected: Expected, hours: dict[str, list[Row]], carriers: dict[str, list[Row]], open_: int
 ) -> list[Check]:
-    """Every figure that must hold.
+    """Returns every check of a run.
 
     Args:
-        hours: rows by hour, by where they were read ("topic", "Parquet").
-        carriers: rows by carrier, likewise.
+        hours: rows of the query by hour, for each place they were read from ("topic", "Parquet").
+        carriers: rows of the query by carrier, for each place.
     """
     year = len(dataset.flights) == YEAR["in"]
     origins = Counter(row["origin"] for row in dataset.flights)
-    expected = {"in": len(dataset.flights), "without departure": sum(r["dep_time"] == "NA" for r in dataset.flights)}
-    expected |= dict(sorted(origins.items()))
+    counts = {"in": len(dataset.flights), "without departure": sum(r["dep_time"] == "NA" for r in dataset.flights)}
+    counts |= dict(sorted(origins.items()))
     if year:
-        expected = dict(YEAR)  # what is known of this data, not what was read from it
+        counts = dict(YEAR)  # the published figures of the data, independent of what was read
     found = []
     for where, rows in hours.items():
         counted = Counter[str]()
         for row in rows:
             counted[row["origin"]] += row["flights"]
         figures = {"in": counted.total(), "without departure": sum(row["cancelled"] for row in rows)} | counted
-        found += [Check(f"flights {_named(what)}, {where}", expected[what], figures.get(what, 0)) for what in expected]
+        found += [Check(f"flights {_named(what)}, {where}", counts[what], figures.get(what, 0)) for what in counts]
     for where, rows in carriers.items():
-        found.append(Check(f"flights by carrier, {where}", expected["in"], sum(row["flights"] for row in rows)))
-    for name, results, right in (("hour", hours, reckoned.hours), ("carrier", carriers, reckoned.carriers)):
+        found.append(Check(f"flights by carrier, {where}", counts["in"], sum(row["flights"] for row in rows)))
+    for name, results, right in (("hour", hours, expected.hours), ("carrier", carriers, expected.carriers)):
         for where, rows in results.items():
             found += _rows(f"by {name}, {where}", rows, right.values())
     found.append(Check("partitions with an open transaction", 0, open_))
@@ -112,7 +112,7 @@ def _named(figure: str) -> str:
 
 
 def _rows(name: str, rows: Iterable[Row], right: Iterable[dict[str, object]]) -> list[Check]:
-    """How many rows are right, how many too many: copies, or rows with other values."""
+    """Counts correct rows and surplus rows: duplicates, or rows with other values."""
     got, wanted = Counter(map(_canonical, rows)), Counter(map(_canonical, right))
     return [
         Check(f"right rows {name}", wanted.total(), (got & wanted).total()),

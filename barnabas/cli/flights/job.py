@@ -1,9 +1,12 @@
-"""The driver of the flights pipeline, a process of its own: `python -m barnabas.cli.flights.job BOOTSTRAP FOLDER WATERMARK UNTIL`.
+"""The driver process of the flights pipeline.
 
-It starts both queries from their checkpoints under FOLDER and ends when the watermark of each has passed UNTIL. On stdout it tells
-one JSON object a line: {"ready": …}, {"batch": …} for each completed micro-batch, {"restarted": …} for a query that failed and was
-started again from its checkpoint, as after the death of a Python worker that a whole query hangs on. Killed at any moment and
-started again it goes on where it was: what it had not decided is done again, what it had decided is not.
+Called as `python -m barnabas.cli.flights.job BOOTSTRAP FOLDER WATERMARK UNTIL`.
+
+It starts both queries from their checkpoints under FOLDER and ends when the watermark of each has passed UNTIL. It
+prints one JSON object per line on stdout: {"ready": …}, {"batch": …} for each completed micro-batch, {"restarted": …}
+for a query that failed and was restarted from its checkpoint (for example because a Python worker that serves the whole
+query died). The process may be killed at any time. After a restart it continues from the checkpoints: it repeats
+undecided batches only.
 """
 
 from __future__ import annotations
@@ -30,13 +33,13 @@ __all__ = ["main"]
 
 KEYS: Final = {BY_HOUR: ("origin",), BY_CARRIER: ("carrier",)}
 LOOK_S: Final = 0.1
-EVERY: Final = "500 milliseconds"  # at most so often a batch begins: looking for new records costs time, too
-RESTARTS_MAX: Final = 10  # of a query that completes no batch meanwhile
-ATTEMPTS: Final = 4  # of a task: a local session would give up at the first death of a worker
+EVERY: Final = "500 milliseconds"  # shortest interval between batches: looking for new records costs time, too
+RESTARTS_MAX: Final = 10  # restarts of a query without a completed batch between them
+ATTEMPTS: Final = 4  # attempts at a task: by default a local session gives up at the first failure
 
 
 def main(bootstrap: str, folder: Path, watermark: str, until: str) -> int:
-    """Runs both queries to their ends; 0, or 1 where one failed for good."""
+    """Runs both queries to their ends. Returns 0, or 1 if a query failed too often."""
     spark = session(
         "flights",
         master=f"local[2,{ATTEMPTS}]",
@@ -46,10 +49,10 @@ def main(bootstrap: str, folder: Path, watermark: str, until: str) -> int:
     starters = _queries(spark, bootstrap, folder, watermark)
     running = {name: start() for name, start in starters.items()}
     _tell({"ready": {"at_s": time.time()}})
-    told: dict[str, tuple[str, int]] = {}  # the batch that was told last, by query: its run and id
+    told: dict[str, tuple[str, int]] = {}  # the last reported batch of each query: its run and id
     restarts: dict[str, int] = {}
     while running:
-        time.sleep(LOOK_S)  # no loop here: this process does nothing but look, Spark works in its Java
+        time.sleep(LOOK_S)  # no event loop here: this process only polls, Spark works in its JVM
         for name, query in list(running.items()):
             before = told.get(name)
             if _tell_batches(name, query, told) >= until:
@@ -72,7 +75,7 @@ def main(bootstrap: str, folder: Path, watermark: str, until: str) -> int:
 def _queries(
     spark: SparkSession, bootstrap: str, folder: Path, watermark: str
 ) -> dict[str, Callable[[], StreamingQuery]]:
-    """What starts each query, for the first time or again from its checkpoint."""
+    """Returns a function for each query that starts it, or restarts it from its checkpoint."""
 
     def table(topic: str) -> DataFrame:
         return spark.read.format("barnabas").options(**source, subscribe=topic).load()
@@ -83,7 +86,7 @@ def _queries(
 
     def start(name: str, result: DataFrame) -> StreamingQuery:
         records = result.select(
-            "*",  # these columns go into the files, the other two into the topic
+            "*",  # the files get these columns, the topic gets the other two
             F.concat_ws(",", *KEYS[name]).alias("key"),
             F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value"),
         )
@@ -111,13 +114,13 @@ def _queries(
 
 
 def _tell_batches(name: str, query: StreamingQuery, told: dict[str, tuple[str, int]]) -> str:
-    """Tells the batches that were completed since the last look; the watermark of the latest one, "" before there is one."""
+    """Prints the batches completed since the last call; returns the latest watermark, "" if there is none yet."""
     latest = ""
     for progress in query.recentProgress:
         this = (str(progress["runId"]), int(progress["batchId"]))
         durations = progress["durationMs"]
         if "addBatch" not in durations:
-            continue  # a look that found nothing to do
+            continue  # a trigger without new records
         times = progress["eventTime"] or {}
         latest = times.get("watermark", "")
         if told.get(name, ("", -1))[0] == this[0] and this[1] <= told[name][1]:

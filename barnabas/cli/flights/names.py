@@ -1,4 +1,4 @@
-"""The two queries of the flights pipeline by name, and where their results are; what the driver and its watchers agree upon."""
+"""Names shared by the driver and the demonstration: the two queries, their topics and their folders."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TOPIC_OF: Final = {BY_HOUR: "delays-by-hour", BY_CARRIER: "delays-by-carrier"}
 
 
 def folder_of(data: Path, query: str) -> Path:
-    """Where a query's Parquet files are."""
+    """The folder of a query's Parquet files."""
     return data / TOPIC_OF[query] / "parquet"
 
 
 def checkpoint_of(data: Path, query: str) -> Path:
-    """Where Spark keeps how far a query has come."""
+    """The folder of a query's checkpoint."""
     return data / TOPIC_OF[query] / "checkpoint"

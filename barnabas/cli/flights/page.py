@@ -1,7 +1,7 @@
-"""The page of a run: what came out of the pipeline, and how it got there, in one HTML file that needs nothing else.
+"""Writes the report of a run: results and events, in one self-contained HTML file.
 
-The figures are those of the records that were read back from the results' topics; charts are drawn in the browser by the script
-inside `page.html`, from data put in here.
+The figures come from the records that were read back from the result topics. The script in `page.html` draws the charts
+in the browser from the data that this module inserts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from barnabas.cli.flights.story import Story
 
 __all__ = ["check_page", "summary", "write_page"]
 
-# Daylight saving time of New York in 2013, in UTC: the airports' clocks, without a time zone database.
+# Daylight saving time of New York in 2013, in UTC: converts to local time without a time zone database.
 SUMMER: Final = ("2013-03-10T07:00:00Z", "2013-11-03T06:00:00Z")
 VISIBILITY: Final = ((0.0, "under 1 mile"), (1.0, "1 to 3"), (3.0, "3 to 7"), (7.0, "7 and more"))
 RAIN: Final = ((0.0, "dry"), (0.001, "under 0.1 inch an hour"), (0.1, "0.1 and more"))
@@ -30,7 +30,7 @@ PLACEHOLDER: Final = '"DATA"'
 
 
 def check_page(path: Path) -> None:
-    """Whether a page can be written there: better told now than after the run. Raises OSError where not."""
+    """Checks before the run that the page can be written. Raises OSError if not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     there = path.exists()
     with path.open("ab"):
@@ -42,11 +42,11 @@ def check_page(path: Path) -> None:
 def write_page(
     path: Path, story: Story, checks: Sequence[Check], hours: Sequence[Row], carriers: Sequence[Row]
 ) -> None:
-    """Writes the page, over one of an earlier run.
+    """Writes the page; replaces the page of an earlier run.
 
     Args:
-        hours: the rows by hour and airport, as they were read back.
-        carriers: the rows by week, airline and manufacturer, likewise.
+        hours: the rows by hour and airport that were read back.
+        carriers: the rows by week, airline and manufacturer that were read back.
     """
     data = {
         "checks": [asdict(check) | {"holds": check.holds} for check in checks],
@@ -55,13 +55,13 @@ def write_page(
         **summary(hours, carriers),
     }
     template = resources.files("barnabas.cli.flights").joinpath("page.html").read_text(encoding="utf-8")
-    text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")  # no end of the script inside it
+    text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")  # the data must not close the script element
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(template.replace(PLACEHOLDER, text), encoding="utf-8")
 
 
 def summary(hours: Sequence[Row], carriers: Sequence[Row]) -> dict[str, Any]:
-    """What the charts show. A mean delay is that of the flights that left, in minutes."""
+    """Computes the data of the charts. A mean delay is in minutes, over the flights that departed."""
     return {
         "total": _sums(hours),
         "origins": _grouped(hours, lambda row: row["origin"]),
@@ -116,6 +116,6 @@ def _airline_and_maker(row: Row) -> str:
 
 
 def _local(hour: str) -> datetime:
-    """An hour of the results (UTC) by the clocks of New York."""
+    """Converts an hour of the results (UTC) to New York's local time."""
     offset = timedelta(hours=-4 if SUMMER[0] <= hour < SUMMER[1] else -5)
     return datetime.strptime(hour, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) + offset

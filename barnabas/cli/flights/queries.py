@@ -1,8 +1,9 @@
-"""The two queries of the flights pipeline, as functions from DataFrames to DataFrames; where these come from and go to is not theirs.
+"""The two queries of the flights pipeline, as functions from DataFrames to DataFrames, without sources and sinks.
 
-`by_hour`: departure delay per airport and hour, with the weather of that hour: a stream-stream join and a windowed aggregate.
-`by_carrier`: per airline, manufacturer and week: joins with the tables of planes and airlines and a windowed aggregate.
-Both give each window once, when the watermark has passed it. Sums are whole numbers, so that they can be compared to the last digit.
+`by_hour`: departure delay per airport and hour with the weather of that hour: a stream-stream join and a windowed
+aggregate. `by_carrier`: per airline, manufacturer and week: joins with the tables of planes and airlines and a windowed
+aggregate. Both emit each window once, when the watermark has passed it. Sums are integers, so that they compare
+exactly.
 """
 
 from __future__ import annotations
@@ -32,30 +33,31 @@ AIRLINES: Final = "carrier STRING, name STRING"
 
 
 def flights_of(records: DataFrame, watermark: str) -> DataFrame:
-    """The stream of flights, from the records of its topic."""
+    """Parses the stream of flights from the records of its topic."""
     return _parsed(records, FLIGHTS).withWatermark("time_hour", watermark)
 
 
 def weather_of(records: DataFrame, watermark: str) -> DataFrame:
-    """The stream of weather, from the records of its topic."""
+    """Parses the stream of weather from the records of its topic."""
     return _parsed(records, WEATHER).withWatermark("time_hour", watermark)
 
 
 def planes_of(records: DataFrame) -> DataFrame:
-    """Tail number and manufacturer, from the compacted topic."""
+    """Parses tail numbers and manufacturers from the compacted topic."""
     planes = _parsed(_latest(records), PLANES)
     return planes.select("tailnum", _maker(F.col("manufacturer")).alias("manufacturer"))
 
 
 def airlines_of(records: DataFrame) -> DataFrame:
-    """Carrier and name, from the compacted topic."""
+    """Parses carriers and their names from the compacted topic."""
     return _parsed(_latest(records), AIRLINES).withColumnRenamed("name", "airline")
 
 
 def by_hour(flights: DataFrame, weather: DataFrame) -> DataFrame:
-    """One row an airport and hour: hour, origin, temp, wind_speed, precip, visib, flights, cancelled, delay.
+    """One row per airport and hour: hour, origin, temp, wind_speed, precip, visib, flights, cancelled, delay.
 
-    `delay` is the sum of departure delays in minutes; early departures count below zero. Hours without weather have nulls there.
+    `delay` is the sum of departure delays in minutes; early departures are negative. The weather columns are null for
+    hours without weather.
     """
     sky = weather.select(
         F.col("origin").alias("station"), F.col("time_hour").alias("measured"), "temp", "wind_speed", "precip", "visib"
@@ -72,7 +74,7 @@ def by_hour(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 
 def by_carrier(flights: DataFrame, planes: DataFrame, airlines: DataFrame) -> DataFrame:
-    """One row an airline, manufacturer and week: week, carrier, airline, manufacturer, flights, cancelled, delay."""
+    """One row per airline, manufacturer and week: week, carrier, airline, manufacturer, flights, cancelled, delay."""
     return (
         flights.select("carrier", "tailnum", "time_hour", "dep_time", "dep_delay")
         .join(F.broadcast(planes), "tailnum", "left_outer")
@@ -91,7 +93,7 @@ def _parsed(records: DataFrame, schema: str) -> DataFrame:
 
 
 def _latest(records: DataFrame) -> DataFrame:
-    """The last record of each key: a topic may not have been compacted to its end."""
+    """The last record of each key, because a compacted topic may still hold older ones."""
     return records.groupBy("key").agg(F.max_by("value", "offset").alias("value"))
 
 
@@ -104,7 +106,7 @@ def _delays() -> tuple[Column, ...]:
 
 
 def _maker(name: Column) -> Column:
-    """One name for those that merged or are written in several ways."""
+    """Maps manufacturers that merged, or have several spellings, to one name."""
     one = F.when(name.startswith("AIRBUS"), "AIRBUS")
     for start in ("MCDONNELL DOUGLAS", "CANADAIR"):
         one = one.when(name.startswith(start), start)

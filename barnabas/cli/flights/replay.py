@@ -1,8 +1,8 @@
-"""The year again, in event-time order: one transaction a day of flights and weather, some of them aborted first and done again.
+"""Replays the year in event-time order: one transaction per day of flights and weather; some are aborted and repeated.
 
-The replay keeps at most AHEAD in front of what every query has read. So no partition can get further from the others than the
-watermark allows, however long a broker or the driver is away, and no row is ever too late; and what is to be killed has work to do
-at that moment, on slow machines and fast ones.
+The replay is at most AHEAD in front of what every query has read. So the watermark drops no row, however long a broker
+or the driver is down: no partition gets further from the others than the watermark allows. And each process has work at
+the time of its kill, on slow and on fast machines.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from barnabas.client import Producer
 __all__ = ["TRANSACTIONAL_ID", "WATERMARK", "replay", "send_tables"]
 
 AHEAD: Final = timedelta(days=28)
-WATERMARK: Final = "30 days"  # above AHEAD by more than the one transaction whose end some partition may not know yet
+WATERMARK: Final = "30 days"  # more than AHEAD plus the one transaction whose end a partition may not have received yet
 TRANSACTIONAL_ID: Final = "flights-replay"
-ABORTED_EVERY: Final = 20  # days; that one's transaction is aborted first
+ABORTED_EVERY: Final = 20  # days; the transaction of every 20th day is aborted first, then repeated
 
 
 async def send_tables(bootstrap: str, dataset: Dataset) -> None:
-    """The planes and airlines, into their compacted topics."""
+    """Sends planes and airlines to their compacted topics."""
     async with Producer(bootstrap_servers=bootstrap, linger_ms=5) as producer:
         await _send(producer, dataset.planes)
         await _send(producer, dataset.airlines)
@@ -33,7 +33,7 @@ async def send_tables(bootstrap: str, dataset: Dataset) -> None:
 
 
 async def replay(bootstrap: str, dataset: Dataset, story: Story, on_day: Callable[[int], None]) -> None:
-    """Sends every day, then the closing records. `on_day` is told how many days are committed."""
+    """Sends every day, then the closing records. `on_day` receives the number of committed days."""
     async with Producer(
         bootstrap_servers=bootstrap, transactional_id=TRANSACTIONAL_ID, linger_ms=5, max_batch_size=256 * 1024
     ) as producer:

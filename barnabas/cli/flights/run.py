@@ -1,10 +1,13 @@
-"""`barnabas demo --spark`: a year of flights and weather through Spark, exactly once, while its parts are killed.
+"""`barnabas demo --spark`: a year of flights and weather through Spark, exactly once, while processes are killed.
 
-Starts three brokers, replays flights and weather transactionally in event-time order, and runs two queries in a Spark driver of its
-own: departure delay per airport and hour joined with the weather, and delay per airline, manufacturer and week. Their results go
-exactly once into topics and Parquet files, under one decision a batch. Meanwhile a Python worker, a broker and the driver are killed
-with SIGKILL. Then the results are read back without Spark and held against what the data say, and one HTML page shows it all.
-Exit code 0: every figure holds. 1: one does not, or something failed. 2: the call is wrong, or there is no data.
+Starts three brokers, replays flights and weather transactionally in event-time order, and runs two queries in a Spark
+driver: departure delay per airport and hour joined with the weather, and delay per airline, manufacturer and week. The
+sink writes the results exactly once to topics and Parquet files, with one decision per batch. During the run SIGKILL
+ends a Python worker, a broker and the driver. Then the results are read without Spark and compared with the expected
+results; an HTML page shows them.
+
+Exit code 0: every figure is correct. 1: a figure is wrong, or the run failed. 2: the call is wrong, or there is no
+data.
 """
 
 from __future__ import annotations
@@ -42,20 +45,20 @@ __all__ = ["spark_demo"]
 BROKERS: Final = 3
 PARTITIONS: Final = {data_.FLIGHTS: 4, data_.WEATHER: 2, data_.PLANES: 1, data_.AIRLINES: 1}
 RESULT_PARTITIONS: Final = 2
-CLOSED: Final = timedelta(days=8)  # behind the last row, the last window has closed: it is a week
+CLOSED: Final = timedelta(days=8)  # after the last row; the last window is a week long and has closed by then
 TICK_S: Final = 0.2
 
 console = Console()
 
 
 def spark_demo(*, data: Path | None, kills: bool, report: Path, months: int) -> int:
-    """Runs the demonstration; the exit code.
+    """Runs the demonstration; returns the exit code.
 
     Args:
-        data: an empty directory to keep the brokers' data and Spark's files in; None: they are removed.
+        data: an empty directory that keeps the brokers' data and Spark's files; None: they are removed.
         kills: whether anything is killed.
-        report: where the page is written.
-        months: of the year.
+        report: path of the HTML page.
+        months: how many months of the year are replayed, 1 to 12.
     """
     try:
         _need_spark()
@@ -74,14 +77,14 @@ def spark_demo(*, data: Path | None, kills: bool, report: Path, months: int) -> 
         try:
             return run(_demo(dataset, data or Path(scratch) / "data", kills, report.resolve()))
         except asyncio.CancelledError:
-            return 130  # SIGTERM: everything was stopped
+            return 130  # SIGTERM: brokers and driver were stopped
         except (ClusterFailed, DriverFailed, KafkaError) as error:
             console.print(f"[red]barnabas demo failed: {error}[/red]")
             return 1
 
 
 def _need_spark() -> None:
-    from barnabas.pipeline import session  # noqa: F401 # told here when the extra is missing, not by the driver's log
+    from barnabas.pipeline import session  # noqa: F401 # reports a missing extra here instead of in the driver's log
     from barnabas.pipeline.java import java_home
 
     java_home()
@@ -91,7 +94,7 @@ async def _demo(dataset: Dataset, data: Path, kills: bool, report: Path) -> int:
     story = Story(QUERIES)
     task = asyncio.current_task()
     if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # as Ctrl-C: all ends with us
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # as Ctrl-C: all processes end
     cluster = LocalCluster(data, brokers=BROKERS)
     await cluster.start()
     try:
@@ -114,7 +117,7 @@ async def _demo(dataset: Dataset, data: Path, kills: bool, report: Path) -> int:
         left_open = await figures.open_partitions(cluster.bootstrap)
     finally:
         await cluster.stop()
-    found = figures.checks(dataset, data_.reckon(dataset), results[BY_HOUR], results[BY_CARRIER], left_open)
+    found = figures.checks(dataset, data_.compute_expected(dataset), results[BY_HOUR], results[BY_CARRIER], left_open)
     write_page(report, story, found, results[BY_HOUR]["topic"], results[BY_CARRIER]["topic"])
     _print(story, found, driver)
     console.print(f"The page: {report}")
@@ -125,7 +128,7 @@ async def _demo(dataset: Dataset, data: Path, kills: bool, report: Path) -> int:
 
 
 async def _run(cluster: LocalCluster, driver: Driver, dataset: Dataset, story: Story, kills: bool) -> None:
-    """Replay, queries, kills and observers, until the queries have ended."""
+    """Runs replay, queries, kills and observers until the queries have ended."""
     columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         days = len(dataset.days)
@@ -148,7 +151,7 @@ async def _run(cluster: LocalCluster, driver: Driver, dataset: Dataset, story: S
                 await asyncio.sleep(TICK_S)
                 for each in beside:
                     if each.done():
-                        each.result()  # what failed beside the driver fails the run
+                        each.result()  # a failure of any other task fails the run
             await running
         finally:
             for each in (running, *beside):
@@ -157,7 +160,7 @@ async def _run(cluster: LocalCluster, driver: Driver, dataset: Dataset, story: S
 
 
 async def _show(progress: Progress, read: dict[str, TaskID], dataset: Dataset, story: Story) -> None:
-    """Moves the bars of the queries."""
+    """Updates the progress bars of the queries."""
     day_of = {str(day.day): number for number, day in enumerate(dataset.days, start=1)}
     while True:
         for query, bar in read.items():
@@ -188,7 +191,7 @@ def _print(story: Story, found: list[figures.Check], driver: Driver) -> None:
         table.add_row(check.what, right)
     table.add_section()
     table.add_row("transactions of the replay", f"{committed} committed, {len(story.transactions) - committed} aborted")
-    table.add_row("batches of Spark", f"{len(story.batches)}, by {driver.lives} driver{'s' * (driver.lives != 1)}")
+    table.add_row("batches of Spark", f"{len(story.batches)}, by {driver.starts} driver{'s' * (driver.starts != 1)}")
     for kill in story.kills:
         back = "not recovered from" if kill.back_s is None else f"recovered after {kill.back_s - kill.at_s:.1f} s"
         table.add_row(f"killed: {kill.what}", back)

@@ -1,10 +1,10 @@
-"""What happened in a run, in order: transactions of the replay, batches of Spark, open transactions, kills and recoveries.
+"""The events of a run, in order: transactions of the replay, Spark batches, open transactions, kills and recoveries.
 
-Driven by: whoever does or sees it. Emits: the events as plain values, for the page and for the table at the end. Times are seconds
-since the run began.
+Driven by: the tasks of the run, which report events. Emits: the events as plain values, for the page and for the table
+at the end. Times are seconds since the run began.
 
-Invariants: events of a kind stand in the order of their beginnings; a kill has recovered when each query has completed a batch that
-began after it.
+Invariants: events of one kind are in the order of their beginnings; a run has recovered from a kill when each query has
+completed a batch that began after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Batch", "Kill", "Sample", "Story", "Transaction"]
 
 @dataclass(slots=True)
 class Transaction:
-    """One of the replay: a day of flights and weather."""
+    """One transaction of the replay: a day of flights and weather."""
 
     day: str
     records: int
@@ -31,7 +31,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class Batch:
-    """One micro-batch that Spark has completed; `life` counts the drivers before."""
+    """One completed micro-batch. `driver_index` is the number of drivers that ran before its driver."""
 
     query: str
     batch_id: int
@@ -40,12 +40,12 @@ class Batch:
     rows: int
     event_time_max: str
     watermark: str
-    life: int
+    driver_index: int
 
 
 @dataclass(slots=True)
 class Sample:
-    """How many transactions of the sinks were under way at a moment."""
+    """The number of open transactions of the sinks at one time."""
 
     at_s: float
     open: int
@@ -53,7 +53,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Kill:
-    """One SIGKILL. back_s: when the last query had completed a batch that began after it; None until then."""
+    """One SIGKILL. back_s: when the last query completed a batch that began after it; None until then."""
 
     what: str
     detail: str
@@ -63,7 +63,7 @@ class Kill:
 
 
 class Story:
-    """See the module."""
+    """Records the events of a run; see the module."""
 
     def __init__(self, queries: tuple[str, ...]) -> None:
         self.queries = queries
@@ -78,23 +78,23 @@ class Story:
 
     @property
     def now_s(self) -> float:
-        """Seconds since the run began."""
+        """The time in seconds since the run began."""
         return time.monotonic() - self._began_s
 
     def at_s(self, wall_s: float) -> float:
-        """A moment of the wall clock (seconds since 1970), as another process on this machine tells it."""
+        """Converts a wall-clock time of this machine (seconds since 1970) to seconds since the run began."""
         return wall_s - self._began_wall_s
 
     def note(self, text: str) -> None:
-        """Something that happened now."""
+        """Records an event of the present time."""
         self.notes.append((self.now_s, text))
 
     def on_kill(self, what: str, detail: str) -> None:
-        """A process was killed now."""
+        """Records that a process was killed now."""
         self.kills.append(Kill(what, detail, self.now_s))
 
     def on_batch(self, batch: Batch) -> None:
-        """A batch was completed."""
+        """Records a completed batch."""
         self.batches.append(batch)
         for kill in self.kills:
             if kill.back_s is None and batch.begin_s > kill.at_s:
@@ -106,19 +106,19 @@ class Story:
         self._changed = asyncio.Event()
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Returns when a condition holds; it is asked again after each batch."""
+        """Waits until a condition holds; checks it again after each batch."""
         while not reached():
             await self._changed.wait()
 
     def read_until(self) -> str:
-        """The latest event time that every query has read; "" before each has read something."""
+        """The latest event time that every query has read; "" until each query has read a record."""
         latest = dict.fromkeys(self.queries, "")
         for batch in self.batches:
             latest[batch.query] = max(latest[batch.query], batch.event_time_max)
         return min(latest.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The events as plain values, for JSON."""
         return {
             "queries": list(self.queries),
             "transactions": [asdict(each) for each in self.transactions],

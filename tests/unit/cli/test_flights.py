@@ -42,10 +42,10 @@ def test_an_airline_with_a_comma_in_its_name_is_quoted() -> None:
 
 
 def figures_of(dataset: data.Dataset, **changed: list[dict[str, object]]) -> dict[str, Check]:
-    reckoned = data.reckon(dataset)
-    hours, carriers = list(reckoned.hours.values()), list(reckoned.carriers.values())
+    expected = data.compute_expected(dataset)
+    hours, carriers = list(expected.hours.values()), list(expected.carriers.values())
     by_hour = {"topic": changed.get("topic", hours), "Parquet": hours}
-    found = checks(dataset, reckoned, by_hour, {"topic": carriers, "Parquet": carriers}, open_=0)
+    found = checks(dataset, expected, by_hour, {"topic": carriers, "Parquet": carriers}, open_=0)
     return {check.what: check for check in found}
 
 
@@ -57,7 +57,7 @@ def test_figures_hold_for_what_is_right(january: data.Dataset) -> None:
 
 
 def test_figures_do_not_hold_for_what_is_doubled_lost_or_changed(january: data.Dataset) -> None:
-    right = list(data.reckon(january).hours.values())
+    right = list(data.compute_expected(january).hours.values())
     changed = [*right[:-1], right[-1] | {"delay": 7_777}]
     for rows, wrong in (
         ([*right, right[5]], {"flights in, topic", "rows too many by hour, topic"}),
@@ -105,11 +105,11 @@ async def test_whoever_waits_for_the_story_is_woken_by_a_batch() -> None:
 
 
 def test_the_page_has_everything_in_itself(january: data.Dataset, tmp_path: Path) -> None:
-    reckoned = data.reckon(january)
+    expected = data.compute_expected(january)
     story = Story(("by hour", "by carrier"))
     story.transactions.append(Transaction("</script>", 1, 0.0, 1.0, True))
     page = tmp_path / "made" / "page.html"
-    hours, carriers = list(reckoned.hours.values()), list(reckoned.carriers.values())
+    hours, carriers = list(expected.hours.values()), list(expected.carriers.values())
     write_page(page, story, [Check("flights in, topic", 1, 1)], hours, carriers)
     text = page.read_text()
     assert not re.search(r"(src|href)=|https?://|@import|url\(", text), "nothing is loaded from elsewhere"
