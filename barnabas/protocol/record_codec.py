@@ -24,6 +24,7 @@ __all__ = [
     "encode_kept",
     "encode_varint",
     "record_starts",
+    "single",
     "spans",
     "varint",
     "varint_tail",
@@ -81,6 +82,50 @@ def decode(
         return _decode(data, count, base_offset, base_timestamp, append_time, cls, tail)
     except IndexError:
         raise RemoteProtocolError("records end in the middle of a record") from None
+
+
+def single(data: bytes, position: int, end: int) -> tuple[int, bytes, bytes | None] | None:
+    """Offset delta, key and value of a record that fills `data` from `position` to `end`.
+
+    None where it is not of the most frequent form: a key, no headers, deltas of one byte, lengths of two bytes at most. `decode` reads
+    it then, or says what is wrong with it.
+    """
+    try:
+        length = data[position]
+        position += 1
+        if length > 127:
+            length += (data[position] << 7) - 128
+            position += 1
+            if data[position - 1] > 127:
+                return None
+        if length & 1 or position + (length >> 1) != end:
+            return None
+        delta = data[position + 2]
+        key_length = data[position + 3]
+        if data[position + 1] > 127 or delta > 127 or (delta | key_length) & 1:
+            return None
+        position += 4
+        if key_length > 127:
+            key_length += (data[position] << 7) - 128
+            position += 1
+            if data[position - 1] > 127:
+                return None
+        key_end = position + (key_length >> 1)
+        value_length = data[key_end]
+        value_start = key_end + 1
+        if value_length > 127:
+            value_length += (data[value_start] << 7) - 128
+            value_start += 1
+            if data[value_start - 1] > 127:
+                return None
+        # An odd number is a negative length, which means null.
+        value_end = value_start if value_length & 1 else value_start + (value_length >> 1)
+        if value_end + 1 != end or data[value_end]:
+            return None
+    except IndexError:
+        return None
+    value = None if value_length & 1 else data[value_start:value_end]
+    return delta >> 1, data[position:key_end], value
 
 
 def _decode(

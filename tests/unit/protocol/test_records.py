@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import SEQUENCE_MAX
+from barnabas.protocol.record_codec import decode, encode_kept, single
 from barnabas.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
@@ -414,3 +415,32 @@ def test_control_records_too_short() -> None:
     for key, value in ((None, b""), (b"\0\0\0", b"\0" * 6), (b"\0\0\0\1", b"\0" * 5), (b"\0\0\0\0", None)):
         with pytest.raises(RemoteProtocolError, match="without a"):
             read_control(Record(3, T, key, value, ()))
+
+
+@given(
+    st.builds(
+        Record,
+        st.integers(0, 200),
+        st.integers(T, T + 200),
+        st.none() | st.binary(max_size=100) | st.binary(min_size=8_000, max_size=9_000),
+        st.none() | st.binary(max_size=100) | st.binary(min_size=8_000, max_size=9_000),
+        st.just(()) | st.just((("h", b"v"),)),
+    ),
+    st.data(),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_single_record_is_read_as_by_decode(record: Record, data: st.DataObject) -> None:
+    """Also where bytes are wrong, and where other records follow."""
+    whole = bytearray(encode_kept([record], 0, T))
+    damaged = data.draw(st.booleans())
+    if damaged:
+        for _ in range(data.draw(st.integers(1, 3))):
+            whole[data.draw(st.integers(0, min(len(whole), 30) - 1))] = data.draw(st.integers(0, 255))
+    around = data.draw(st.binary(max_size=20))
+    found = single(around + bytes(whole) + around, len(around), len(around) + len(whole))
+    if found is not None:
+        (read,) = decode(bytes(whole), 1, 0, T, -1)
+        assert found == (read.offset, read.key, read.value)
+    elif not damaged:
+        usual = record.key is not None and not record.headers and record.offset < 64 and record.timestamp < T + 64
+        assert not usual or len(whole) > 8_000
