@@ -1,8 +1,8 @@
 """Kafka's error codes and the package's exceptions.
 
-`ErrorCode` is the table of the protocol's codes. Exceptions: bytes from a peer raise only RemoteProtocolError; our own misuse
-LocalProtocolError; a refusal that becomes an answer is BrokerError(code), translated once, in the router; a broken invariant
-is InvariantViolated and stops the node.
+`ErrorCode` is the table of the protocol's codes. Exceptions: bytes from a peer raise only RemoteProtocolError. Misuse by our own code
+raises LocalProtocolError. A refused request raises BrokerError(code), which only the router translates into an answer. A broken
+invariant raises InvariantViolated and stops the node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
     "is_passing",
 ]
 
-# Of this process or the whole system, and soon over; the disk works.
+# Temporary shortages of the process or the system. The disk has not failed.
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
 
@@ -170,12 +170,12 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope."""
+        """Whether the same request may succeed when a client sends it again."""
         return self in RETRIABLE
 
     @property
     def meaning(self) -> str:
-        """What happened, in a few words."""
+        """A short description of the error."""
         return MEANINGS[self]
 
 
@@ -218,20 +218,20 @@ RETRIABLE = frozenset(
 
 
 MEANINGS: dict[ErrorCode, str] = {
-    ErrorCode.UNKNOWN_SERVER_ERROR: "the broker failed in a way it has no code for",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "the broker failed with an error that has no code",
     ErrorCode.NONE: "no error",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset lies before the log start or behind the log end",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset lies before the log start or after the log end",
     ErrorCode.CORRUPT_MESSAGE: "the checksum, size or form of a batch is wrong",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "this broker knows no such topic or partition",
     ErrorCode.INVALID_FETCH_SIZE: "the fetch size is negative",
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "this broker does not lead the partition, or holds no replica of it",
     ErrorCode.REQUEST_TIMED_OUT: "the request was not completed within its time",
-    ErrorCode.BROKER_NOT_AVAILABLE: "no such broker is there",
-    ErrorCode.REPLICA_NOT_AVAILABLE: "no such replica is there",
+    ErrorCode.BROKER_NOT_AVAILABLE: "there is no such broker",
+    ErrorCode.REPLICA_NOT_AVAILABLE: "there is no such replica",
     ErrorCode.MESSAGE_TOO_LARGE: "a batch is larger than the topic allows",
     ErrorCode.STALE_CONTROLLER_EPOCH: "a newer controller has been elected",
-    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the note beside a committed offset is too long",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of a committed offset is too long",
     ErrorCode.NETWORK_EXCEPTION: "the connection broke before the answer",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still reading its log",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "there is no coordinator at the moment",
@@ -241,12 +241,12 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas; nothing was written",
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "written, but then fewer replicas were in sync than min.insync.replicas",
     ErrorCode.INVALID_REQUIRED_ACKS: "acks is none of -1, 0 and 1",
-    ErrorCode.ILLEGAL_GENERATION: "the member speaks of another generation of its group",
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the member supports no protocol that all the others do",
+    ErrorCode.ILLEGAL_GENERATION: "the request names another generation than the group's",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the member supports no protocol that all other members support",
     ErrorCode.INVALID_GROUP_ID: "the group id is empty or not allowed",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has no such member",
     ErrorCode.INVALID_SESSION_TIMEOUT: "the session time-out lies outside the broker's bounds",
-    ErrorCode.REBALANCE_IN_PROGRESS: "the group is making its next generation; join again",
+    ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing; join again",
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: "the offsets to commit are too large",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not allowed to do this with the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "not allowed to do this with the group",
@@ -254,7 +254,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.INVALID_TIMESTAMP: "a timestamp lies outside what the topic allows",
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: "the broker does not offer this SASL mechanism",
     ErrorCode.ILLEGAL_SASL_STATE: "the request does not fit this stage of authentication",
-    ErrorCode.UNSUPPORTED_VERSION: "the broker does not speak this version, or not with these fields",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker does not support this version, or not with these fields",
     ErrorCode.TOPIC_ALREADY_EXISTS: "a topic of this name exists",
     ErrorCode.INVALID_PARTITIONS: "the number of partitions is not allowed",
     ErrorCode.INVALID_REPLICATION_FACTOR: "not from 1 to the number of brokers",
@@ -271,50 +271,50 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the transactional id belongs to another producer id",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "the transaction time-out is above transaction.max.timeout.ms",
     ErrorCode.CONCURRENT_TRANSACTIONS: "the previous transaction of this id is still being completed",
-    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "a newer coordinator speaks for this transactional id",
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "a newer coordinator owns this transactional id",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not allowed to use the transactional id",
     ErrorCode.SECURITY_DISABLED: "the broker has no security to change",
     ErrorCode.OPERATION_NOT_ATTEMPTED: "not tried, because another part of the request failed",
     ErrorCode.KAFKA_STORAGE_ERROR: "the disk failed",
     ErrorCode.LOG_DIR_NOT_FOUND: "the broker has no such log directory",
     ErrorCode.SASL_AUTHENTICATION_FAILED: "the credentials are wrong",
-    ErrorCode.UNKNOWN_PRODUCER_ID: "the partition remembers nothing of this producer",
+    ErrorCode.UNKNOWN_PRODUCER_ID: "the partition has no state of this producer",
     ErrorCode.REASSIGNMENT_IN_PROGRESS: "a reassignment of the partition is under way",
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "delegation tokens are switched off",
     ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "no such delegation token",
-    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "the delegation token belongs to another",
-    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "tokens are not handed out on this connection",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "the delegation token belongs to another principal",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "this connection may not request delegation tokens",
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "not allowed to do this with the delegation token",
     ErrorCode.DELEGATION_TOKEN_EXPIRED: "the delegation token has expired",
     ErrorCode.INVALID_PRINCIPAL_TYPE: "this type of principal is not supported",
     ErrorCode.NON_EMPTY_GROUP: "the group has members",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
-    ErrorCode.FETCH_SESSION_ID_NOT_FOUND: "the broker has forgotten the fetch session",
-    ErrorCode.INVALID_FETCH_SESSION_EPOCH: "the fetch session's requests came out of order",
-    ErrorCode.LISTENER_NOT_FOUND: "the leader has no listener of the name asked by",
-    ErrorCode.TOPIC_DELETION_DISABLED: "topics may not be deleted here",
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND: "the broker has no such fetch session",
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH: "the fetch session's requests are out of order",
+    ErrorCode.LISTENER_NOT_FOUND: "the leader has no listener with the requested name",
+    ErrorCode.TOPIC_DELETION_DISABLED: "this cluster does not allow topics to be deleted",
     ErrorCode.FENCED_LEADER_EPOCH: "the leader epoch is older than the broker's",
     ErrorCode.UNKNOWN_LEADER_EPOCH: "the leader epoch is newer than the broker's",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "this version cannot carry the compression",
-    ErrorCode.STALE_BROKER_EPOCH: "the broker has registered anew since",
+    ErrorCode.STALE_BROKER_EPOCH: "the broker has registered again since",
     ErrorCode.OFFSET_NOT_AVAILABLE: "the new leader's high watermark has not caught up yet",
     ErrorCode.MEMBER_ID_REQUIRED: "join again with the member id of the answer",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the preferred leader is not alive or not in sync",
-    ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as are allowed",
-    ErrorCode.FENCED_INSTANCE_ID: "another member has taken this static instance id",
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no replica that may lead is alive",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has the largest number of members that is allowed",
+    ErrorCode.FENCED_INSTANCE_ID: "another member uses this static instance id",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no replica that may become the leader is alive",
     ErrorCode.ELECTION_NOT_NEEDED: "the partition has the leader that an election would give it",
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "no reassignment of the partition is under way",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group still reads the topic",
     ErrorCode.INVALID_RECORD: "a record breaks the topic's rules",
-    ErrorCode.UNSTABLE_OFFSET_COMMIT: "a transaction that is not yet ended holds the offset",
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: "an ongoing transaction has a pending commit of the offset",
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: "the quota is used up for now",
-    ErrorCode.PRODUCER_FENCED: "a newer producer has taken the transactional id",
+    ErrorCode.PRODUCER_FENCED: "a newer producer uses the transactional id",
     ErrorCode.RESOURCE_NOT_FOUND: "there is no such resource",
     ErrorCode.DUPLICATE_RESOURCE: "the request names a resource twice",
     ErrorCode.UNACCEPTABLE_CREDENTIAL: "the credential is too weak or malformed",
     ErrorCode.INCONSISTENT_VOTER_SET: "the node is not one of the voters",
-    ErrorCode.INVALID_UPDATE_VERSION: "the feature cannot go to this level",
+    ErrorCode.INVALID_UPDATE_VERSION: "the feature cannot be set to this level",
     ErrorCode.FEATURE_UPDATE_FAILED: "the features could not be changed",
     ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE: "a forwarded principal cannot be read",
     ErrorCode.SNAPSHOT_NOT_FOUND: "there is no such snapshot",
@@ -328,31 +328,31 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: "the fetch session mixes topic names and ids",
     ErrorCode.INELIGIBLE_REPLICA: "the replica may not be in sync now",
     ErrorCode.NEW_LEADER_ELECTED: "the change made another broker the leader",
-    ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: "the offset is to be read from tiered storage",
-    ErrorCode.FENCED_MEMBER_EPOCH: "the group has removed the member of this epoch",
-    ErrorCode.UNRELEASED_INSTANCE_ID: "the static instance id is held by a live member",
+    ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: "the offset must be read from tiered storage",
+    ErrorCode.FENCED_MEMBER_EPOCH: "the group has fenced this member epoch",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "a live member uses the static instance id",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "the broker has no such assignor",
-    ErrorCode.STALE_MEMBER_EPOCH: "the member has not yet seen its newest epoch",
-    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "the request went to a controller instead of a broker, or the other way round",
+    ErrorCode.STALE_MEMBER_EPOCH: "the request has an old member epoch; a newer one is on its way to the member",
+    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "the request was sent to a controller instead of a broker, or to a broker instead of a controller",
     ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: "this type of endpoint is not known",
     ErrorCode.UNKNOWN_CONTROLLER_ID: "there is no controller of this id",
     ErrorCode.UNKNOWN_SUBSCRIPTION_ID: "the telemetry subscription is not the present one",
-    ErrorCode.TELEMETRY_TOO_LARGE: "the telemetry is larger than the broker takes",
-    ErrorCode.INVALID_REGISTRATION: "the controller refuses the registration",
-    ErrorCode.TRANSACTION_ABORTABLE: "the transaction cannot go on; abort it and begin anew",
+    ErrorCode.TELEMETRY_TOO_LARGE: "the telemetry is larger than the broker accepts",
+    ErrorCode.INVALID_REGISTRATION: "the controller rejected the registration",
+    ErrorCode.TRANSACTION_ABORTABLE: "the transaction cannot continue; abort it and begin a new one",
     ErrorCode.INVALID_RECORD_STATE: "the record's state does not allow this acknowledgement",
-    ErrorCode.SHARE_SESSION_NOT_FOUND: "the broker has forgotten the share session",
-    ErrorCode.INVALID_SHARE_SESSION_EPOCH: "the share session's requests came out of order",
+    ErrorCode.SHARE_SESSION_NOT_FOUND: "the broker has no such share session",
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH: "the share session's requests are out of order",
     ErrorCode.FENCED_STATE_EPOCH: "a newer epoch of the share state is known",
-    ErrorCode.INVALID_VOTER_KEY: "the voter's id or directory is another",
+    ErrorCode.INVALID_VOTER_KEY: "the voter's id or directory differs",
     ErrorCode.DUPLICATE_VOTER: "the node is a voter already",
     ErrorCode.VOTER_NOT_FOUND: "the node is not a voter",
-    ErrorCode.INVALID_REGULAR_EXPRESSION: "the pattern is no regular expression",
-    ErrorCode.REBOOTSTRAP_REQUIRED: "connect anew through the bootstrap servers",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "the pattern is not a regular expression",
+    ErrorCode.REBOOTSTRAP_REQUIRED: "connect again through the bootstrap servers",
     ErrorCode.STREAMS_INVALID_TOPOLOGY: "the topology contradicts itself",
     ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH: "the topology's epoch is not allowed",
     ErrorCode.STREAMS_TOPOLOGY_FENCED: "a newer topology is known",
-    ErrorCode.SHARE_SESSION_LIMIT_REACHED: "the broker holds as many share sessions as are allowed",
+    ErrorCode.SHARE_SESSION_LIMIT_REACHED: "the broker has the largest number of share sessions that is allowed",
 }
 
 
@@ -361,30 +361,30 @@ class BarnabasError(Exception):
 
 
 class RemoteProtocolError(BarnabasError):
-    """The peer's bytes break the protocol; the connection is closed with one log line."""
+    """The peer's bytes break the protocol. The connection is closed, and one log line says why."""
 
 
 class LargeMessage(RemoteProtocolError):
-    """A request has more elements than are decoded in one turn of the loop: it is decoded again, in slices."""
+    """A request has too many elements for one turn of the loop. It is decoded again, in slices."""
 
 
 class LocalProtocolError(BarnabasError):
-    """This process asked a core for something its state forbids: a bug on our side."""
+    """This process made a call that the state of a core forbids: a bug in our code."""
 
 
 class InvariantViolated(BarnabasError):
-    """A state that must not exist was seen; the node stops rather than go on with it."""
+    """A state violates an invariant. The node stops."""
 
 
 class DirectoryInUse(BarnabasError):
-    """Another live process holds the data directory's lock."""
+    """A live process holds the lock of the data directory."""
 
 
 class BrokerError(BarnabasError):
     """A refusal with a protocol error code.
 
     Attributes:
-        code: the code the peer is answered.
+        code: the error code of the answer.
         message: text for answers that carry one, else None. At most MESSAGE_LENGTH_MAX characters are kept: a message often
             quotes what the peer sent, and a string on the wire has at most 32,767 bytes.
     """

@@ -1,4 +1,4 @@
-"""Every bound of the system, with its unit and its reason. A limit that is a Kafka config key lives in `broker/config.py` instead."""
+"""Every limit of the system, with its unit and its reason. A limit that is a Kafka config key is in `broker/config.py` instead."""
 
 from __future__ import annotations
 
@@ -30,38 +30,42 @@ __all__ = [
     "UNREAD_ANSWER_BYTES_MAX",
 ]
 
-FENCED_PRODUCERS_MAX = 100_000  # producers of V1 whose newest connection a coordinator remembers: some 20 MB
+FENCED_PRODUCERS_MAX = (
+    100_000  # producers with transaction version 1 whose newest connection a coordinator keeps: about 20 MB
+)
 FETCH_SESSION_PARTITIONS_MAX = (
-    250_000  # of all fetch sessions of a node: some 150 MB; beyond, a request gets no session
+    250_000  # in all fetch sessions of a node: about 150 MB; above it a request gets no session
 )
 FRAME_BYTES_MAX = 100 * 1024 * 1024  # default of socket.request.max.bytes, checked before allocation
-FRAME_BYTES_SMALL_MAX = 8 * 1024 * 1024  # frames of every API but Produce: nothing else has a reason to be larger
+FRAME_BYTES_SMALL_MAX = 8 * 1024 * 1024  # frames of every API but Produce: other requests are smaller
 # Array elements in one request: a valid 10 MB Metadata request would cost 2.9 s and 311 MB.
 DECODED_ELEMENTS_MAX = 100_000
-# Array elements of a request that is decoded in one turn of the loop: 2 ms. A larger one is decoded in slices.
+# Array elements of a request that is decoded in one turn of the loop: 2 ms. A larger request is decoded in slices.
 ONE_TURN_ELEMENTS_MAX = 2_000
-# Array elements in one answer, from a broker that we chose to ask: Metadata has seven for each partition of the cluster.
+# Array elements in one answer: higher, because our client has chosen the broker. Metadata has seven for each partition of the cluster.
 ANSWER_ELEMENTS_MAX = 10_000_000
 INFLIGHT_REQUESTS_MAX = 1_000  # requests of one connection decoded and not yet answered; reading pauses above it
-# Of one produced batch when decompressed: two buffers of this size are the most that one batch takes in memory.
-# A producer that gets MESSAGE_TOO_LARGE cuts its batch in two. Topics with a larger max.message.bytes have that as their bound.
+# Size of one produced batch when decompressed. One batch takes at most two buffers of this size in memory. A producer splits its batch
+# after MESSAGE_TOO_LARGE. For topics with a larger max.message.bytes that value is the limit.
 BATCH_BYTES_MAX = 24 * 1024 * 1024
-BATCH_RECORDS_MAX = 1_000_000  # of one produced batch: the walk over them takes half a second of the loop, in slices
-RECORD_ERRORS_MAX = 1_000  # refused records that one Produce answer lists: some 60 kB
-REFUSAL_TEXTS_MAX = 10_000  # refusals with a text of their own in one answer: 2 MB; the others have their code alone
-DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024  # of one batch's records: a bomb of 100 kB would fill 100 MB
-EPOCHS_REMEMBERED_MAX = (
-    64  # leader epochs that a consumer keeps of each partition: one for each change of leader it has seen
-)
-REGISTERED_ITEMS_MAX = 1_000  # listeners, and features, of one registration, which every node keeps
+BATCH_RECORDS_MAX = 1_000_000  # of one produced batch: checking them takes half a second of the loop, in slices
+RECORD_ERRORS_MAX = 1_000  # refused records that one Produce answer lists: about 60 kB
+REFUSAL_TEXTS_MAX = 10_000  # refusals with an error text in one answer: 2 MB; the other refusals have only their code
+DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024  # of one batch's records: 100 kB can decompress to 100 MB
+EPOCHS_REMEMBERED_MAX = 64  # leader epochs that a consumer keeps for each partition: one for each change of leader
+REGISTERED_ITEMS_MAX = 1_000  # listeners of one registration, and features as well; every node keeps them
 SEQUENCE_MAX = 2**31 - 1  # base sequences wrap to 0 after it (KIP-98)
-PRODUCER_EPOCH_MAX = 32_766  # the highest epoch handed out; 32,767 is the coordinator's own fence (KIP-360, KIP-890)
+PRODUCER_EPOCH_MAX = 32_766  # the highest epoch of a producer; the coordinator uses 32,767 to fence (KIP-360, KIP-890)
 PRODUCER_ID_BLOCK_SIZE = 1_000  # ids in one ProducerIdsRecord, as in Kafka
-DELETED_TOPICS_MAX = 10_000  # names that a broker remembers, so that a topic made anew under one is known to be: 2.5 MB
-REFUSED_PRODUCERS_MAX = 100  # new producers of one partition whose first batches were refused for what is in them
-RESOLVED_HOSTS_MAX = 1_000  # names whose last addresses are remembered: brokers of one cluster
-RETAINED_BATCHES = 5  # batches a producer may have in flight, so duplicates that must be recognised (KIP-98)
+DELETED_TOPICS_MAX = 10_000  # names of deleted topics that a broker keeps to recognise a topic created again: 2.5 MB
+REFUSED_PRODUCERS_MAX = 100  # new producers of one partition whose first batches were refused because of their records
+RESOLVED_HOSTS_MAX = 1_000  # host names whose last addresses are kept: brokers of one cluster
+RETAINED_BATCHES = 5  # batches that a producer may have in flight, so the duplicates that must be recognised (KIP-98)
 SUBSCRIPTION_NAMES_MAX = 20_000  # topics that one member of a KIP-848 group may subscribe to by name: 10 ms
-SUBSCRIBED_NAMES_MAX = 20_000  # topic names that the differing subscriptions of one classic group are read for: 15 ms
+SUBSCRIBED_NAMES_MAX = (
+    20_000  # topic names that are decoded from the different subscriptions of one classic group: 15 ms
+)
 TOPIC_NAME_LENGTH_MAX = 249  # Kafka's: the folder name with "-partition" and ".delete" suffixes fits 255
-UNREAD_ANSWER_BYTES_MAX = 256 * 1024 * 1024  # of all connections, before Fetch answers get small and others wait
+UNREAD_ANSWER_BYTES_MAX = (
+    256 * 1024 * 1024
+)  # of all connections; above it Fetch answers get small and other answers wait

@@ -1,8 +1,8 @@
-"""The four ports through which Barnabas reaches the world: clock, randomness, disk, network.
+"""The four ports of Barnabas to the operating system: clock, randomness, disk, network.
 
-Protocol classes only. The real ones live in `barnabas.runtime`, the memory disk in `barnabas.storage.disk`, the simulated
-ones in `barnabas.testing.simulation`. They are injected at one composition root (`broker/node.py`, the client's constructor);
-nothing else in the package calls `time`, `random`, `os.urandom`, `uuid4`, `open` or `loop.create_server` and kin.
+The ports are Protocol classes. `barnabas.runtime` has the real implementations, `barnabas.storage.disk` the memory disk, and
+`barnabas.testing.simulation` the simulated ones. One composition root injects them (`broker/node.py`, the client's constructor).
+Nothing else in the package calls `time`, `random`, `os.urandom`, `uuid4`, `open`, `loop.create_server` or similar functions.
 
 Paths on a Disk are relative, separated by "/", e.g. "orders-0/00000000000000000000.log".
 """
@@ -86,7 +86,7 @@ class DiskLock(Protocol):
     def release(self) -> None: ...
 
 
-NAME_BYTES_MAX: Final = 255  # of a file or folder, without those above it
+NAME_BYTES_MAX: Final = 255  # of the name of a file or folder, without its parents
 
 
 class Disk(Protocol):
@@ -97,39 +97,39 @@ class Disk(Protocol):
 
     @property
     def root(self) -> str:
-        """Where it is, in words for people: the absolute path of a real one."""
+        """The place of the directory, for messages: the absolute path of a real directory."""
         ...
 
     @property
     def boot_id(self) -> str:
-        """Another one after every event that may lose what was written and not synced; "" where that cannot be told."""
+        """An id that changes with every event that may lose unsynced writes, as a boot does; "" if it is unknown."""
         ...
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Opens for reading and writing. FileNotFoundError where it is missing and `create` is false."""
+        """Opens a file for reading and writing. FileNotFoundError if it is missing and `create` is false."""
         ...
 
     def handle(self, path: str) -> File:
-        """A file of which only `sync` and `close` are asked, so that it need not be opened on the loop. A missing one has nothing to
-        sync, or raises FileNotFoundError here."""
+        """A handle for `sync` and `close` only, so that the file need not be opened on the loop. For a missing file this call raises
+        FileNotFoundError, or the sync does nothing."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a folder, sorted. "" is the root. FileNotFoundError where there is no such folder."""
+        """The names in a folder, sorted. "" is the root. FileNotFoundError if the folder is missing."""
         ...
 
     def mkdir(self, path: str) -> None:
-        """Makes the folder and its parents; no error where it exists."""
+        """Creates the folder and its parents. No error if the folder exists."""
         ...
 
     def remove(self, *paths: str) -> None:
-        """Removes files, many of them in parallel; no error where one is missing."""
+        """Removes files, in parallel if they are many. No error if a file is missing."""
         ...
 
     async def discard(self, *paths: str) -> None:
-        """Removes files, and folders with all in them, off the loop; no error where one is missing."""
+        """Removes files, and folders with their contents, in a thread. No error if one is missing."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -143,7 +143,7 @@ class Disk(Protocol):
         ...
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Writes a small file atomically and durably: aside, synced, renamed over `path`, folder synced."""
+        """Writes a small file atomically and durably: to a temporary file, which is synced and renamed to `path`; then syncs the folder."""
         ...
 
     def lock(self, path: str) -> DiskLock:
@@ -155,11 +155,11 @@ class Disk(Protocol):
         ...
 
     async def sync(self, files: Sequence[File]) -> None:
-        """Makes everything written to `files` before this call durable, with their folder entries. Off the loop; grouped."""
+        """Makes all earlier writes to `files` durable, with their folder entries. Runs in a thread, together with other calls."""
         ...
 
     def sync_now(self, files: Sequence[File]) -> None:
-        """The same, blocking: at start-up and at a clean stop only."""
+        """Does the same as `sync`, but blocks. Only for the start and a clean stop."""
         ...
 
     def total_bytes(self) -> int:
@@ -167,7 +167,7 @@ class Disk(Protocol):
         ...
 
     def available_bytes(self) -> int:
-        """Free space of the volume, for DescribeLogDirs and refusals before a write."""
+        """Free space of the volume, for DescribeLogDirs and to refuse writes."""
         ...
 
 
@@ -176,19 +176,19 @@ class Listener(Protocol):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port really bound (port 0 asks for a free one)."""
+        """The bound host and port. Port 0 in `listen` selects a free port."""
         ...
 
     async def accept(self) -> None:
-        """Accepts connections from here on, where `listen` was told not to yet. OSError where the address is taken."""
+        """Accepts connections from now on, after `listen` with `accept=False`. OSError if the address is in use."""
         ...
 
     def pause(self) -> None:
-        """Takes no more connections until `resume`; those that come wait. Within `factory` it holds from the next one on."""
+        """Accepts no connections until `resume`; new ones wait. A call within `factory` takes effect after its connection."""
         ...
 
     def resume(self) -> None:
-        """Takes connections again, those that wait first."""
+        """Accepts connections again, waiting ones first."""
         ...
 
     def close(self) -> None:
@@ -198,12 +198,12 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """How a listener's sockets are set up. Simulated networks have no such sockets.
+    """Options of a listener's sockets. Simulated networks ignore them.
 
     Attributes:
         backlog: connections that the kernel keeps before they are accepted (at most net.core.somaxconn on Linux).
-        send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF of its connections; -1 leaves them to the kernel.
-        descriptors_left: descriptors that it leaves free for other listeners, above those that are reserved for files.
+        send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF of its connections; -1: the kernel's default.
+        descriptors_left: descriptors that the listener leaves free for other listeners, besides those reserved for files.
     """
 
     backlog: int = 1_024
@@ -227,12 +227,12 @@ class Network(Protocol):
         accept: bool = True,
         options: ListenerOptions = ...,
     ) -> Listener:
-        """Serves `factory()` per connection; where not `accept`, connections are refused until `Listener.accept`.
-        OSError where the address is taken."""
+        """Serves each connection by a new `factory()`. Without `accept`, connections are refused until `Listener.accept`.
+        OSError if the address is in use."""
         ...
 
     async def connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """OSError where nothing listens. Time-outs are the caller's (`asyncio.timeout`)."""
+        """Connects to a listener. OSError if nothing listens there. The caller sets the time-out (`asyncio.timeout`)."""
         ...

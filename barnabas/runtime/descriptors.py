@@ -1,8 +1,7 @@
-"""The number of descriptors that the process may have, and their division between files and connections.
+"""The limit of the process's file descriptors, and its division between files and connections.
 
-Driven by: `barnabas serve` at its start. A third of the limit is for files of partitions, up to OPEN_FILES_MAX; RESERVED more are
-for everything else that a node opens. Connections of clients get the rest, so that a connection is refused before a file cannot be
-opened.
+Driven by: `barnabas serve` at its start. Partition files get a third of the limit, up to OPEN_FILES_MAX. RESERVED descriptors are kept
+for everything else that a node opens. Client connections get the rest: the node refuses a connection before it fails to open a file.
 """
 
 from __future__ import annotations
@@ -11,9 +10,11 @@ import resource
 
 __all__ = ["OPEN_FILES_MAX", "RESERVED", "limit", "open_files_max", "raise_limit"]
 
-OPEN_FILES_MAX = 4_096  # of partitions: beyond it the least recently used ones are opened again when needed
+OPEN_FILES_MAX = (
+    4_096  # partition files; above it the least recently used ones are closed, and opened again when needed
+)
 OPEN_FILES_MIN = 16
-RESERVED = 32  # for folders and checkpoints opened for a moment, and connections to other nodes
+RESERVED = 32  # for folders and checkpoints that are opened for a short time, and for connections to other nodes
 
 
 def limit() -> int:
@@ -28,10 +29,10 @@ def raise_limit() -> tuple[int, int]:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            return soft, soft  # macOS says "unlimited" and takes no more than kern.maxfilesperproc
+            return soft, soft  # macOS reports "unlimited" but accepts at most kern.maxfilesperproc
     return soft, hard
 
 
 def open_files_max(disks: int) -> int:
-    """How many files of partitions each of several data directories may keep open."""
+    """The number of partition files that each of `disks` data directories may keep open."""
     return max(OPEN_FILES_MIN, min(OPEN_FILES_MAX, limit() // 3) // disks)

@@ -1,16 +1,17 @@
 """The file disk: the Disk port over a real data directory.
 
-Driven by: storage and the broker, through the port. Emits: files of Kafka's names, OSError from the system as it is.
+Driven by: storage and the broker, through the port. Emits: files with Kafka's names; the system's OSErrors, unchanged.
 
-Reads and writes are `pread` and `pwrite` on the calling thread. fsync runs on one worker thread, and calls that arrive while it
-works are served together by its next round (group commit). `discard` has a thread of its own. Descriptors are opened on first use and at most `open_files_max` stay
-open: the least recently used ones are closed and opened again when needed, so thousands of partitions fit in a soft limit of 1,024.
+Reads and writes are `pread` and `pwrite` on the calling thread. fsync runs on one worker thread; the next round of fsyncs serves all
+calls that arrived during the present one (group commit). `discard` has its own thread. Descriptors are opened on first use, and at most
+`open_files_max` stay open: the least recently used ones are closed, and opened again when needed. So thousands of partitions fit into
+a soft limit of 1,024 descriptors.
 
-Invariants: a descriptor being synced is pinned, so it is neither closed nor reused under the worker. A file is opened again by its
-path: close a handle before its file is renamed. POSIX only (`fcntl`).
+Invariants: a descriptor is pinned during its sync, so it is neither closed nor reused while the worker uses it. A file is opened again
+by its path: close a handle before its file is renamed. POSIX only (`fcntl`).
 
-A lack of descriptors (EMFILE, ENFILE) is not a failure of the disk: other files are closed and the call is repeated. It fails
-only if no other file can be closed.
+A lack of descriptors (EMFILE, ENFILE) is not a failure of the disk: the disk closes other files and repeats the call. The call
+fails only if no other file can be closed.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ __all__ = ["DiskFile", "FileDisk"]
 
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
-_READ_BYTES = 64 * 1024  # of a small file in one call
+_READ_BYTES = 64 * 1024  # read from a small file in one call
 _FILE_MODE = 0o644
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 T = TypeVar("T")
 U = TypeVar("U")
-_PARALLEL_MIN = 256  # files in one call
+_PARALLEL_MIN = 256  # files in one call, from which on threads share the work
 _PARALLEL_THREADS = 16
 _PARALLEL_CHUNK = 64
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone writes only to the drive's cache
 
 
 @functools.cache
 def _boot_id() -> str:
-    """Linux draws another one at each boot; a container has its host's, and with it the host's page cache."""
+    """The boot id, which Linux draws at each boot; "" on other systems. A container has the id and the page cache of its host."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -58,13 +59,13 @@ def _fsync(fd: int) -> None:
     if _FULL_SYNC is not None:
         fcntl.fcntl(fd, _FULL_SYNC)
     elif hasattr(os, "fdatasync"):
-        os.fdatasync(fd)  # the size is flushed too: data could not be read back without it
+        os.fdatasync(fd)  # it also flushes the size, without which the data could not be read
     else:
         os.fsync(fd)
 
 
 class DiskFile:
-    """A file of a FileDisk; its descriptor comes and goes."""
+    """A file of a FileDisk. Its descriptor is opened when needed and may be closed in between."""
 
     __slots__ = ("_closed", "_disk", "_fd", "_full_path", "_path", "created", "pins", "used")
 
@@ -76,14 +77,14 @@ class DiskFile:
         self._closed = False
         self.created = created  # its folder entry is not synced yet
         self.pins = 0  # syncs under way
-        self.used = True  # since the hand of the clock last passed
+        self.used = True  # since the clock algorithm last visited it
 
     @property
     def path(self) -> str:
         return self._path
 
     def descriptor(self) -> int:
-        """The open descriptor; opens it again where it was evicted. OSError (EBADF) after close."""
+        """The open descriptor, opened again if it was evicted. OSError (EBADF) after close."""
         self.used = True
         if self._fd >= 0:
             return self._fd
@@ -99,7 +100,7 @@ class DiskFile:
         data = os.pread(fd, size, offset)
         if len(data) == size or not data:
             return data
-        parts = [data]  # short: the end of the file, or more than one call gives (2 GiB)
+        parts = [data]  # short: the end of the file, or the request exceeds the limit of one call (2 GiB)
         have = len(data)
         while have < size:
             data = os.pread(fd, size - have, offset + have)
@@ -114,7 +115,7 @@ class DiskFile:
         fd = self._fd if self._fd >= 0 else self.descriptor()
         size = len(data)
         written = os.pwrite(fd, data, offset)
-        while written < size:  # a signal or a full disk cut it short; the next call tells which
+        while written < size:  # a signal or a full disk ended the call early; the next call shows which
             written += os.pwrite(fd, memoryview(data)[written:], offset + written)
 
     def truncate(self, size: int) -> None:
@@ -129,13 +130,13 @@ class DiskFile:
         self.evict()
 
     def evict(self) -> None:
-        """Closes the descriptor, unless a sync holds it; `unpin` does it then."""
+        """Closes the descriptor. If a sync holds it, `unpin` closes it later."""
         if self._fd >= 0 and not self.pins:
             os.close(self._fd)
             self._fd = -1
 
     def pin(self) -> int:
-        """Holds the descriptor for a sync, so that it is not closed under it; -1 where none is open."""
+        """Keeps the descriptor open during a sync and returns it; -1 if none is open."""
         if self._fd >= 0:
             self.pins += 1
         return self._fd
@@ -151,7 +152,7 @@ class DiskFile:
 
 
 class _FileLock:
-    """POSIX locks belong to the process, so a table of our own refuses a second holder within it, as Java's does."""
+    """A POSIX lock, which belongs to the process. `held` refuses a second lock within the process, as Java does."""
 
     held: dict[str, None] = {}  # noqa: RUF012 - shared by design: the lock's scope is the process
 
@@ -180,7 +181,7 @@ class _FileLock:
 
 
 class _Round:
-    """The files and folders that one sync covers. `work` runs on the worker thread, the rest on the loop's."""
+    """The files and folders that one sync covers. `work` runs on the worker thread, the other methods on the loop's thread."""
 
     __slots__ = ("covered", "folders", "pinned", "targets")
 
@@ -207,18 +208,20 @@ class FileDisk:
     """A data directory of the file system.
 
     Args:
-        root: made if it is missing and can be.
+        root: path of the directory, created if it is missing. If that fails, the first call that needs it raises OSError.
         open_files_max: descriptors of partition files kept open at once.
     """
 
     def __init__(self, root: str, *, open_files_max: int = 600) -> None:
         self.root = os.path.abspath(root)
-        with contextlib.suppress(OSError):  # what cannot be made is told of by the first call that needs it
+        with contextlib.suppress(OSError):  # the first call that needs the directory reports the error
             os.makedirs(self.root, exist_ok=True)
         self._open_files_max = open_files_max
-        self._open: dict[DiskFile, None] = {}  # files with a descriptor, in the order of the clock's hand
+        self._open: dict[DiskFile, None] = {}  # files with a descriptor, in the order of the clock algorithm
         self._worker: ThreadPoolExecutor | None = None
-        self._remover: ThreadPoolExecutor | None = None  # a large file takes longer to remove than a sync may wait
+        self._remover: ThreadPoolExecutor | None = (
+            None  # apart from the worker: the removal of a large file would delay syncs too long
+        )
         self._renamed: dict[str, None] = {}  # folders with names that no sync has covered
         self._waiting: list[tuple[Sequence[File], asyncio.Future[None]]] = []
         self._syncing = False
@@ -238,7 +241,7 @@ class FileDisk:
             if not _is_exhausted(error):
                 raise
             fd = self.with_descriptor(lambda: os.open(full_path, flags, _FILE_MODE))
-        # An empty file counts as new: a sync of its folder too many does no harm.
+        # An empty file counts as new: an unnecessary sync of its folder does no harm.
         file = DiskFile(self, path, full_path, fd, create and os.fstat(fd).st_size == 0)
         self.opened(file)
         return file
@@ -378,10 +381,10 @@ class FileDisk:
         loop.run_in_executor(self._worker, round_.work).add_done_callback(finished)
 
     def _prepare(self, files: Sequence[File]) -> _Round:
-        """What a sync has to do: fsync of each file, then of folders with new names.
+        """The work of a sync: fsync of each file, then of the folders with new names.
 
-        Open descriptors are pinned; a file without one is opened for the moment of its fsync, so that a sync of thousands
-        of files stays within the limit. A file that was closed or removed meanwhile has nothing left to sync.
+        Open descriptors are pinned. A file without one is opened only for its fsync, so a sync of thousands of files stays
+        within the limit. A file that was closed or removed since needs no sync.
         """
         round_ = _Round()
         round_.folders, self._renamed = self._renamed, {}
@@ -400,18 +403,18 @@ class FileDisk:
             if file.created:
                 folder = os.path.dirname(f"{self.root}/{file.path}")
                 round_.folders[folder] = None
-                round_.folders[os.path.dirname(folder)] = None  # the partition's folder may be as new as its file
+                round_.folders[os.path.dirname(folder)] = None  # the partition's folder may be new, too
         return round_
 
     # -- descriptors ----------------------------------------------------------------------------------------------
 
     @property
     def descriptors_wanted(self) -> int:
-        """How many more descriptors the files of partitions may take."""
+        """The number of further descriptors that partition files may use."""
         return max(0, self._open_files_max - len(self._open))
 
     def with_descriptor(self, call: Callable[[], T]) -> T:
-        """The result of a call that opens something; made again while it finds no descriptor and open files give theirs up."""
+        """Returns the result of a call that opens a file or folder. While the call lacks a descriptor, closes files and repeats it."""
         while True:
             try:
                 return call()
@@ -420,7 +423,7 @@ class FileDisk:
                     raise
 
     def _give_up_descriptors(self) -> bool:
-        """Closes the descriptors of files, the older half of them. Returns whether there was one."""
+        """Closes the descriptors of the older half of the open files. Returns whether any file could be closed."""
         files = [file for file in self._open if not file.pins]
         for file in files[: (len(files) + 1) // 2]:
             del self._open[file]
@@ -428,7 +431,7 @@ class FileDisk:
         return bool(files)
 
     def opened(self, file: DiskFile) -> None:
-        """Counts a new descriptor and closes old ones above the limit (the clock algorithm: one pass of grace if used)."""
+        """Adds a new descriptor and closes old ones above the limit (clock algorithm: a file used since the last pass stays once)."""
         self._open[file] = None
         while len(self._open) > self._open_files_max:
             for _ in range(len(self._open)):
@@ -444,9 +447,9 @@ class FileDisk:
                 if not self._evict_any(file):
                     return
 
-    def _evict_any(self, spared: DiskFile) -> bool:
+    def _evict_any(self, kept: DiskFile) -> bool:
         for file in self._open:
-            if file is not spared and not file.pins:
+            if file is not kept and not file.pins:
                 del self._open[file]
                 file.evict()
                 return True
@@ -471,7 +474,8 @@ def _answer(waiting: list[tuple[Sequence[File], asyncio.Future[None]]], error: B
 
 
 def _in_parallel(work: Callable[[U], None], targets: Sequence[U]) -> None:
-    """Syncs or removes each; many at once where they are many, as at a stop: a journaling file system commits them together."""
+    """Syncs or removes each target. From _PARALLEL_MIN targets on several threads work: a journaling file system commits their
+    changes together."""
     if len(targets) < _PARALLEL_MIN:
         for target in targets:
             work(target)
@@ -499,7 +503,7 @@ def _discard(full_paths: Sequence[str]) -> None:
             os.unlink(full_path)
         except FileNotFoundError:
             pass
-        except (IsADirectoryError, PermissionError):  # Linux and macOS say so of a folder
+        except (IsADirectoryError, PermissionError):  # Linux and macOS raise these for a folder
             if not os.path.isdir(full_path):
                 raise
             _discard_folder(full_path)
@@ -524,7 +528,7 @@ def _sync_folder_if_there(folder: str) -> None:
     try:
         _sync_folder(folder)
     except FileNotFoundError:
-        pass  # its topic has been deleted
+        pass  # the topic was deleted
 
 
 def _fsync_path(full_path: str) -> None:

@@ -1,7 +1,7 @@
-"""A client's TCP connection, cut into Kafka's frames: the asyncio protocol under `client/transport.py` and `broker/peers.py`.
+"""A TCP connection that splits its bytes into Kafka's frames: the asyncio protocol of `client/transport.py` and `broker/peers.py`.
 
-Driven by: the loop. Emits: `on_socket_open`, `on_socket_bytes` and `on_socket_lost` to its owner, until it is detached; from then on
-nothing of it reaches the owner any more.
+Driven by: the loop. Emits: `on_socket_open`, `on_socket_bytes` and `on_socket_lost` to its owner. After `detach` it calls the owner
+no more.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["FramedSocket", "SocketOwner"]
 
 
 class SocketOwner(Protocol):
-    """Whose connection it is."""
+    """The object that a connection notifies."""
 
     def on_socket_open(self) -> None:
-        """The connection is made."""
+        """The connection is open."""
         ...
 
     def on_socket_bytes(self, reader: FrameReader, count: int) -> None:
@@ -26,15 +26,16 @@ class SocketOwner(Protocol):
         ...
 
     def on_socket_lost(self) -> None:
-        """The other side, or the network, ended it."""
+        """The peer or the network closed the connection."""
         ...
 
 
 class FramedSocket(asyncio.BufferedProtocol):
-    """One TCP connection of an owner.
+    """One TCP connection.
 
     Args:
-        reader: gives the buffer, cuts the frames.
+        owner: notified of the connection's events until `detach`.
+        reader: provides the receive buffer and splits it into frames.
     """
 
     def __init__(self, owner: SocketOwner, reader: FrameReader) -> None:
@@ -64,7 +65,7 @@ class FramedSocket(asyncio.BufferedProtocol):
             self.owner.on_socket_lost()
 
     def detach(self) -> None:
-        """Ends the connection, unheard."""
+        """Aborts the connection without notifying the owner."""
         self.owner = None
         if self.transport is not None:
             self.transport.abort()

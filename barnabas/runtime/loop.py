@@ -1,4 +1,4 @@
-"""The one place where the event loop is chosen: uvloop where it is installed, else asyncio's own."""
+"""Chooses the event loop: uvloop if it is installed, else asyncio's own. No other module does."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes the event loop on this machine."""
+    """The function that creates an event loop on this machine."""
     try:
         import uvloop
-    except ImportError:  # Windows, or an interpreter uvloop has no wheel for
+    except ImportError:  # Windows, or an interpreter for which uvloop has no wheel
         return asyncio.new_event_loop
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs `main` to its end on a new loop and returns its result; Ctrl-C cancels it."""
+    """Runs `main` on a new loop and returns its result. Ctrl-C cancels it."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)

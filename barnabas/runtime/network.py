@@ -1,7 +1,7 @@
 """The real network: TCP through the running asyncio or uvloop loop.
 
-A listener calls accept itself, in each turn for up to ACCEPTS_PER_TURN of the connections that wait. So it can pause, it can close
-connections for which no descriptor is left, and a lack of descriptors (EMFILE) causes neither a busy loop nor a closed listener.
+A listener calls accept itself, for at most ACCEPTS_PER_TURN waiting connections in a turn of the loop. So it can pause, and it can
+close connections for which no descriptor is left. A lack of descriptors (EMFILE) causes neither a busy loop nor a closed listener.
 
 Nagle's algorithm is off on every socket: requests and answers are written whole, and a delayed last segment would cost 40 ms.
 """
@@ -25,8 +25,8 @@ __all__ = ["AsyncioNetwork", "TcpListener"]
 
 log = logging.getLogger(__name__)
 
-ACCEPTS_PER_TURN: Final = 64  # connections taken before others have their turn: about 2 ms
-RETRY_S: Final = 0.1  # pause after accept() failed for want of descriptors or memory
+ACCEPTS_PER_TURN: Final = 64  # connections accepted in one turn of the loop: about 2 ms
+RETRY_S: Final = 0.1  # pause after accept() failed for lack of descriptors or memory
 LOG_EVERY_S: Final = 1.0
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -35,7 +35,7 @@ class TcpListener:
     """Bound server sockets of one address; see `barnabas.ports.Listener`.
 
     Args:
-        reserved: how many descriptors are kept for files at present.
+        reserved: the number of descriptors that are kept for files at present.
     """
 
     def __init__(
@@ -53,47 +53,47 @@ class TcpListener:
         self._scope = Scope("listener")
         self._accepting = False
         self._paused = False
-        self._resting: asyncio.TimerHandle | None = None  # after an accept() that failed
-        self._refused = 0  # connections closed for want of descriptors since the last log line
+        self._retry: asyncio.TimerHandle | None = None  # after an accept() that failed
+        self._refused = 0  # connections closed for lack of descriptors since the last log line
         self._next_line_s = 0.0
         host, port = sockets[0].getsockname()[:2]
         self._address = (str(host), int(port))
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port really bound."""
+        """The bound host and port."""
         return self._address
 
     async def accept(self) -> None:
-        """Accepts connections from here on. OSError where the address is taken."""
+        """Accepts connections from now on. OSError if the address is in use."""
         for each in self._sockets:
             each.listen(self._options.backlog)
         self._accepting = True
         self._watch()
 
     def pause(self) -> None:
-        """Takes no more connections until `resume`: they wait in the kernel's queue."""
+        """Accepts no connections until `resume`: they wait in the kernel's queue."""
         self._paused = True
         self._watch()
 
     def resume(self) -> None:
-        """Takes connections again."""
+        """Accepts connections again."""
         self._paused = False
         self._watch()
 
     def close(self) -> None:
         """Stops accepting; open connections stay."""
         self._accepting = False
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         self._watch()
         for each in self._sockets:
             each.close()
         self._sockets = []
 
     def _watch(self) -> None:
-        """Listens to the sockets exactly while connections are wanted."""
-        wanted = self._accepting and not self._paused and self._resting is None
+        """Watches the sockets while the listener accepts connections, else not."""
+        wanted = self._accepting and not self._paused and self._retry is None
         for each in self._sockets:
             if wanted:
                 self._loop.add_reader(each.fileno(), self._take, each)
@@ -101,7 +101,7 @@ class TcpListener:
                 self._loop.remove_reader(each.fileno())
 
     def _take(self, listening: socket.socket) -> None:
-        """Connections wait: takes some."""
+        """Accepts waiting connections, at most ACCEPTS_PER_TURN."""
         room = descriptors.limit() - self._reserved() - self._options.descriptors_left
         for _ in range(ACCEPTS_PER_TURN):
             if self._paused or not self._accepting:
@@ -111,9 +111,9 @@ class TcpListener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._rest(error)
+                self._retry_later(error)
                 return
-            if connected.fileno() >= room:  # numbers are given from below: about that many are in use
+            if connected.fileno() >= room:  # the system gives the lowest free number: about that many are in use
                 connected.close()
                 self._refuse()
                 continue
@@ -126,19 +126,19 @@ class TcpListener:
         except Exception as error:
             log.warning("an accepted connection could not be served: %r", error)
             connected.close()
-            protocol.connection_lost(error)  # it was counted when it was made
+            protocol.connection_lost(error)  # the factory has counted it as open
 
-    def _rest(self, error: OSError) -> None:
-        """Accepting failed. The sockets stay ready, so they are looked at again only after a while."""
+    def _retry_later(self, error: OSError) -> None:
+        """Pauses for RETRY_S after a failed accept. The sockets stay readable: without a pause the loop would be busy."""
         if error.errno not in _EXHAUSTED:
             log.error("a connection to %s:%d could not be accepted: %s", *self._address, error)
         else:
             self._refuse()
-        self._resting = self._loop.call_later(RETRY_S, self._rested)
+        self._retry = self._loop.call_later(RETRY_S, self._end_retry)
         self._watch()
 
-    def _rested(self) -> None:
-        self._resting = None
+    def _end_retry(self) -> None:
+        self._retry = None
         self._watch()
 
     def _refuse(self) -> None:
@@ -161,8 +161,8 @@ class AsyncioNetwork:
     """The `Network` port over the running loop.
 
     Args:
-        reserved: how many descriptors to keep for files at present; connections that would take them are closed at once.
-        resolver: of host names; one of its own by default.
+        reserved: the number of descriptors to keep for files at present; connections that would use them are closed at once.
+        resolver: of host names; by default a new one.
     """
 
     __slots__ = ("_reserved", "_resolver")
@@ -180,9 +180,9 @@ class AsyncioNetwork:
         accept: bool = True,
         options: ListenerOptions = PLAIN_LISTENER,
     ) -> Listener:
-        """Serves `factory()` per connection; host "" means every interface. OSError where the address is taken.
+        """Serves each connection by a new `factory()`. Host "" means every interface. OSError if the address is in use.
 
-        A bound socket that does not listen yet refuses connections, and holds its port against most others.
+        A bound socket that does not listen yet refuses connections, and keeps most other programs from binding its port.
         """
         listener = TcpListener(await _bind(host, port, options), factory, options, self._reserved)
         if accept:
@@ -196,8 +196,11 @@ class AsyncioNetwork:
     async def connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """OSError where nothing listens: ConnectionRefusedError where no address of the host has a listener. Time-outs are
-        the caller's (`asyncio.timeout`)."""
+        """Connects to a host. The caller sets the time-out (`asyncio.timeout`).
+
+        Raises:
+            OSError: no connection was made; ConnectionRefusedError if no address of the host has a listener.
+        """
         transport, protocol = await self._connect(factory, host, port)
         connected = transport.get_extra_info("socket")
         if connected is not None:
@@ -207,7 +210,8 @@ class AsyncioNetwork:
     async def _connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """The first address of the host that answers. Both loops would put several failures into one OSError without errno."""
+        """Connects to the first address of the host that answers. Both loops would combine several failures into one OSError
+        without errno."""
         loop = asyncio.get_running_loop()
         try:
             ipaddress.ip_address(host)
@@ -236,14 +240,14 @@ async def _bind(host: str, port: int, options: ListenerOptions) -> list[socket.s
                 each = socket.socket(family, kind, protocol)
             except OSError as error:
                 if error.errno == errno.EAFNOSUPPORT and len(found) > 1:
-                    continue  # an address of IPv6 where the kernel has none
+                    continue  # an IPv6 address, but the kernel has no IPv6
                 raise
             sockets.append(each)
             each.setblocking(False)
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            # Accepted sockets inherit these on Linux; elsewhere both loops set TCP_NODELAY on each transport they make.
+            # Accepted sockets inherit these on Linux; on other systems both loops set TCP_NODELAY on each transport.
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option, size in (
                 (socket.SO_SNDBUF, options.send_buffer_bytes),

@@ -1,6 +1,6 @@
-"""One thread for work that C code does without Python's lock.
+"""A thread for work of C code that releases Python's lock.
 
-Driven by: `run` with a function. Emits: the end of the function, or its exception. The thread starts with the first call.
+Driven by: `run` with a function. Emits: the end of the function, or its exception. The first call starts the thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class WorkerThread:
         self._executor: ThreadPoolExecutor | None = None
 
     async def run(self, work: Callable[[], None]) -> None:
-        """Runs it in the thread, after what was asked for before. Raises what it raises."""
+        """Runs `work` in the thread, after all earlier calls. Raises its exception."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="barnabas-work")
         await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -1,4 +1,4 @@
-"""The real source of randomness: seeded from the operating system, uuids straight from it."""
+"""The real source of randomness. The operating system provides the seed and the uuids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def uuid_from_bytes(raw: bytes) -> bytes:
     uuid[6] = (uuid[6] & 0x0F) | 0x40
     uuid[8] = (uuid[8] & 0x3F) | 0x80
     if uuid[0] >> 2 == _FIRST_SIX_BITS_OF_A_DASH:
-        # Kafka hands out no id whose base64 form begins with a dash: command-line tools would take it for an option.
+        # Kafka creates no id whose base64 form begins with a dash: command-line tools would read it as an option.
         uuid[0] &= 0x7F
     return bytes(uuid)
 

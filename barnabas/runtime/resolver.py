@@ -1,9 +1,9 @@
-"""Resolver: the addresses of host names, looked up in its own threads, so that a name server that hangs delays other names little.
+"""Resolver: looks up the addresses of host names in its own threads, so that a slow name server hardly delays other names.
 
 Driven by: `addresses`. Emits: the addresses, or the error of the lookup.
 
-The name of a removed container or machine is looked up again and again, and each lookup may take the name server's timeout of many
-seconds. The loop's own getaddrinfo shares few threads among all names: lookups of running hosts would wait for those of dead ones.
+Clients look up the name of a removed container or machine repeatedly, and each lookup may take the name server's timeout of many
+seconds. The loop's own getaddrinfo has few threads for all names: lookups of running hosts would wait for those of removed hosts.
 Here all calls for one name share a lookup, and a new lookup begins at most every AGAIN_S. If earlier addresses of the name are known,
 a caller waits KNOWN_WAIT_S for new ones and then uses the earlier ones.
 """
@@ -21,16 +21,16 @@ from barnabas.limits import RESOLVED_HOSTS_MAX
 __all__ = ["Resolver", "look_up"]
 
 KNOWN_WAIT_S: Final = 0.1
-AGAIN_S: Final = 2.0  # between the beginnings of two lookups of a name, while the first one has no answer
+AGAIN_S: Final = 2.0  # between the starts of two lookups of a name, while the first one has no answer
 
 
 def look_up(host: str) -> list[str]:
-    """The addresses of a host by the system's resolver. Blocks. OSError or UnicodeError where there are none."""
+    """The addresses of a host from the system's resolver. Blocks. OSError or UnicodeError if it has none."""
     return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
 
 
 class _Lookup:
-    """A lookup that runs: what it finds, and when it began."""
+    """A running lookup: its result, and when it started."""
 
     def __init__(self, host: str, look: Callable[[str], list[str]]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -48,12 +48,12 @@ class _Lookup:
         try:
             self._loop.call_soon_threadsafe(self._end, found)
         except RuntimeError:
-            return  # the loop is closed: there are no callers left
+            return  # the loop is closed: no callers wait
 
     def _end(self, found: list[str] | Exception) -> None:
         if isinstance(found, Exception):
             self.found.set_exception(found)
-            self.found.exception()  # seen, also where every caller has given up
+            self.found.exception()  # marks it as retrieved, even if every caller was cancelled
         else:
             self.found.set_result(found)
 
@@ -62,7 +62,7 @@ class Resolver:
     """See the module.
 
     Args:
-        look: finds the addresses of a host; runs in a thread.
+        look: returns the addresses of a host; runs in a thread.
     """
 
     def __init__(self, look: Callable[[str], list[str]] = look_up) -> None:
@@ -74,8 +74,8 @@ class Resolver:
         """The addresses of a host, the preferred one first.
 
         Raises:
-            OSError: there is no such name, or no name server answered.
-            UnicodeError: it cannot be the name of a machine.
+            OSError: the name does not exist, or no name server answered.
+            UnicodeError: the name is not a valid host name.
         """
         lookup = self._lookup(host)
         known = self._known.get(host)
@@ -96,7 +96,7 @@ class Resolver:
         return found
 
     def _lookup(self, host: str) -> _Lookup:
-        """The lookup of a host that runs, unless it has run for long; else a new one."""
+        """The running lookup of a host; a new one if none runs or the last one started AGAIN_S ago."""
         loop = asyncio.get_running_loop()
         lookup = self._lookups.get(host)
         if lookup is None or lookup.found.get_loop() is not loop or loop.time() - lookup.began_s >= AGAIN_S:

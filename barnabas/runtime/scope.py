@@ -1,12 +1,12 @@
-"""Scope: tasks that belong together, started and cancelled in creation order.
+"""Scope: a group of tasks that are started and cancelled in creation order.
 
 Driven by: `start` and `child`, the ends of its tasks, `cancel` or `stop`.
-Emits: the cancellation of what it holds; the crash of a task, once, to `on_crash` and to whoever waits in `join` or leaves
+Emits: the cancellation of its tasks and inner scopes; the first exception of a task, to `on_crash`, to the callers of `join`, and to
 the `async with` block.
 
-Invariants: no task outlives its scope's `stop`; cancellation is the only way to stop, and a crash is not a cancellation:
-the first exception of a task cancels the rest of the scope and is kept. Everything runs in creation order, never in that
-of a set (asyncio.TaskGroup and asyncio.wait walk sets ordered by memory address), so that a simulated run repeats.
+Invariants: no task runs after its scope's `stop` has returned. Cancellation is the only way to stop a scope. A crash is not a
+cancellation: the first exception of a task cancels the other tasks and is kept. The order is always the creation order, never the
+order of a set, so a simulated run repeats (asyncio.TaskGroup and asyncio.wait iterate over sets, which are ordered by memory address).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ T = TypeVar("T")
 class Scope:
     """A group of tasks and of inner scopes.
 
-    Used as `async with Scope("node 1") as scope:` or through `start` … `await stop()`. Leaving the block cancels whatever
-    still runs; await `join()` inside it to let the tasks finish first.
+    Used as `async with Scope("node 1") as scope:` or through `start` … `await stop()`. The end of the block cancels the tasks that
+    still run; await `join()` inside the block to let the tasks finish first.
 
     Args:
         name: prefix of the tasks' names, for logs.
-        on_crash: called with the first exception that ends a task. Without it the exception goes to the loop's exception
-            handler, so that it is never lost; inside `async with` it is raised from the block instead.
+        on_crash: called with the first exception that ends a task. `join` and the end of the `async with` block raise that
+            exception, too. Without `on_crash` and without either of them, the loop's exception handler receives it.
     """
 
     __slots__ = (
         "_body",
         "_children",
         "_crash",
-        "_heirs",
+        "_crash_waiters",
         "_interrupted",
         "_on_crash",
         "_parent",
@@ -57,7 +57,9 @@ class Scope:
         self._parent: Scope | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._crash: BaseException | None = None
-        self._heirs = 0  # blocks and joins that will raise the crash, so that the loop's handler need not hear of it
+        self._crash_waiters = (
+            0  # `async with` blocks and joins that will raise the crash: with one, the loop's handler is not called
+        )
         self._stopping = False
         self._body: asyncio.Task[Any] | None = None  # the task inside `async with`, interrupted by a crash
         self._interrupted = False
@@ -69,11 +71,11 @@ class Scope:
 
     @property
     def stopping(self) -> bool:
-        """Whether the scope was cancelled: it takes no new tasks."""
+        """Whether the scope was cancelled. A cancelled scope starts no new tasks."""
         return self._stopping
 
     def __len__(self) -> int:
-        """Tasks that still run, those of inner scopes included."""
+        """The number of tasks that still run, including those of inner scopes."""
         return len(self._tasks) + sum(len(child) for child in self._children)
 
     def start(self, coroutine: Coroutine[Any, Any, T], *, name: str = "task") -> asyncio.Task[T]:
@@ -91,7 +93,11 @@ class Scope:
         return task
 
     def child(self, name: str, *, on_crash: Callable[[BaseException], None] | None = None) -> Scope:
-        """An inner scope, cancelled with this one. Its crash stays its own where `on_crash` is given, else it is this scope's."""
+        """An inner scope, which is cancelled with this one. Without `on_crash` its crash is also a crash of this scope.
+
+        Raises:
+            LocalProtocolError: the scope is stopping.
+        """
         if self._stopping:
             raise LocalProtocolError(f"scope {self.name!r} is stopping, scope {name!r} cannot start")
         scope = Scope(f"{self.name}/{name}", on_crash=on_crash or self._crashed)
@@ -100,7 +106,7 @@ class Scope:
         return scope
 
     def cancel(self) -> None:
-        """Cancels every task in creation order, inner scopes first; returns at once. The calling task itself is spared."""
+        """Cancels every task in creation order, inner scopes first; returns at once. Does not cancel the calling task."""
         self._stopping = True
         for child in list(self._children):
             child.cancel()
@@ -108,25 +114,25 @@ class Scope:
         for task in list(self._tasks):
             if task is not current:
                 task.cancel()
-        self._settle()
+        self._wake_waiters()
 
     async def stop(self) -> None:
-        """Cancels every task and waits until all have ended (but for the calling one). Raises nothing of theirs."""
+        """Cancels every task and waits until all but the calling one have ended. Does not raise their exceptions."""
         self.cancel()
         await self._ended()
 
     async def join(self) -> None:
         """Waits until every task has ended by itself; raises the first crash."""
-        self._heirs += 1
+        self._crash_waiters += 1
         try:
             await self._ended()
         finally:
-            self._heirs -= 1
+            self._crash_waiters -= 1
         if self._crash is not None:
             raise self._crash
 
     async def __aenter__(self) -> Scope:
-        self._heirs += 1
+        self._crash_waiters += 1
         self._body = asyncio.current_task()
         return self
 
@@ -138,7 +144,7 @@ class Scope:
         try:
             await self._ended()
         finally:
-            self._heirs -= 1
+            self._crash_waiters -= 1
             if self._interrupted and body is not None:
                 body.uncancel()
         if self._crash is not None and (error is None or isinstance(error, asyncio.CancelledError)):
@@ -151,7 +157,7 @@ class Scope:
             error = task.exception()
             if error is not None:
                 self._crashed(error)
-        self._settle()
+        self._wake_waiters()
 
     def _crashed(self, error: BaseException) -> None:
         if self._crash is not None:
@@ -159,7 +165,7 @@ class Scope:
         self._crash = error
         if self._on_crash is not None:
             self._on_crash(error)
-        elif not self._heirs:
+        elif not self._crash_waiters:
             asyncio.get_running_loop().call_exception_handler(
                 {"message": f"a task of scope {self.name!r} crashed", "exception": error}
             )
@@ -168,8 +174,8 @@ class Scope:
             self._body.cancel()
         self.cancel()
 
-    def _settle(self) -> None:
-        """Wakes who waits for the end, here and above, and leaves the parent once stopped and empty."""
+    def _wake_waiters(self) -> None:
+        """Wakes the waiters for the end of this scope and of its parents. Removes a stopped, empty scope from its parent."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -179,11 +185,11 @@ class Scope:
             if self._stopping and not self._tasks and not self._children:
                 self._parent = None
                 parent._children.pop(self, None)
-            parent._settle()
+            parent._wake_waiters()
 
-    def _running(self, spared: asyncio.Task[Any] | None) -> bool:
-        return any(task is not spared for task in self._tasks) or any(
-            child._running(spared) for child in self._children
+    def _running(self, ignored: asyncio.Task[Any] | None) -> bool:
+        return any(task is not ignored for task in self._tasks) or any(
+            child._running(ignored) for child in self._children
         )
 
     async def _ended(self) -> None:
