@@ -1,4 +1,4 @@
-"""Call and Pending: one request on its way through a handler, and an answer that comes later.
+"""Call and Pending: a request as its handler sees it, and an answer that is given later.
 
 Driven by: `Connection`, which makes the call and takes the answer; the handler, which answers. Emits: the answer, once.
 """
@@ -18,27 +18,27 @@ R = TypeVar("R")
 
 
 class Origin(Protocol):
-    """The connection that a request came over, as far as handlers use it."""
+    """The connection that sent the request, as handlers use it."""
 
-    number: int  # in the order of acceptance
+    number: int  # connections are numbered in the order of acceptance
     listener_name: str
 
     @property
     def apis(self) -> Mapping[int, Api]:
-        """The APIs that its listener serves, by key."""
+        """The APIs that the connection's listener serves, by key."""
         ...
 
     def close(self, reason: str) -> None:
-        """Ends it with one log line; answers that are ready still leave."""
+        """Closes the connection with one log line; answers that are ready are still sent."""
         ...
 
     def on_close(self, callback: Callable[[], None], /) -> None:
-        """Calls back once when it has ended."""
+        """Calls back once after the connection ended."""
         ...
 
 
 class Call(Generic[R]):
-    """One request on its way through a handler.
+    """One request passed to a handler.
 
     Views in `request` are valid only during the call: a handler that waits copies what it needs.
     """
@@ -57,17 +57,17 @@ class Call(Generic[R]):
 
     @property
     def listener(self) -> str:
-        """Name of the listener by which the request came: addresses of brokers are told under the same."""
+        """Name of the listener that received the request; answers give broker addresses of the same listener."""
         return self.connection.listener_name
 
 
 class Pending(Generic[R]):
-    """An answer that comes later.
+    """An answer that is given later.
 
     Args:
         blocks: the request waits *before* its effect, so the later requests of its connection are held and reading pauses,
-            until `resolve` or `effected`. Otherwise it waits after its effect and only the order of answers waits for it.
-        on_closed: called once if the connection closes before `resolve`; the request must then have no effect any more.
+            until `resolve` or `effected`. Otherwise the request waits after its effect and delays only later answers.
+        on_closed: called once if the connection closes before `resolve`; the request must then have no effect.
     """
 
     __slots__ = ("_deliver", "_response", "_unblock", "blocks", "on_closed", "resolved")
@@ -96,14 +96,14 @@ class Pending(Generic[R]):
         self.effected()
 
     def effected(self) -> None:
-        """The effect of a blocking request has happened: later requests go on, the answer still waits."""
+        """The effect of a blocking request has happened: later requests continue; the answer still waits."""
         self.blocks = False
         if self._unblock is not None:
             unblock, self._unblock = self._unblock, None
             unblock()
 
     def closed(self) -> None:
-        """The connection is gone (connections only): drops the request, tells the handler."""
+        """The connection closed (called by connections only): drops the request and notifies the handler."""
         if self.resolved:
             return
         self.resolved = True
@@ -113,16 +113,16 @@ class Pending(Generic[R]):
             on_closed()
 
     def attach(self, deliver: Callable[[R | Work | None], None], unblock: Callable[[], None] | None) -> None:
-        """Names who takes the answer (connections only). To be called before `resolve`."""
+        """Sets the receiver of the answer (called by connections only). Call it before `resolve`."""
         self._deliver = deliver
         self._unblock = unblock
 
     @property
     def response(self) -> Any:
-        """The answer, where `resolve` was called before the connection saw this."""
+        """The answer, if `resolve` was called before `attach`."""
         return self._response
 
 
 Handler = Callable[[Any, Call[Any]], Any]  # (the Needs of its family, the call) → response, Pending, Work, or None
-Refuse = Callable[[Call[Any], BrokerError], Any]  # the response that carries one error for the whole request
-Table = Mapping[type[Any], tuple[Handler, Refuse]]  # of a family, by the class of the request
+Refuse = Callable[[Call[Any], BrokerError], Any]  # makes the response with one error for the whole request
+Table = Mapping[type[Any], tuple[Handler, Refuse]]  # handlers of a family, by request class

@@ -1,15 +1,15 @@
-"""Connection: one client's connection as an asyncio protocol over the sans-IO framing.
+"""Connection: serves one client connection as an asyncio protocol over the sans-IO framing.
 
 Driven by: the loop (`get_buffer`, `buffer_updated`, `pause_writing`…) and answers of waiting requests.
 Emits: frames to the router in the order of the connection; answers in the order of the requests, one write a wake-up.
 
-No rules of Kafka live here. A request that need not wait is answered inside `buffer_updated`: no task, no future, no queue.
-A request that waits before its effect holds the later ones of its connection, and reading pauses when a little is held; one
-that waits after its effect holds only the order of answers. Held frames are copies: views live only during their call.
+The connection applies no Kafka rules. A request that need not wait is answered inside `buffer_updated`: no task, no future, no queue.
+A request that waits before its effect holds the later requests of its connection, and reading pauses after HELD_BYTES_MAX. A request
+that waits after its effect delays only later answers. Held frames are copies: views are valid only during their call.
 
-Bounds: a frame is refused by its announced length before anything is allocated; a connection gets a fair share of requests a
-wake-up, the rest waits a turn; reading pauses while the peer does not take its answers, while too many requests or bytes of
-answers wait, and while the frames under construction of all connections exceed the node's byte budget.
+Limits: a frame's length is checked before anything is allocated; a connection serves REQUESTS_PER_TURN requests a wake-up, and the
+rest wait a turn; reading pauses while the peer reads no answers, while too many requests or bytes of answers wait, and while the
+frames under construction of all connections exceed the node's byte budget.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ __all__ = ["ORDINARY_BUFFER_BYTES", "REQUESTS_PER_TURN", "Connection", "Connecti
 log = logging.getLogger(__name__)
 
 ORDINARY_BUFFER_BYTES: Final = 1024 * 1024  # of a connection, before it counts against the byte budget
-REQUESTS_PER_TURN: Final = 32  # of one connection a wake-up: 2 ms of the loop at most, then others have their turn
+REQUESTS_PER_TURN: Final = 32  # of one connection a wake-up: at most 2 ms of the loop
 HELD_BYTES_MAX: Final = 64 * 1024  # of frames that wait for an earlier request, before reading pauses
-LARGE_ANSWER_BYTES: Final = 64 * 1024  # from which an answer that can be written at once counts as unread until it is
+LARGE_ANSWER_BYTES: Final = 64 * 1024  # from this size every answer counts as unread until it is written
 WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
 
 
 class _Slot:
-    """The place of a waiting answer in the order of its connection."""
+    """A waiting answer's place in the order of its connection."""
 
     __slots__ = ("correlation", "parts", "pending", "route", "size_bytes")
 
@@ -58,11 +58,11 @@ class _Slot:
         self.correlation = correlation
         self.pending: Pending[Any] | None = None
         self.parts: list[Buffer] | None = None  # None: not answered yet
-        self.size_bytes = 0  # that count against what peers may leave unread
+        self.size_bytes = 0  # bytes that count as unread answers of the peer
 
 
 class ConnectionHost(Protocol):
-    """What a connection needs of its server."""
+    """What a connection needs from its server."""
 
     reactor: Reactor
     slices: Slices
@@ -73,7 +73,7 @@ class ConnectionHost(Protocol):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether peers leave more unread than all together may."""
+        """Whether peers leave more unread than the budget of all connections."""
         ...
 
     def next_number(self) -> int:
@@ -81,11 +81,11 @@ class ConnectionHost(Protocol):
         ...
 
     def frame_reader(self) -> FrameReader:
-        """Cuts the bytes of one connection into frames, and bounds them."""
+        """Splits the bytes of one connection into frames and limits their size."""
         ...
 
     def room_for(self, connection: Connection) -> bool:
-        """Whether the byte budget of all connections lets this one go on reading."""
+        """Whether the byte budget of all connections lets this one continue reading."""
         ...
 
     def unsupported_api_versions(self) -> Any:
@@ -97,7 +97,7 @@ class ConnectionHost(Protocol):
         ...
 
     def on_unread(self, connection: Connection, size_bytes: int) -> None:
-        """The peer leaves that much of its answers unread."""
+        """The peer leaves `size_bytes` of its answers unread."""
         ...
 
     def on_disconnected(self, connection: Connection) -> None:
@@ -142,24 +142,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: ConnectionHost, listener_name: str = "") -> None:
         self.server = server
-        self.listener_name = listener_name  # by which the peer came, and by which it is told of other brokers
+        self.listener_name = listener_name  # the peer's listener; answers give broker addresses of the same one
         self.number = server.next_number()  # in the order of acceptance, over all listeners of the server
         self.client_host = "?"
         self.client_port = 0
         self.closed = False
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
-        self.active = True  # something was received since the last sweep of idle connections
+        self.active = True  # bytes were received since the last sweep of idle connections
         self._router = server.router
         self._reader = server.frame_reader()
         self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []  # answers to write at the end of this wake-up
-        self._slots: deque[_Slot] = deque()  # empty unless an answer waits: then all later ones queue behind it
+        self._slots: deque[_Slot] = deque()  # empty unless an answer waits: then all later answers queue behind it
         self._held: deque[bytes] = deque()  # frames that may not be served yet
         self._held_bytes = 0
-        self._unwritten_bytes = 0  # of answers not yet written; small ones count only where they wait for others
-        self._out_bytes = 0  # those of them that are in _out
-        self._unread_before = 0  # written and not taken by the peer, when last looked at
+        self._unwritten_bytes = 0  # bytes of unwritten answers; small answers count only while they wait for others
+        self._out_bytes = 0  # the part of them that is in _out
+        self._unread_before = 0  # written bytes that the peer had not read at the last check
         self._blocked_by: Pending[Any] | None = None
         self._client_id: str | None = None
         self._client_id_bytes = b""
@@ -180,12 +180,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._router.apis
 
     def begin(self) -> None:
-        """The node is ready: what waited for that goes on."""
+        """The node is ready: serves the requests that waited for it."""
         if self._blocked_by is self.server.opening:
             self._unblocked()
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Calls back once when this connection has ended, whoever ended it, at the end of that wake-up; soon where it has already."""
+        """Calls back once after this connection ended, at the end of that wake-up; soon if it has ended already."""
         if self.closed:
             self.server.reactor.soon(callback)
         else:
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The loop's: a client connected."""
+        """Called by the loop: a client connected."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         if peer:
@@ -205,29 +205,29 @@ class Connection(asyncio.BufferedProtocol):
             self._blocked_by = self.server.opening
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The loop's: the client is gone. Requests without an effect so far are dropped."""
+        """Called by the loop: the client disconnected. Drops requests that have had no effect."""
         self._shut()
         self._transport = None
 
     def eof_received(self) -> bool:
-        """The loop's: the client sends no more. Kafka closes then, and so do we."""
+        """Called by the loop: the client sends no more. Closes the connection, as Kafka does."""
         return False
 
     def pause_writing(self) -> None:
-        """The loop's: the peer leaves its answers unread."""
+        """Called by the loop: the peer leaves its answers unread."""
         self._write_paused = True
         self._count_unread()
         self.settle()
 
     def resume_writing(self) -> None:
-        """The loop's: the peer reads again."""
+        """Called by the loop: the peer reads again."""
         self._write_paused = False
         self._unread_before = 0
         self._count_unread()
         self.settle()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The loop's: bytes arrived in the buffer we gave."""
+        """Called by the loop: bytes arrived in the buffer from `get_buffer`."""
         self.active = True
         try:
             frames = self._reader.received(nbytes)
@@ -273,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
-        """A request cannot be answered: the connection ends."""
+        """A request cannot be answered: closes the connection."""
         if isinstance(error, RemoteProtocolError):
             self.close(str(error))
         elif isinstance(error, InvariantViolated):
@@ -357,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._count_unread()
 
     def _large(self, route: Route, correlation: int, frame_bytes: int) -> LargeRequest:
-        """A large request, which holds the later ones of this connection until its answer is ready to be written."""
+        """A large request: holds the later requests of this connection until its answer is ready to be written."""
         slot = _Slot(route, correlation)
         hold: Pending[Any] = Pending(blocks=True)
         slot.pending = hold
@@ -375,13 +375,13 @@ class Connection(asyncio.BufferedProtocol):
         return request
 
     def _weigh(self, slot: _Slot) -> None:
-        """Counts an answer that waits for the answers before it, from the moment it is made."""
+        """Counts an answer that waits for earlier answers, as soon as it is made."""
         slot.size_bytes = sum(map(len, slot.parts or ()))
         self._unwritten_bytes += slot.size_bytes
         self._count_unread()
 
     def _count_unread(self) -> None:
-        """Tells the server how much of its answers this peer has not read, as far as that is more than a little."""
+        """Tells the server how many bytes of answers this peer leaves unread, above a small allowance."""
         if not self.closed:
             unread = (
                 self._transport.get_write_buffer_size() if self._write_paused and self._transport is not None else 0
@@ -390,7 +390,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_full(self) -> bool:
-        """Whether answers that cannot be written yet are as many as may be: no more requests are served until they are."""
+        """Whether unwritten answers have reached their limit: then no more requests are served until some are written."""
         return self._unwritten_bytes > WRITE_BUFFER_HIGH or (self._unwritten_bytes > 0 and self.server.is_crowded)
 
     def _await_answer(self, route: Route, correlation: int, pending: Pending[Any]) -> None:
@@ -404,7 +404,7 @@ class Connection(asyncio.BufferedProtocol):
         pending.attach(lambda response: self._answered(slot, response), unblock)
 
     def _answered(self, slot: _Slot, response: Any) -> None:
-        """A waiting request has its answer: everything that is ready in order goes out at the end of this wake-up."""
+        """A waiting request has its answer: sends all answers that are ready in order at the end of this wake-up."""
         if self.closed:
             return
         if response.__class__ is GeneratorType:
@@ -455,7 +455,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _unsettled(self) -> bool:
-        """Whether reading may have to stop, or what was held may go on."""
+        """Whether reading may have to pause, or held requests may continue."""
         return bool(self._held) or not self._reading or len(self._slots) >= INFLIGHT_REQUESTS_MAX
 
     def _unblocked(self) -> None:
@@ -478,14 +478,14 @@ class Connection(asyncio.BufferedProtocol):
             self._count_unread()
 
     def settle(self) -> None:
-        """Serves what was held where it may go on, and reads exactly while there is room for more."""
+        """Serves the held requests that may continue; reads only while there is room for more."""
         if self.closed or self._transport is None:
             return
         free = self._blocked_by is None and not self._write_paused and not self._is_full
         if free and self._held and not self._continue_due:
             self._continue_due = True
             asyncio.get_running_loop().call_soon(self._continue)
-        # While a request blocks, a little is still read: a peer that closes is only seen by who reads.
+        # While a request blocks, a little is still read: a peer's close is noticed only by reading.
         reading = (
             not self._write_paused
             and self._held_bytes < HELD_BYTES_MAX
@@ -517,7 +517,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write()
         self.settle()
 
-    # -- ApiVersions in a version of the future
+    # -- ApiVersions in an unknown version
 
     def _serves_api_versions(self, version: int) -> bool:
         low, high = self.server.api_versions_range
@@ -535,7 +535,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- the end
 
     def close(self, reason: str, *, level: int = logging.WARNING) -> None:
-        """Closes from our side with one log line; answers that are ready still leave."""
+        """Closes from our side with one log line; answers that are ready are still sent."""
         if self.closed:
             return
         log.log(level, "closing the connection of %r: %s", self, reason)
@@ -551,19 +551,19 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
 
     def rest(self) -> None:
-        """Nothing was said for a while: gives memory back."""
+        """Releases the read buffer of a silent connection."""
         self._reader.release()
 
     def abort(self) -> None:
-        """Closes at once, without a word: the node stops."""
+        """Closes at once without sending ready answers: the node stops."""
         transport = self._transport
         self._shut()
         if transport is not None:
             transport.abort()
 
     def is_idle(self) -> bool:
-        """Whether, since the last call, nothing was received and no request waited; where the peer leaves answers unread,
-        whether it took none of them."""
+        """Whether nothing was received and no request waited since the last call; if the peer leaves answers unread, whether it read
+        none of them."""
         active, self.active = self.active, False
         if self._write_paused and self._transport is not None:
             unread = self._transport.get_write_buffer_size()

@@ -2,8 +2,8 @@
 
 Driven by: the metadata loader, with each new image. Emits: calls of the followers and subscribers, in the order of their lists.
 
-A follower takes long: it follows the next image in slices, before that image is published. A subscriber is told once it is.
-Invariant: an image is published in one turn of the loop: no answer leaves between the first subscriber and the last.
+A follower may take long: it applies the next image in slices, before that image is published. A subscriber is notified after the
+publication. Invariant: an image is published in one turn of the loop: no answer leaves between the first subscriber and the last.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from barnabas.broker.slices import Work
 
 __all__ = ["CurrentImage", "Follower", "Subscriber"]
 
-Follower = Callable[[MetadataImage, MetadataDelta], Work]  # of the next image
+Follower = Callable[[MetadataImage, MetadataDelta], Work]  # takes the next image
 Subscriber = Callable[
     [MetadataImage, MetadataImage, MetadataDelta], None
-]  # gets the image before, the new one, the difference
+]  # takes the previous image, the new one and their difference
 
 
 class CurrentImage:
-    """See the module.
+    """The published image with its followers and subscribers.
 
     Attributes:
-        image: the published one; of offset -1 before the first.
+        image: the published image; its offset is -1 before the first publication.
         followers: prepare the next image, in this order.
-        subscribers: are told of each published image, in this order.
+        subscribers: are notified of each published image, in this order.
     """
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class CurrentImage:
         self.subscribers: Sequence[Subscriber] = ()
 
     def prepare(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """The followers follow the next image, in slices."""
+        """Returns the work of all followers for the next image, in slices."""
         for follower in self.followers:
             yield from follower(image, delta)
 
     def publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """The next image becomes the current one."""
+        """Makes the next image current and notifies the subscribers."""
         former, self.image = self.image, image
         for subscriber in self.subscribers:
             subscriber(former, image, delta)

@@ -1,18 +1,18 @@
-"""Lifecycle: how a broker comes into the cluster, stays in it, and leaves it.
+"""Lifecycle: registers the broker, keeps its session with the controller and performs its controlled shutdown.
 
-Driven by: `Node.start` and `Node.stop`, in their order: register, begin, unfence; shut_down. By the node's own image, and by time.
-Emits: BrokerRegistration and BrokerHeartbeat requests to the active controller, wherever it is; the broker epoch.
+Driven by: `Node.start` and `Node.stop`, in this order: register, begin, unfence; shut_down. By each published image, and by time.
+Emits: BrokerRegistration and BrokerHeartbeat requests to the active controller; the broker epoch.
 
-Every start registers anew: a fresh incarnation id; a broker epoch that is the offset of the registration record; the epoch before
-it from the clean-shutdown file, −1 where the last stop was none. Fenced until `unfence`, so that no partition leads before its
-log is recovered. From then on a heartbeat every broker.heartbeat.interval.ms keeps the session; a change of what this broker
-wants is told at once.
+Every start registers anew with a new incarnation id. The broker epoch is the offset of the registration record. The previous broker
+epoch comes from the clean-shutdown file; it is −1 if the last stop was not clean. The broker stays fenced until `unfence`, so that it
+leads no partition before its log is recovered. From then on a heartbeat every broker.heartbeat.interval.ms keeps the session; a
+change of the requested state is sent at once.
 
-A broker that was silent for a whole session may have been fenced without knowing it: it was cut off, or its process was stopped. It
-leads nothing (`may_lead`) until a controller has answered it and its image holds everything that was committed by then. When the
-session ends, everything that waits for a leader here is refused (`Replicas.on_session_over`).
+The controller may have fenced a broker that was silent for a whole session: its network failed, or its process was suspended. Such a
+broker leads nothing (`may_lead`) until a controller has answered it and its image holds everything committed by then. When the session
+ends, every request that waits for a leader here is refused (`Replicas.on_session_over`).
 
-Invariants: a step waits until the own image shows it; a broker whose id another process has taken stops.
+Invariants: a step waits until the own image shows it; a broker stops if another process has registered its id.
 Follows KIP-631 (registration, heartbeats, controlled shutdown), KIP-858 (offline directories), KIP-966 (previous broker epoch).
 """
 
@@ -41,17 +41,17 @@ from barnabas.protocol.messages.cluster import (
     RegistrationListener,
 )
 
-__all__ = ["Lifecycle", "RegistrationRefused", "Standing"]
+__all__ = ["BrokerState", "Lifecycle", "RegistrationRefused"]
 
 log = logging.getLogger(__name__)
 
-RETRY_MS_MIN: Final = 20  # between tries to register or to be unfenced, doubled up to
+RETRY_MS_MIN: Final = 20  # between attempts to register or to be unfenced; doubles up to RETRY_MS_MAX
 RETRY_MS_MAX: Final = 1_000
-TELL_FIRST_MS: Final = 2_000  # after that, why the controller is still waited for
-TELL_EVERY_MS: Final = 10_000  # how often the log says that the controller is still waited for
-SHUTDOWN_MS_MAX: Final = 30_000  # while a controller answers that leaderships are still being moved
-SHUTDOWN_UNHEARD_MS_MAX: Final = 1_000  # while no controller answers at all
-SHUTDOWN_WATCH_MS: Final = 100  # between looks at these two
+TELL_FIRST_MS: Final = 2_000  # the log then says why the broker waits for the controller
+TELL_EVERY_MS: Final = 10_000  # how often the log repeats that it waits for the controller
+SHUTDOWN_MS_MAX: Final = 30_000  # limit while a controller answers that leaderships are still being moved
+SHUTDOWN_SILENCE_MS_MAX: Final = 1_000  # limit while no controller answers
+SHUTDOWN_WATCH_MS: Final = 100  # between checks of these two limits
 FOR_EVER: Final = 2**62
 
 # Refusals that no retry cures.
@@ -63,40 +63,42 @@ FINAL_REFUSALS: Final = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-# What a heartbeat is answered whose registration is no more.
+# Errors of a heartbeat whose registration is no longer valid.
 REGISTRATION_GONE: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 
 
 class RegistrationRefused(BarnabasError):
-    """The controller refuses this broker, or did not register it in time."""
+    """The controller rejected this broker, or did not register it in time."""
 
 
-class Standing(Enum):
-    """Where a broker is in its life."""
+class BrokerState(Enum):
+    """State of a broker, as Kafka's BrokerState."""
 
     STARTING = "not registered"
-    RECOVERING = "registered, its logs are being recovered"
+    RECOVERY = "registered, its logs are being recovered"
     RUNNING = "serves"
-    LEAVING = "hands its leaderships over"
-    GONE = "has left"
+    PENDING_CONTROLLED_SHUTDOWN = "hands its leaderships over"
+    STOPPED = "has left"
 
 
-VALID_PREVIOUS: Final[dict[Standing, frozenset[Standing]]] = {
-    Standing.STARTING: frozenset(),
-    Standing.RECOVERING: frozenset({Standing.STARTING}),
-    Standing.RUNNING: frozenset({Standing.RECOVERING}),
-    Standing.LEAVING: frozenset({Standing.RUNNING}),
-    Standing.GONE: frozenset({Standing.STARTING, Standing.RECOVERING, Standing.LEAVING}),
+VALID_PREVIOUS: Final[dict[BrokerState, frozenset[BrokerState]]] = {
+    BrokerState.STARTING: frozenset(),
+    BrokerState.RECOVERY: frozenset({BrokerState.STARTING}),
+    BrokerState.RUNNING: frozenset({BrokerState.RECOVERY}),
+    BrokerState.PENDING_CONTROLLED_SHUTDOWN: frozenset({BrokerState.RUNNING}),
+    BrokerState.STOPPED: frozenset(
+        {BrokerState.STARTING, BrokerState.RECOVERY, BrokerState.PENDING_CONTROLLED_SHUTDOWN}
+    ),
 }
 
 
 class Lifecycle:
-    """See the module.
+    """Registration, heartbeats and controlled shutdown of one broker.
 
     Attributes:
-        standing: where the broker is in its life.
-        broker_epoch: of the present registration, -1 before it.
-        incarnation_id: of this process.
+        state: the broker's state.
+        broker_epoch: epoch of the present registration, -1 before it.
+        incarnation_id: id of this process.
     """
 
     def __init__(
@@ -110,10 +112,10 @@ class Lifecycle:
         alone: bool,
         on_session_over: Callable[[], None],
     ) -> None:
-        """Sends nothing.
+        """Stores its parts; sends nothing.
 
         Args:
-            controller: the way to the active controller.
+            controller: channel to the active controller.
             alone: no other node can be the controller.
             on_session_over: called when this broker's session with the controller has ended.
         """
@@ -125,34 +127,34 @@ class Lifecycle:
         self._log_dirs = log_dirs
         self._alone = alone
         self._on_session_over = on_session_over
-        self.standing = Standing.STARTING
+        self.state = BrokerState.STARTING
         self.broker_epoch = -1
         self.incarnation_id = reactor.rng.uuid()
         self._session_ms = self._config.get_int("broker.session.timeout.ms")
         self._interval_ms = self._config.get_int("broker.heartbeat.interval.ms")
         self._session_until_ms = FOR_EVER
-        self._session_watch: Timer | None = None  # armed for the end of the session as it was when it was armed
+        self._session_watch: Timer | None = None  # armed for the end of the session as of the time of arming
         self._registration: BrokerRegistrationRequest | None = None
         self._shutdown_allowed: asyncio.Future[bool] | None = None
-        self._awaited: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []  # of the own image
-        self._asked: dict[asyncio.Future[Any], None] = {}  # answers of the controller that a step waits for
+        self._awaited: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []  # conditions on the own image
+        self._asked: dict[asyncio.Future[Any], None] = {}  # answers of the controller that steps wait for
         self._heartbeat_due: Timer | None = None
         self._in_flight = False
-        self._hurry = False  # something changed while a heartbeat was on its way
+        self._heartbeat_again = False  # something changed while a heartbeat was on its way
         self._failures = 0  # heartbeats in a row without a good answer
-        self._heard_ms = 0  # when the last good answer came
+        self._heard_ms = 0  # time of the last good answer
         self._told_offline: tuple[bytes, ...] = ()  # failed directories that the controller knows of
 
-    def become(self, standing: Standing) -> None:
-        """The one way from one standing to the next. Raises LocalProtocolError where there is none."""
-        if self.standing not in VALID_PREVIOUS[standing]:
-            raise LocalProtocolError(f"broker {self._node_id} is {self.standing.name}, it cannot be {standing.name}")
-        self.standing = standing
+    def become(self, state: BrokerState) -> None:
+        """Changes the state. Raises LocalProtocolError if VALID_PREVIOUS does not allow the change."""
+        if self.state not in VALID_PREVIOUS[state]:
+            raise LocalProtocolError(f"broker {self._node_id} is {self.state.name}, it cannot be {state.name}")
+        self.state = state
 
-    # --- coming ---------------------------------------------------------------------------------------------------
+    # --- registration ---------------------------------------------------------------------------------------------
 
     def register_controller(self) -> None:
-        """Tells the active controller where this one is and what it can do; repeated until it is noted."""
+        """Registers this controller's endpoints and features with the active controller; repeats until it is recorded."""
         endpoint = self._config.controller_listener
         request = ControllerRegistrationRequest(
             controller_id=self._node_id,
@@ -168,11 +170,11 @@ class Lifecycle:
         """Registers this process, fenced, and waits until the own image holds the registration.
 
         Args:
-            endpoints: where clients and other brokers are to reach this one.
-            previous_broker_epoch: from the clean-shutdown file, −1 where there is none.
+            endpoints: addresses for clients and other brokers.
+            previous_broker_epoch: from the clean-shutdown file, −1 without one.
 
         Raises:
-            RegistrationRefused: the controller refuses this broker, or none has registered it within
+            RegistrationRefused: the controller rejected this broker, or none registered it within
                 initial.broker.registration.timeout.ms (KIP-631).
         """
         self._registration = BrokerRegistrationRequest(
@@ -186,7 +188,7 @@ class Lifecycle:
             previous_broker_epoch=previous_broker_epoch,
         )
         await self._register(self._config.get_int("initial.broker.registration.timeout.ms"))
-        self.become(Standing.RECOVERING)
+        self.become(BrokerState.RECOVERY)
 
     async def _register(self, timeout_ms: int = FOR_EVER) -> None:
         answer = await self._until_accepted(self._registration, "register", timeout_ms)
@@ -220,14 +222,14 @@ class Lifecycle:
             pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
 
     async def unfence(self) -> None:
-        """Everything is ready to serve: asks to be unfenced, and waits until the own image says so."""
-        self.become(Standing.RUNNING)
-        self.hurry()
+        """All parts are ready to serve: asks to be unfenced, and waits until the own image shows it."""
+        self.become(BrokerState.RUNNING)
+        self.heartbeat_now()
         await self._image_shows(lambda: self._registered is not None and not self._registered.fenced)
 
     @property
     def _registered(self) -> BrokerImage | None:
-        """What the own image says of this registration."""
+        """This registration in the own image, if the image holds it."""
         broker = self._current.image.brokers.get(self._node_id)
         return broker if broker is not None and broker.epoch == self.broker_epoch else None
 
@@ -242,8 +244,8 @@ class Lifecycle:
             else:
                 self._awaited.append((condition, future))
         registered = self._registered
-        if registered is not None and registered.fenced and self.standing is Standing.RUNNING and not self._in_flight:
-            self.hurry()  # fenced behind our back: ask again
+        if registered is not None and registered.fenced and self.state is BrokerState.RUNNING and not self._in_flight:
+            self.heartbeat_now()  # the controller fenced this broker: ask again
 
     async def _image_shows(self, condition: Callable[[], bool]) -> None:
         if self._reactor.failure is not None:
@@ -256,21 +258,21 @@ class Lifecycle:
     # --- heartbeats -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Heartbeats from here on."""
-        self.hurry()
+        """Starts the heartbeats."""
+        self.heartbeat_now()
 
-    def hurry(self) -> None:
-        """What this broker wants has changed: the next heartbeat leaves now, or as soon as the one on its way is answered."""
-        if self.standing in (Standing.STARTING, Standing.GONE):
+    def heartbeat_now(self) -> None:
+        """Sends the next heartbeat now, or as soon as the pending one is answered: the requested state has changed."""
+        if self.state in (BrokerState.STARTING, BrokerState.STOPPED):
             return
         if self._in_flight:
-            self._hurry = True
+            self._heartbeat_again = True
             return
         self._arm(0)
 
     def on_directory_failed(self, directory: LogDirectory) -> None:
-        """Tells the controller. The node stops if that does not succeed within log.dir.failure.timeout.ms (KIP-858)."""
-        self.hurry()
+        """Reports the failure to the controller. The node stops if that fails for log.dir.failure.timeout.ms (KIP-858)."""
+        self.heartbeat_now()
         timeout_ms = self._config.get_int("log.dir.failure.timeout.ms")
 
         def look() -> None:
@@ -282,7 +284,7 @@ class Lifecycle:
             self._reactor.call_later(timeout_ms, look)
 
     def may_lead(self) -> bool:
-        """Whether no other broker can have been given our leaderships: heartbeats were answered within the session timeout."""
+        """Whether no other broker can lead this broker's partitions: heartbeats were answered within the session timeout."""
         return self._reactor.clock.monotonic_ms() < self._session_until_ms
 
     def _arm(self, delay_ms: int) -> None:
@@ -291,16 +293,16 @@ class Lifecycle:
         self._heartbeat_due = self._reactor.call_later(delay_ms, self._beat)
 
     def _beat(self) -> None:
-        if self._in_flight or self.standing in (Standing.STARTING, Standing.GONE):
+        if self._in_flight or self.state in (BrokerState.STARTING, BrokerState.STOPPED):
             return
-        self._in_flight, self._hurry = True, False
+        self._in_flight, self._heartbeat_again = True, False
         sent_ms = self._reactor.clock.monotonic_ms()
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._current.image.offset,
-            want_fence=self.standing is Standing.RECOVERING,
-            want_shut_down=self.standing is Standing.LEAVING,
+            want_fence=self.state is BrokerState.RECOVERY,
+            want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=self._log_dirs.offline_ids(),
         )
         self._controller.request(
@@ -311,7 +313,7 @@ class Lifecycle:
 
     def _on_answer(self, answer: Any, sent_ms: int, offline_log_dirs: Sequence[bytes]) -> None:
         self._in_flight = False
-        if self.standing is Standing.GONE:
+        if self.state is BrokerState.STOPPED:
             return
         if isinstance(answer, BrokerError) or answer.error_code:
             code = answer.code if isinstance(answer, BrokerError) else ErrorCode(answer.error_code)
@@ -330,25 +332,25 @@ class Lifecycle:
         self._failures = 0
         self._told_offline = tuple(offline_log_dirs)
         self._heard_ms = self._reactor.clock.monotonic_ms()
-        if answer.is_fenced and self.standing is Standing.RUNNING and not self._alone:
-            # Others lead what we led: nothing is accepted before our own metadata says so.
+        if answer.is_fenced and self.state is BrokerState.RUNNING and not self._alone:
+            # Other brokers lead these partitions now: nothing is accepted until the own metadata says so.
             self._session_until_ms = sent_ms
             self._on_session_over()
         self._renew(sent_ms)
         if answer.should_shut_down:
             self._allow_shutdown(True)
             return
-        wants_more = answer.is_fenced and self.standing is Standing.RUNNING
-        if self._hurry or wants_more or self.standing is Standing.LEAVING:
-            self._arm(0 if self._hurry else RETRY_MS_MIN)
+        wants_more = answer.is_fenced and self.state is BrokerState.RUNNING
+        if self._heartbeat_again or wants_more or self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            self._arm(0 if self._heartbeat_again else RETRY_MS_MIN)
         else:
             self._arm(self._interval_ms)
 
     def _renew(self, sent_ms: int) -> None:
-        """The controller has heard of us at `sent_ms` or later."""
+        """Extends the session: the controller received a heartbeat sent at `sent_ms`."""
         until_ms = sent_ms + self._session_ms
         if self._alone:
-            return  # nobody else can give our leaderships away
+            return  # no other node can change the leaders
         if self.may_lead():
             self._session_until_ms = until_ms
             self._watch_session()
@@ -362,7 +364,7 @@ class Lifecycle:
         self._controller.when_caught_up(caught_up)
 
     def _watch_session(self) -> None:
-        """One timer for the end of the session: armed anew only when it fires, not at every heartbeat."""
+        """Keeps one timer for the end of the session: rearms it when it fires, not at every heartbeat."""
         if self._session_watch is None:
             left_ms = self._session_until_ms - self._reactor.clock.monotonic_ms()
             self._session_watch = self._reactor.call_later(max(left_ms, 0), self._on_session_watch)
@@ -385,56 +387,56 @@ class Lifecycle:
             )
             return
         self._failures += 1
-        if broker is not None or self._failures < 3:  # our image may lag behind what the controller knows
+        if broker is not None or self._failures < 3:  # the own image may be older than the controller's
             self._arm(RETRY_MS_MIN << min(self._failures, 6))
             return
-        log.warning("node %d is no longer registered (%s): registers anew", self._node_id, code.name)
+        log.warning("node %d is no longer registered (%s): registers again", self._node_id, code.name)
         self._reactor.scope.start(self._register_anew(), name="registration")
 
     async def _register_anew(self) -> None:
         if self._registration is None:
-            raise InvariantViolated("a broker that never registered cannot do so anew")
+            raise InvariantViolated("a broker that never registered cannot register again")
         self._registration.previous_broker_epoch = self.broker_epoch
         await self._register()
         self._failures = 0
-        self.hurry()
+        self.heartbeat_now()
 
-    # --- going ----------------------------------------------------------------------------------------------------
+    # --- shutdown -------------------------------------------------------------------------------------------------
 
     async def shut_down(self) -> None:
-        """Controlled shutdown: this broker hands every leadership over and is fenced. Given up after a bounded time.
+        """Controlled shutdown: hands over every leadership and waits until the broker is fenced, for a limited time.
 
-        Without controlled.shutdown.enable it only leaves: the controller fences it as one that was killed.
+        Without controlled.shutdown.enable the broker only stops: the controller fences it as one that was killed.
         """
-        if self.standing is Standing.RUNNING and not self._config.get_bool("controlled.shutdown.enable"):
-            self.become(Standing.LEAVING)
-        if self.standing is not Standing.RUNNING:
-            if self.standing is not Standing.GONE:
-                self.become(Standing.GONE)
+        if self.state is BrokerState.RUNNING and not self._config.get_bool("controlled.shutdown.enable"):
+            self.become(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+        if self.state is not BrokerState.RUNNING:
+            if self.state is not BrokerState.STOPPED:
+                self.become(BrokerState.STOPPED)
             return
         began_ms = self._heard_ms = self._reactor.clock.monotonic_ms()
         self._shutdown_allowed = asyncio.get_running_loop().create_future()
-        self.become(Standing.LEAVING)
-        self.hurry()
+        self.become(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+        self.heartbeat_now()
 
         def watch() -> None:
             now_ms = self._reactor.clock.monotonic_ms()
-            if now_ms - self._heard_ms >= SHUTDOWN_UNHEARD_MS_MAX or now_ms - began_ms >= SHUTDOWN_MS_MAX:
+            if now_ms - self._heard_ms >= SHUTDOWN_SILENCE_MS_MAX or now_ms - began_ms >= SHUTDOWN_MS_MAX:
                 self._allow_shutdown(False)
             else:
                 self._reactor.call_later(SHUTDOWN_WATCH_MS, watch)
 
         self._reactor.call_later(SHUTDOWN_WATCH_MS, watch)
         if not await self._shutdown_allowed:
-            log.warning("node %d leaves without the controller's consent", self._node_id)
-        self.become(Standing.GONE)
+            log.warning("node %d stops without the controller's consent", self._node_id)
+        self.become(BrokerState.STOPPED)
 
     def _allow_shutdown(self, allowed: bool) -> None:
         if self._shutdown_allowed is not None and not self._shutdown_allowed.done():
             self._shutdown_allowed.set_result(allowed)
 
     def on_fatal(self, error: BaseException) -> None:
-        """The node gave up: a start or stop that waits for the controller ends here."""
+        """The node failed: ends a start or stop that waits for the controller."""
         waiting: list[asyncio.Future[Any]] = [*self._asked, *(future for _, future in self._awaited)]
         if self._shutdown_allowed is not None:
             waiting.append(self._shutdown_allowed)
@@ -442,10 +444,10 @@ class Lifecycle:
             if not future.done():
                 future.set_exception(error)
 
-    # --- asking ---------------------------------------------------------------------------------------------------
+    # --- requests to the controller -------------------------------------------------------------------------------
 
     async def _ask(self, request: Any, timeout_ms: int) -> Any:
-        """The controller's answer, or the BrokerError that stands for none."""
+        """Returns the controller's answer, or the BrokerError that replaces it."""
         if self._reactor.failure is not None:
             raise self._reactor.failure
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -3,12 +3,13 @@
 Driven by: `start`, `stop`, `kill`; the metadata loader, which publishes every change through `current_image`.
 Emits: a served address; a data directory that another start, or Apache Kafka, can open.
 
-The four ports come in here and nowhere else. Every node follows the metadata quorum and replays its log. One with the role
-controller votes, and may become the active controller. One with the role broker owns replicas, coordinators and connections of
-clients. All of them own the lock and identity of their data directory. What the parts need from the process is in `reactor`.
+The composition root takes the four ports (clock, network, disks, random numbers). Every node follows the metadata quorum and
+replays its log. A node with the role controller votes and may become the active controller. A node with the role broker owns
+replicas, coordinators and client connections. Every node locks its data directory and reads its identity there. The parts get what
+they need from the process through `reactor`.
 
-Invariants: no client is served before the node's own image holds its registration, unfenced; the clean-shutdown file is
-written last at a stop and taken away first at a start; after `fatal` nothing is acknowledged any more.
+Invariants: the node serves no client before its own image holds its registration, unfenced; a stop writes the clean-shutdown file
+last and a start removes it first; after `fatal` the node acknowledges nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ __all__ = ["Node"]
 
 log = logging.getLogger(__name__)
 
-LAST_WORDS_MS: Final = 500  # between the failure of the last directory and the end
+RESIGN_GRACE_MS: Final = 500  # time to announce the failure of the last directory before the node stops
 # Requests of librdkafka, of the Java client and of aiokafka whose codecs are made before `ready`.
 HOT_ROUTES: Final = ((18, 3), (3, 12), (0, 10), (1, 16))
 
@@ -66,7 +67,7 @@ class Coordinator(Protocol):
     """The coordinator of an internal topic."""
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This node leads the partition in that epoch."""
+        """This node leads the partition in that leader epoch."""
         ...
 
     def on_resigned(self, partition: int) -> None:
@@ -79,8 +80,8 @@ class Node:
 
     Attributes:
         reactor: clock, random numbers, tasks and timers of the node.
-        clean_start: whether the last stop of the data directory was clean; known once it is opened.
-        current_image: the published metadata, and the parts that are told of a new one, in their order.
+        clean_start: whether the previous stop was clean; known after the data directory is opened.
+        current_image: the published metadata, and its subscribers in the order of their notification.
     """
 
     def __init__(
@@ -95,13 +96,13 @@ class Node:
         offload: Offload = in_place,
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Puts the parts together; touches neither disk nor network.
+        """Constructs the parts; uses neither disk nor network.
 
         Args:
-            disk: the first of `log.dirs`, which holds the metadata log, too.
-            other_disks: the others, in their order.
-            offload: runs long work of C code beside the loop.
-            on_fatal: called once when the node cannot go on (disk failed, invariant broken); it has stopped serving then.
+            disk: the first of `log.dirs`; it also holds the metadata log.
+            other_disks: the other log directories, in the order of `log.dirs`.
+            offload: runs long C calls in threads.
+            on_fatal: called once after the node stopped serving because it cannot continue (disk failed, invariant broken).
         """
         self.config = config
         self.reactor = Reactor(clock, rng, name=f"node {config.node_id}", on_fatal=self._on_failure)
@@ -109,7 +110,7 @@ class Node:
         self.cluster_id = ""
         self.directory_id = b""
         self.clean_start = False
-        self.alone = CONTROLLER in config.roles and len(config.voter_endpoints) < 2  # nobody else can be the controller
+        self.alone = CONTROLLER in config.roles and len(config.voter_endpoints) < 2  # it is the sole controller
         self.current_image = CurrentImage()
         self._on_fatal = on_fatal
         self._alive = False
@@ -168,7 +169,7 @@ class Node:
             current=self.current_image,
             controller=self.quorum_controller,
             channel=self.controller,
-            heartbeat_now=self.lifecycle.hurry,
+            heartbeat_now=self.lifecycle.heartbeat_now,
         )
         self.quorum.listener = self.loader
         self.directory_assignments = DirectoryAssignments(
@@ -230,19 +231,19 @@ class Node:
         self.controller_router = Router(self, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices)
 
-    # -- life
+    # -- start and stop
 
     async def start(self) -> tuple[str, int]:
         """Opens the data directory, joins the quorum, registers, recovers the logs and serves.
 
         Returns:
-            Host and port really bound for clients; of the controller listener where the node is no broker.
+            Address bound for clients; of the controller listener if the node has no broker role.
 
         Raises:
             DirectoryInUse: another live process has the data directory.
-            OSError: an address is taken or the disk refuses.
-            BarnabasError: the data directory belongs to another node or cluster, or is damaged; the controller refuses the node, or
-                none registers it within initial.broker.registration.timeout.ms.
+            OSError: an address is in use or the disk fails.
+            BarnabasError: the data directory belongs to another node or cluster, or is damaged; the controller rejected the node, or
+                did not register it within initial.broker.registration.timeout.ms.
         """
         self.reactor.attach()
         self._alive = True
@@ -264,7 +265,7 @@ class Node:
         return address
 
     async def _listen(self) -> tuple[str, int]:
-        """Takes all addresses, so that a wrong one is told at once; clients are refused until the node can serve them."""
+        """Binds all addresses, so that a wrong one fails the start early; refuses clients until the node can serve them."""
         addresses = [await self.server.bind(listener) for listener in self.config.listeners]
         controller_listener = self.config.controller_listener
         if controller_listener is not None:
@@ -289,18 +290,18 @@ class Node:
         self.server.serve()
 
     def _endpoints(self) -> list[Endpoint]:
-        """What clients are told: advertised.listeners, with ports asked for as 0 replaced by the one that was bound."""
+        """The addresses for clients: advertised.listeners, with port 0 replaced by the bound port."""
         found = []
         for endpoint in self.config.advertised_listeners:
             bound = self.server.addresses.get(endpoint.name, (endpoint.host, endpoint.port))
             host = endpoint.host or bound[0]
             if host in ("0.0.0.0", "::"):
-                host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # nobody can connect to "every interface"
+                host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # clients cannot connect to a wildcard address
             found.append(Endpoint(endpoint.name, host, endpoint.port or bound[1], endpoint.security_protocol))
         return found
 
     async def stop(self) -> None:
-        """A clean stop: leaderships are handed over, connections end, logs are synced and closed, the mark of it is written."""
+        """Stops cleanly: hands leaderships over, closes connections, syncs and closes logs, writes the clean-shutdown file."""
         if not self._alive:
             return
         await self.lifecycle.shut_down()
@@ -324,13 +325,13 @@ class Node:
         self.log_dirs.release()
 
     def _end_control(self) -> None:
-        """Nothing more is decided here, and no controller asked."""
+        """Stops the controller and ends requests to other controllers."""
         if self.quorum_controller is not None:
             self.quorum_controller.close()
         self.controller.close()
 
     def _give_back(self) -> None:
-        """No log of a partition was opened: the directory is left as clean as it was found."""
+        """No partition log was opened: restores the clean-shutdown file if the start found one."""
         if self.log_dirs.main.identity is not None and not self._logs_open and self.reactor.failure is None:
             try:
                 self.quorum.close()
@@ -339,7 +340,7 @@ class Node:
                 log.error("node %d could not leave its directory as it was: %s", self.node_id, error)
 
     def kill(self) -> None:
-        """Ends at once, as a crash does: nothing is written, nobody is told."""
+        """Ends at once, as a crash does: writes nothing and notifies no other node."""
         self._alive = False
         self.slices.close()
         self.reactor.kill()
@@ -354,7 +355,7 @@ class Node:
         self.log_dirs.release()
 
     def _on_failure(self, error: BaseException) -> None:
-        """The node cannot go on: it stops serving and tells its owner. What is on disk stays as it is."""
+        """The node cannot continue: stops serving and notifies its owner. The files on disk stay as they are."""
         log.critical("node %d stops: %s", self.node_id, error, exc_info=isinstance(error, InvariantViolated))
         self.kill()
         self.lifecycle.on_fatal(error)
@@ -373,12 +374,12 @@ class Node:
 
     def _start_sync(self, sync: Coroutine[Any, Any, None], name: str) -> None:
         if self.reactor.scope.stopping:
-            sync.close()  # what is left is synced when the logs are closed
+            sync.close()  # closing the logs syncs the rest
         else:
             self.reactor.scope.start(sync, name=name)
 
     def _on_directory_failed(self, directory: LogDirectory) -> None:
-        """Its partitions are offline from here on. Without the metadata log the node ends."""
+        """Takes the partitions of the directory offline. Without the metadata log the node stops."""
         if not self._alive:
             return
         self._on_elections(self.replicas.on_directory_failed(directory))
@@ -388,15 +389,15 @@ class Node:
             self._end_for(directory.failure)
 
     def _end_for(self, failure: OSError) -> None:
-        """Nobody is answered any more. Before the end others are told, so that they need not find out: who leads the quorum
-        resigns, and the controller hears that this broker's directories are offline."""
+        """Stops answering. Before it ends, the node resigns as quorum leader and reports its offline directories to the controller, so that
+        others need not wait for a timeout."""
         if self.alone or not self._logs_open:
             self.reactor.fatal(failure)
             return
         self.server.abort()
         self.quorum.resign()
-        self.lifecycle.hurry()
-        self.reactor.call_later(LAST_WORDS_MS, lambda: self.reactor.fatal(failure))
+        self.lifecycle.heartbeat_now()
+        self.reactor.call_later(RESIGN_GRACE_MS, lambda: self.reactor.fatal(failure))
 
     # -- metadata
 
@@ -407,11 +408,11 @@ class Node:
 
     @property
     def failure(self) -> BaseException | None:
-        """What made the node stop by itself, else None."""
+        """The error that stopped the node, else None."""
         return self.reactor.failure
 
     def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """The node's own settings follow the next image."""
+        """Applies the next image to the node's own settings."""
         if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.config.reconfigure(image.cluster_config, image.broker_config(self.node_id))
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
@@ -420,12 +421,12 @@ class Node:
         yield from ()
 
     def _apply_to_replicas(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """The replicas follow the next image, once their logs are open."""
+        """Applies the next image to the replicas once their logs are open."""
         if self._logs_open:
             yield from self.replicas.apply(image, delta)
 
     def _on_elections(self, elections: list[Election]) -> None:
-        """The coordinator of a topic follows the leadership of the topic's partitions."""
+        """Notifies the coordinator of each topic of elections in the topic's partitions."""
         for topic, partition, leader_epoch, leads in elections:
             coordinator = self._coordinators.get(topic)
             if coordinator is None:

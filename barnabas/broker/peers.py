@@ -4,16 +4,16 @@ Driven by: `Peer.send`, the loop's socket events, one timer a peer for the earli
 Emits: requests in the order of `send`, pipelined; `done` of each request exactly once, with the response or a PeerError, never
 from inside `send`; then `lost` to the listeners of a connection that ended.
 
-A peer connects when something is to be sent. While it connects, requests wait in a bounded queue; after a failed attempt it
-fails requests at once until its backoff (50 ms to 1 s) is over, so that whoever must know soon that a node is gone does. Versions
-are agreed on by ApiVersions on each connect, so that nodes of different releases can talk. An answer overdue costs the
-connection, as in Kafka. Answers come in request order: what may wait long (a long-polled fetch) and what may not belong to
-different purposes.
+A peer connects on the first send. While it connects, requests wait in a bounded queue. After a failed attempt it fails requests at
+once until its backoff (50 ms to 1 s) is over, so that callers learn soon that a node is gone. Each connect agrees on versions by
+ApiVersions, so that nodes of different releases can talk. An overdue answer closes the connection, as in Kafka. Answers come in
+request order: slow requests (a long-polled fetch) and urgent ones need different purposes.
 
-A node whose connections have just ended and are not back is `missing`: not proof that it is gone, but no place to send a client.
-A connection to it is tried at once, to learn whether it refuses (`refused`, for the controller): its address may vanish soon.
+A node is `missing` if its connections ended within MISSING_MS and none is open again. That does not prove that it is gone, but clients
+are not sent to it. A connection to it is tried at once, to learn whether it refuses (`refused`, for the controller), because its
+address may vanish soon.
 
-Views in a response (`Records`) are valid only inside `done`. `probe` tells whether a process listens at all.
+Views in a response (`Records`) are valid only inside `done`. `probe` tells whether a process listens at an address.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ __all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "ProbeResult", "probe"
 
 log = logging.getLogger(__name__)
 
-# Of one attempt; a request's own deadline may come earlier. Short, for a machine that comes back is seen by the next attempt.
+# Of one attempt; a request's own deadline may come earlier. Short, because the next attempt finds a node that has come back.
 CONNECT_TIMEOUT_MS: Final = 2_000
-NEGOTIATE_TIMEOUT_MS: Final = 10_000  # for the first answer: a process that is stopped or starts is no reason to hurry
+NEGOTIATE_TIMEOUT_MS: Final = 10_000  # for the first answer: long, because a process may be suspended or starting
 BACKOFF_MS: Final = 50  # after the first failed attempt, doubled by each further one
 BACKOFF_MS_MAX: Final = 1_000
-MISSING_MS: Final = 2_000  # longer than the controller needs to decide about a node that is gone
-QUEUED_MAX: Final = INFLIGHT_REQUESTS_MAX  # requests that wait for one connection to be made
+MISSING_MS: Final = 2_000  # longer than the controller needs to fence a node that is gone
+QUEUED_MAX: Final = INFLIGHT_REQUESTS_MAX  # requests that wait for one connection to open
 
 
 class PeerErrorKind(Enum):
-    """What became of a request without response."""
+    """Why a request has no response."""
 
     REFUSED = "refused"  # not sent: nothing listens at the address
     UNREACHABLE = "unreachable"  # not sent: no connection in time, no Kafka broker there, or the queue is full
@@ -59,10 +59,10 @@ class PeerErrorKind(Enum):
 
 
 class PeerError(BarnabasError):
-    """A request to another node has no response.
+    """A request to another node failed without response.
 
     Attributes:
-        retry_in_ms: before that another send to the same peer would fail in the same way at once.
+        retry_in_ms: until then another send to the same peer fails at once in the same way.
     """
 
     def __init__(self, kind: PeerErrorKind, text: str, *, retry_in_ms: int = 0) -> None:
@@ -77,7 +77,7 @@ class PeerError(BarnabasError):
 
 
 class ProbeResult(Enum):
-    """What a connection attempt says about the process at an address."""
+    """Result of a connection attempt: whether a process listens at the address."""
 
     REFUSED = "refused"  # the machine answers that nothing listens
     ACCEPTED = "accepted"
@@ -101,7 +101,7 @@ class Peers:
         self.reactor = reactor
         self.network = network
         self.node_id = config.node_id
-        # The largest answer is one batch, which came here or there as a request, or many that are bounded by what was asked.
+        # The largest answer is one batch, which some broker received as a request, or many batches within the requested limit.
         self.frame_bytes_max = config.get_int("socket.request.max.bytes") + FRAME_BYTES_SMALL_MAX
         self._peers: dict[tuple[str, int, str], Peer] = {}
         self._closed = False
@@ -110,7 +110,7 @@ class Peers:
         """The peer at an address for a purpose; the same one at every call.
 
         Args:
-            purpose: part of the client id that the other node sees, and what keeps slow and urgent requests apart.
+            purpose: part of the client id that the other node sees; slow and urgent requests use different purposes.
             node_id: for messages only.
         """
         key = (host, port, purpose)
@@ -122,39 +122,39 @@ class Peers:
         return peer
 
     def missing(self, host: str, port: int) -> bool:
-        """Whether who listens there ended a connection within the last MISSING_MS, and none is there now."""
+        """Whether the node at this address ended a connection within the last MISSING_MS and none is open now."""
         here = [peer for (h, p, _), peer in self._peers.items() if (h, p) == (host, port)]
         since_ms = self.reactor.clock.monotonic_ms() - MISSING_MS
         return any(peer.lost_ms > since_ms for peer in here) and not any(peer.connected for peer in here)
 
     def ended_ms(self, node_id: int) -> int | None:
-        """When the last connection to a node ended; None where one is there, or none has ended within the last MISSING_MS."""
+        """Time of the end of the last connection to a node; None if one is open, or none ended within the last MISSING_MS."""
         ended = [peer.lost_ms for peer in self._to(node_id)]
         return max(ended) if ended and max(ended) > self.reactor.clock.monotonic_ms() - MISSING_MS else None
 
     def refused(self, node_id: int) -> bool:
-        """Whether a node refused a connection within the last MISSING_MS, and none is there now."""
+        """Whether a node refused a connection within the last MISSING_MS and none is open now."""
         return any(peer.refused_ms > self.reactor.clock.monotonic_ms() - MISSING_MS for peer in self._to(node_id))
 
     def _to(self, node_id: int) -> list[Peer]:
-        """The peers of a node, where none of them is connected."""
+        """The peers of a node; empty if one of them is connected."""
         peers = [peer for peer in self._peers.values() if peer.node_id == node_id]
         return [] if any(peer.connected for peer in peers) else peers
 
     def close(self) -> None:
-        """Ends every connection for good: what waits fails as LOST."""
+        """Closes every connection for good: waiting requests fail as LOST."""
         self._closed = True
         for peer in list(self._peers.values()):
             peer.close()
 
     def abort(self) -> None:
-        """Cuts every connection and forgets what waits, telling nobody: the node is gone."""
+        """Aborts every connection and drops waiting requests without calling `done`: the node crashes."""
         self._closed = True
         for peer in self._peers.values():
             peer.abort()
 
     def forget(self, peer: Peer) -> None:
-        """A peer was closed (Peer only): the next `to` makes another, unless all are closed."""
+        """Removes a closed peer (called by Peer only): the next `to` makes another, unless all are closed."""
         if not self._closed:
             self._peers.pop((peer.host, peer.port, peer.purpose), None)
 
@@ -173,13 +173,13 @@ class Peer:
         self._exchange = Exchange(
             f"{purpose}-{peers.node_id}", request_timeout_ms=NEGOTIATE_TIMEOUT_MS, deliver=self._deliver
         )
-        self._queue: deque[_Queued] = deque()  # what waits for the connection to be made
+        self._queue: deque[_Queued] = deque()  # requests that wait for the connection to open
         self._socket: FramedSocket | None = None
-        self._remote = host, port  # what the name was resolved to for the last connection
+        self._remote = host, port  # the address that the last connection resolved the name to
         self._unwritten: list[Buffer] = []
         self._timer: Timer | None = None
-        self.lost_ms = -MISSING_MS  # when the other side last ended a connection, monotonic
-        self.refused_ms = -MISSING_MS  # when an attempt to connect was last refused
+        self.lost_ms = -MISSING_MS  # monotonic time when the other side last ended a connection
+        self.refused_ms = -MISSING_MS  # monotonic time of the last refused connection attempt
         self._failures = 0
         self._failed: PeerError | None = None  # why the last attempt failed
         self._retry_at_ms = 0
@@ -201,7 +201,7 @@ class Peer:
         return len(self._queue) + self._exchange.in_flight - negotiating
 
     def add_lost_listener(self, listener: Callable[[PeerError], None]) -> None:
-        """`listener` is told of every connection that was made and ended other than by `close`, after its requests were."""
+        """Calls `listener` for every open connection that ends other than by `close`, after the `done` of its requests."""
         self._lost_listeners.append(listener)
 
     def send(self, request: Any, done: Done, *, timeout_ms: int, version_max: int | None = None) -> None:
@@ -209,8 +209,8 @@ class Peer:
 
         Args:
             done: called once, not from within this call, with the response or a PeerError.
-            timeout_ms: from now until the whole response is here; time to connect counts.
-            version_max: the highest version to use, where the caller has a reason.
+            timeout_ms: from now until the whole response is received; includes the time to connect.
+            version_max: the highest version to use, if the caller needs a limit.
 
         Raises:
             barnabas.errors.LocalProtocolError: the request cannot be encoded.
@@ -255,18 +255,18 @@ class Peer:
         return outcome
 
     def disconnect(self, reason: str) -> None:
-        """Gives the present connection up; the next `send` makes another."""
+        """Ends the present connection; the next `send` makes another."""
         self._end(PeerError(PeerErrorKind.LOST, f"left the connection to {self!r}: {reason}"))
 
     def close(self) -> None:
-        """Ends for good: what waits fails as LOST."""
+        """Closes for good: waiting requests fail as LOST."""
         if self._exchange.state is not ExchangeState.CLOSED:
             self._exchange.close()
             self._peers.forget(self)
             self._end(PeerError(PeerErrorKind.LOST, f"the connection to {self!r} was closed"))
 
     def abort(self) -> None:
-        """Ends for good and forgets what waits (`Peers.abort`)."""
+        """Closes for good and drops waiting requests (`Peers.abort`)."""
         self._exchange.close()
         self._queue.clear()
         self._detach()
@@ -274,7 +274,7 @@ class Peer:
     # -- from the socket -----------------------------------------------------------------------------------------------
 
     def on_socket_open(self) -> None:
-        """A connection was made: agrees on versions first."""
+        """The connection is open: negotiates versions first."""
         transport = None if self._socket is None else self._socket.transport
         remote = None if transport is None else transport.get_extra_info("peername")
         if remote is not None:
@@ -283,7 +283,7 @@ class Peer:
         self._arm(self._exchange.timer_at())
 
     def on_socket_bytes(self, reader: FrameReader, count: int) -> None:
-        """Bytes came: whole responses go to who waits for them."""
+        """Bytes arrived: calls `done` with each whole response."""
         exchange = self._exchange
         socket = self._socket
         try:
@@ -295,7 +295,7 @@ class Peer:
                     if exchange.state is ExchangeState.READY:
                         self._on_ready()
                 if self._socket is not socket:
-                    return  # a response made somebody end the connection
+                    return  # a callback ended the connection
         except RemoteProtocolError as error:
             self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} does not answer as a Kafka broker: {error}")
 
@@ -309,22 +309,22 @@ class Peer:
         else:
             self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} closed the connection before it said what it speaks")
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- private -------------------------------------------------------------------------------------------------------
 
     async def _connect(self, socket: FramedSocket) -> None:
         if self._socket is not socket:
-            return  # given up before this task's first step
+            return  # ended before this task's first step
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
                 await self._network.connect(lambda: socket, self.host, self.port)
         except TimeoutError:
             self._not_connected(socket, PeerErrorKind.UNREACHABLE, "timed out")
-        except (OSError, UnicodeError) as error:  # UnicodeError: what cannot be the name of a machine
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
             kind = PeerErrorKind.REFUSED if isinstance(error, ConnectionRefusedError) else PeerErrorKind.UNREACHABLE
             self._not_connected(socket, kind, str(error) or type(error).__name__)
 
     async def _look_whether_refused(self) -> None:
-        """A killed process leaves a machine that refuses; the address of a container vanishes a little later, its name sooner."""
+        """Tries a connection to learn whether the machine refuses: the address of a killed container vanishes soon."""
         host, port = self._remote
         if await probe(self._network, host, port, CONNECT_TIMEOUT_MS) is ProbeResult.REFUSED:
             self.refused_ms = self._now_ms()
@@ -354,7 +354,7 @@ class Peer:
         self._arm(now_ms + timeout_ms)
 
     def _write(self, parts: list[Buffer]) -> None:
-        """Gathers what one wake-up writes into one call."""
+        """Collects the writes of one wake-up into one call."""
         if parts and not self._unwritten:
             self._reactor.soon(self._flush)
         self._unwritten += parts
@@ -369,7 +369,7 @@ class Peer:
                 socket.transport.writelines(parts)
 
     def _fail(self, kind: PeerErrorKind, text: str) -> None:
-        """The peer is at fault: the next attempt waits."""
+        """The connection failed because of the peer: the next attempt waits for the backoff."""
         pause_ms = int(min(BACKOFF_MS * 2**self._failures, BACKOFF_MS_MAX) * (0.8 + 0.4 * self._reactor.rng.random()))
         self._failures = min(self._failures + 1, 10)
         self._retry_at_ms = self._now_ms() + pause_ms
@@ -377,7 +377,7 @@ class Peer:
         self._end(self._failed)
 
     def _end(self, error: PeerError) -> None:
-        """The connection, or the attempt to make one, is over."""
+        """Ends the connection, or the attempt to make one."""
         was_ready = self._exchange.state is ExchangeState.READY
         self._detach()
         queue, self._queue = self._queue, deque()
@@ -403,7 +403,7 @@ class Peer:
             socket.detach()
 
     def _arm(self, deadline_ms: int | None) -> None:
-        """Keeps one timer, at or before the earliest deadline: it is moved only when it fires."""
+        """Keeps one timer, at or before the earliest deadline; moves it only when it fires."""
         if deadline_ms is None or (self._timer is not None and self._timer.deadline_ms <= deadline_ms):
             return
         if self._timer is not None:
@@ -437,12 +437,12 @@ class Peer:
         self._reactor.soon(lambda: done(error))
 
     def _deliver(self, callback: Done, outcome: Any) -> None:
-        """What a callback raises concerns this node, not the peer's connection."""
+        """Calls back; an exception of the callback concerns this node, not the peer's connection."""
         try:
             callback(outcome)
         except InvariantViolated as error:
             self._reactor.fatal(error)
-        except Exception:  # whatever bug of its: the connection's other requests go on
+        except Exception:  # a bug in the callback must not stop the connection's other requests
             log.exception("what waited for %r failed", self)
 
     def _now_ms(self) -> int:
@@ -450,7 +450,7 @@ class Peer:
 
 
 async def probe(network: Network, host: str, port: int, timeout_ms: int) -> ProbeResult:
-    """Whether a process listens at an address: connects and leaves. Evidence of life or of none, never of health."""
+    """Tells whether a process listens at an address: connects and disconnects. Does not tell whether the process is healthy."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             transport, _ = await network.connect(asyncio.Protocol, host, port)

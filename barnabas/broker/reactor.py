@@ -1,11 +1,11 @@
 """Reactor: what every shell of a node needs from the process: clock, rng, scope, `soon`, `call_later`, the next turn, `fatal`.
 
 Driven by: the asyncio loop, and by the node, which attaches the loop at its start and stops or kills the reactor at its end.
-Emits: callbacks. Those of `soon` run at the end of the present wake-up, those of `call_later` at their deadline, those of
-`next_turn` in the next turn of the loop, after whatever has arrived by then.
+Emits: callbacks. `soon` runs them at the end of the present wake-up, `call_later` at their deadline, `next_turn` in the next turn of
+the loop, after everything that has arrived by then.
 
-An InvariantViolated that a callback raises is fatal; any other exception is logged and ends nothing. The reactor holds no parts of the
-node: a shell that needs one takes it as an argument of its own.
+An InvariantViolated from a callback is fatal; any other exception is logged and changes nothing else. The reactor holds no parts of
+the node: a shell that needs one takes it as an argument.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ __all__ = ["Reactor"]
 
 log = logging.getLogger(__name__)
 
-SOON_PASSES_MAX: Final = 10_000  # callbacks in one wake-up before the loop serves others
+SOON_PASSES_MAX: Final = 10_000  # callbacks run in one wake-up before the loop serves other events
 
 
 class Reactor:
-    """See the module.
+    """Clock, random numbers, scope and callbacks of one node. The module docstring describes them.
 
     Attributes:
         clock: wall clock and monotonic clock.
         rng: the source of random numbers and uuids.
         scope: the tasks of the node.
-        failure: what made the node stop by itself, else None.
+        failure: the error that stopped the node, else None.
     """
 
     def __init__(self, clock: Clock, rng: Rng, *, name: str, on_fatal: Callable[[BaseException], None]) -> None:
-        """Touches no loop.
+        """Constructs the reactor without an event loop; `attach` sets it.
 
         Args:
-            name: of the scope, for messages.
-            on_fatal: called once, with the first error that `fatal` gets.
+            name: name of the scope in messages.
+            on_fatal: called once, with the first error passed to `fatal`.
         """
         self.clock = clock
         self.rng = rng
@@ -55,38 +55,38 @@ class Reactor:
         self.timers = Timers(clock, self._loop_call_later, self.fatal)
 
     def attach(self) -> None:
-        """The running loop is the node's from now on."""
+        """Uses the running loop from now on."""
         self._loop = asyncio.get_running_loop()
 
     def soon(self, callback: Callable[[], None]) -> None:
-        """Runs it at the end of the present wake-up, after every connection that received something."""
+        """Runs the callback at the end of the present wake-up, after all connections that received bytes."""
         self._soon.append(callback)
         if not self._soon_due and self._loop is not None:
             self._soon_due = True
             self._loop.call_soon(self._run_soon)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Runs it after `delay_ms`; the result's `cancel` prevents it."""
+        """Runs the callback after `delay_ms`; `cancel` of the returned timer prevents it."""
         return self.timers.call_later(delay_ms, callback)
 
     def next_turn(self, callback: Callable[[], None]) -> None:
-        """Runs it in the next turn of the loop."""
+        """Runs the callback in the next turn of the loop."""
         (self._loop or asyncio.get_running_loop()).call_soon(callback)
 
     def fatal(self, error: BaseException) -> None:
-        """The node cannot go on: it stops serving and tells its owner. Only the first error counts."""
+        """Stops serving and notifies the owner: the node cannot continue. Only the first error counts."""
         if self.failure is None:
             self.failure = error
             self._on_fatal(error)
 
     async def stop(self) -> None:
-        """Ends every task, forgets every deadline and runs what `soon` has still to run."""
+        """Ends every task, cancels every deadline and runs the pending callbacks of `soon`."""
         await self.scope.stop()
         self.timers.stop()
         self._run_soon()
 
     def kill(self) -> None:
-        """Ends at once: no task, deadline or callback goes on."""
+        """Ends at once: no task, deadline or callback runs any more."""
         self._soon.clear()
         self.timers.stop()
         self.scope.cancel()

@@ -1,17 +1,17 @@
-"""Router: from the bytes of a request to the handler of its API, and from the handler's answer back to bytes.
+"""Router: finds the handler of a request, runs it and encodes its answer.
 
 Driven by: `Connection`, one frame at a time, in the order of the connection.
-Emits: the bytes of the answer at once, or a `Pending` that will give them later, or nothing (Produce with acks=0).
+Emits: the bytes of the answer at once, or a `Pending` that gives them later, or nothing (Produce with acks=0).
 
 A handler is a function `handler(needs, call) -> response | Pending | None`, or a generator that returns one of these and yields after
 each element that it has answered (`slices.Work`). The module of its family, `broker/handlers/<family>.py`, declares in `Needs` what
-its handlers work on, and lists each handler in the table `HANDLERS` under the class of its request, beside the function
-`refuse(call, error) -> response` that makes the answer with one error for the whole request. The router calls it for a BrokerError that
-leaves the handler. On the controller listener the table is `CONTROLLER_HANDLERS`, and `quorum` and `cluster` serve what differs there.
-A family is imported on its first request, so that a broker is ready early.
+its handlers work on. Its table `HANDLERS` lists each handler under its request class, beside the function
+`refuse(call, error) -> response` that makes the answer with one error for the whole request. The router calls `refuse` for a
+BrokerError that the handler raises. The controller listener uses the table `CONTROLLER_HANDLERS`, and `quorum` and `cluster` serve
+its own APIs. A family is imported on its first request, so that a broker starts fast.
 
-Unknown API keys and versions are treated as Kafka does: the connection is closed, except that ApiVersions in an unknown
-version is answered in version 0 with UNSUPPORTED_VERSION and the range that is served (KIP-511).
+Unknown API keys and versions close the connection, as in Kafka, except that ApiVersions in an unknown version is answered in
+version 0 with UNSUPPORTED_VERSION and the served range (KIP-511).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = ["Route", "Router"]
 
 log = logging.getLogger(__name__)
 
-# Answers of these carry record batches: they leave as a list of buffers, without a copy of the batches.
+# Answers of these APIs carry record batches: they are sent as a list of buffers, without a copy of the batches.
 _ANSWERS_WITH_RECORDS: Final = frozenset({1})
-# On the controller listener: these serve as they do for clients, Raft has its own, and all others act on the metadata.
+# Controller listener: these families serve the same APIs as for clients, `quorum` serves Raft, `cluster` serves the rest.
 _FAMILIES_EVERYWHERE: Final = frozenset({"metadata"})
 _FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
-_PREFIX: Final = Struct(">ii")  # length of the frame without itself, correlation id
+_PREFIX: Final = Struct(">ii")  # frame length without the length field, correlation id
 
 
 class Route:
-    """What is needed to serve one (API, version), put together on its first request."""
+    """Everything needed to serve one (API, version); made on its first request."""
 
     __slots__ = (
         "api_key",
@@ -74,7 +74,7 @@ class Route:
         self.by_parts = api.key in _ANSWERS_WITH_RECORDS
 
     def frame(self, correlation: int, response: Any) -> list[Buffer]:
-        """The whole frame of an answer, as buffers to write in this order."""
+        """The whole frame of an answer, as buffers in write order."""
         out = bytearray(self.blank)
         if self.by_parts:
             parts: list[Buffer] = encode_parts(response, self.version, out)
@@ -99,8 +99,8 @@ class Router:
     """The table of routes of one listener of a node.
 
     Args:
-        needs: what handlers work on: every member of every family's `Needs`.
-        listener: "broker" for clients and brokers, "controller" for controllers and those who need one.
+        needs: what handlers work on; has every member of every family's `Needs`.
+        listener: "broker" for clients and brokers, "controller" for the controller listener.
     """
 
     def __init__(self, needs: AllNeeds, listener: str = "broker") -> None:
@@ -131,7 +131,7 @@ class Router:
         return route
 
     def answer(self, route: Route, call: Call[Any]) -> Any:
-        """Runs the handler: its response, a Pending, None, or what is left to do as a generator that returns one of these.
+        """Runs the handler: returns its response, a Pending, None, or the remaining work as a generator that returns one of these.
 
         Raises:
             RemoteProtocolError: the request breaks the protocol, so the connection must close.
@@ -162,7 +162,7 @@ class Router:
 
 
 def _guarded(route: Route, call: Call[Any], work: Work) -> Work:
-    """The work of a handler, with what it raises as `Router.answer` treats it."""
+    """Runs the handler's work and treats its exceptions as `Router.answer` does."""
     try:
         response = yield from work
     except (RemoteProtocolError, InvariantViolated):
@@ -173,9 +173,9 @@ def _guarded(route: Route, call: Call[Any], work: Work) -> Work:
 
 
 def _refusal(route: Route, call: Call[Any], error: Exception) -> Any:
-    """The response that stands for an error of a handler."""
+    """The response for an error that a handler raised."""
     if isinstance(error, BrokerError):
         return route.refuse(call, error)
-    # A bug of ours. The peer gets a code, the log has the trace.
+    # A bug of ours: the peer gets an error code, the log gets the trace.
     log.error("%s of %s failed", registry.API[call.api_key].name, call.client_host, exc_info=error)
     return route.refuse(call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))

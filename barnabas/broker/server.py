@@ -1,13 +1,13 @@
-"""Server: all client connections of a node, what they may reserve together, and which of them fell silent.
+"""Server: accepts a node's client connections, limits their shared memory and closes idle ones.
 
-Driven by: the node (`bind`, `accept`, `serve`, `close`, `abort`), connections that come and go, a timer.
+Driven by: the node (`bind`, `accept`, `serve`, `close`, `abort`), connections that open and close, a timer.
 Emits: connections that read, pause and end.
 
-Addresses are bound first and refuse connections until `accept`; what connects then is served once the node is ready. Frames under construction of all
-connections share a byte budget: who would exceed it waits, but the oldest large frame always goes on, so that all come to an
-end. Answers of every API that peers leave unread have a budget too: above it Fetch answers get small, and connections with unread
-answers are served no more requests. Connections that are silent, or whose peer takes none of its answers, give back their buffers
-and are closed after `connections.max.idle.ms`.
+Addresses are bound first and refuse connections until `accept`; requests of accepted connections are served once the node is ready.
+Frames under construction of all connections share a byte budget: a frame that would exceed it waits, but the oldest large frame always
+continues, so that all complete. Answers that peers leave unread have a byte budget too: above it Fetch answers get small, and
+connections with unread answers are served no more requests. Connections that are silent, or whose peer reads none of its answers,
+release their buffers and are closed after `connections.max.idle.ms`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["Server"]
 
 log = logging.getLogger(__name__)
 
-ANSWER_BYTES_LEAST: Final = 128 * 1024  # of records that a Fetch may always ask for, whatever others leave unread
-DESCRIPTORS_FOR_NODES: Final = 16  # that listeners of clients leave for connections between nodes
+ANSWER_BYTES_LEAST: Final = 128 * 1024  # of records that a Fetch may always request, whatever other peers leave unread
+DESCRIPTORS_FOR_NODES: Final = 16  # file descriptors that client listeners leave for connections between nodes
 REFUSAL_LINES_MS: Final = 1_000  # between log lines about refused connections
-SWEEP_MS: Final = 5_000  # between looks at which connections are silent
+SWEEP_MS: Final = 5_000  # between searches for silent connections
 
 
 class Server:
@@ -52,17 +52,15 @@ class Server:
         self._network = network
         self.connections: dict[Connection, None] = {}
         self.serving = False
-        self.opening: Pending[None] = Pending(
-            blocks=True
-        )  # what connections wait for that came before the node was ready
+        self.opening: Pending[None] = Pending(blocks=True)  # blocks requests that arrive before the node is ready
         self._request_bytes_max = config.get_int("socket.request.max.bytes")
-        self._frame_bytes_free = min(FRAME_BYTES_SMALL_MAX, self._request_bytes_max)  # that any API may send
+        self._frame_bytes_free = min(FRAME_BYTES_SMALL_MAX, self._request_bytes_max)  # frame size that any API may send
         self.api_versions_range = API[API_VERSIONS_KEY].versions
-        self.addresses: dict[str, tuple[str, int]] = {}  # really bound, by the listener's name
+        self.addresses: dict[str, tuple[str, int]] = {}  # bound addresses, by listener name
         self.quotas = ConnectionQuotas(config, config.inter_broker_listener)
         self._listeners: dict[str, Listener] = {}
-        self._held_back: dict[str, None] = {}  # listeners that take no connections at present
-        self._hold_back_timer: Timer | None = None  # where only time lets a listener go on
+        self._held_back: dict[str, None] = {}  # listeners that accept no connections at present
+        self._hold_back_timer: Timer | None = None  # armed while only time lets a listener accept again
         self._ended = False
         self._refused = 0  # connections over max.connections.per.ip since the last log line
         self._next_line_ms = 0
@@ -73,11 +71,11 @@ class Server:
         )  # of all connections
         self.unread_bytes = 0  # of all connections together
         self._unread: dict[Connection, int] = {}
-        self._starved: dict[Connection, None] = {}  # large frames that wait for room, in order of arrival
+        self._starved: dict[Connection, None] = {}  # large frames that wait for budget, in order of arrival
         self._large: dict[Connection, int] = {}  # bytes reserved by connections with more than an ordinary buffer
 
     async def bind(self, endpoint: Endpoint) -> tuple[str, int]:
-        """Takes an address; connections are refused until `accept`. Returns the one really bound. OSError where it is taken."""
+        """Binds an address and returns it; refuses connections until `accept`. Raises OSError if the address is in use."""
         name, config = endpoint.name, self._config
         self.quotas.add_listener(name)
         options = ListenerOptions(
@@ -94,23 +92,23 @@ class Server:
         return listener.address
 
     def _names_of_clients(self) -> list[str]:
-        """Listeners by which nodes do not reach each other: those of a broker with another one for that."""
+        """Names of the listeners that only clients use: those of a broker that has another listener for nodes."""
         config = self._config
         return [each.name for each in config.listeners if each.name != config.inter_broker_listener]
 
     def _accepted(self, listener: str) -> Connection:
-        """A connection for one that was accepted; from here on it counts."""
+        """Makes the protocol of an accepted connection and counts it."""
         connection = Connection(self, listener)
         self.quotas.opened(listener, self.reactor.clock.monotonic_ms())
         self._hold_back()
         return connection
 
     def on_config(self) -> None:
-        """Settings have changed."""
+        """Applies changed settings."""
         self._hold_back()
 
     def _hold_back(self) -> None:
-        """Makes listeners pause that may have no more connections, others go on, and ends connections that are too many."""
+        """Pauses listeners at their connection limit, resumes the others, and closes excess connections."""
         if self.quotas.excess:
             self._close_excess(self.quotas.excess)
         now_ms = self.reactor.clock.monotonic_ms()
@@ -134,19 +132,19 @@ class Server:
             self._hold_back_timer = self.reactor.call_later(soonest_ms, self._hold_back)
 
     def _close_excess(self, count: int) -> None:
-        """Ends connections of listeners that are not protected, the one that was silent for longest first."""
+        """Closes connections of unprotected listeners, the longest silent first."""
         others = [each for each in self.connections if not self.quotas.protects(each.listener_name)]
         others.sort(key=lambda each: (each.waits, each.active, each.silent_since_ms, each.number))
         for connection in others[:count]:
             connection.close("another listener needs the connection (max.connections)", level=logging.INFO)
 
     async def accept(self) -> None:
-        """Takes connections, not yet requests. OSError where an address is taken."""
+        """Accepts connections but serves no requests yet. Raises OSError if an address is in use."""
         for listener in self._listeners.values():
             await listener.accept()
 
     def serve(self) -> None:
-        """The node is ready: requests that came meanwhile, and all later ones, are served."""
+        """The node is ready: serves the requests received so far and all later ones."""
         self.serving = True
         self._sweep_later()
         self.opening.resolve(None)
@@ -154,13 +152,13 @@ class Server:
             connection.begin()
 
     def abort(self) -> None:
-        """Accepts no more and cuts every connection: the node is gone."""
+        """Accepts no more connections and aborts all; used when the node crashes."""
         self._end()
         for connection in list(self.connections):
             connection.abort()
 
     def close(self) -> None:
-        """Accepts no more and closes every connection; answers that are ready still leave."""
+        """Accepts no more connections and closes all; answers that are ready are still sent."""
         self._end()
         for connection in list(self.connections):
             connection.close("the broker stops", level=logging.DEBUG)
@@ -172,7 +170,7 @@ class Server:
         self._listeners.clear()
 
     def frame_reader(self) -> FrameReader:
-        """Cuts the bytes of one connection into frames, and bounds them."""
+        """Splits the bytes of one connection into frames and limits their size."""
         return FrameReader(
             size_bytes_max=self._request_bytes_max,
             limit_of=self._frame_limit,
@@ -183,21 +181,21 @@ class Server:
         return self._request_bytes_max if api_key == PRODUCE_KEY else self._frame_bytes_free
 
     def unsupported_api_versions(self) -> Any:
-        """The body that a client gets which asks for ApiVersions in a version that we do not know."""
+        """The body of the answer to ApiVersions in an unknown version."""
         from barnabas.broker.handlers.metadata import unsupported_api_versions
 
         return unsupported_api_versions(self.api_versions_range)
 
     def next_number(self) -> int:
-        """Connections are numbered as they are accepted."""
+        """Numbers connections in the order of acceptance."""
         return next(self._numbers)
 
     def on_connected(self, connection: Connection) -> None:
-        """A connection was made; it ends at once where its address has too many."""
+        """A connection was made; closes it if its address has too many."""
         self.connections[connection] = None
         refusal = self.quotas.arrived(connection.client_host)
         if self._ended:
-            connection.abort()  # it was being accepted
+            connection.abort()  # it was accepted while the server closed
         elif refusal is not None:
             self._refused += 1
             now_ms = self.reactor.clock.monotonic_ms()
@@ -208,7 +206,7 @@ class Server:
             connection.abort()
 
     def on_disconnected(self, connection: Connection) -> None:
-        """A connection ended: what it had reserved is free for others."""
+        """A connection ended: releases its reserved bytes."""
         self.quotas.closed(connection.listener_name)
         if self.connections.pop(connection, 0) is None:
             self.quotas.left(connection.client_host)
@@ -220,22 +218,22 @@ class Server:
             self._feed_starved()
 
     def on_unread(self, connection: Connection, size_bytes: int) -> None:
-        """A peer leaves that much of its answers unread; 0: it reads again, or is gone."""
+        """A peer leaves `size_bytes` of its answers unread; 0 if it reads again or disconnected."""
         self.unread_bytes += size_bytes - self._unread.pop(connection, 0)
         if size_bytes:
             self._unread[connection] = size_bytes
 
     @property
     def is_crowded(self) -> bool:
-        """Whether peers leave more unread than all together may: who leaves something unread is served no more requests."""
+        """Whether peers leave more unread than the budget of all connections; then those with unread answers are served no requests."""
         return self.unread_bytes > UNREAD_ANSWER_BYTES_MAX
 
     def answer_bytes_max(self, wanted: int) -> int:
-        """How many bytes of records one answer may carry: less where peers leave theirs unread."""
+        """How many bytes of records one answer may carry; fewer while peers leave answers unread."""
         return min(wanted, max(UNREAD_ANSWER_BYTES_MAX - self.unread_bytes, ANSWER_BYTES_LEAST))
 
     def room_for(self, connection: Connection) -> bool:
-        """Whether the byte budget lets this connection go on reading. The oldest large frame always may, so that all come to an end."""
+        """Whether the byte budget lets this connection continue reading. The oldest large frame always may, so that all complete."""
         reserved = connection.reserved_bytes
         if reserved <= ORDINARY_BUFFER_BYTES:
             if self._large.pop(connection, None) is not None:
@@ -256,7 +254,7 @@ class Server:
         self.reactor.call_later(SWEEP_MS, self._sweep)
 
     def _sweep(self) -> None:
-        """Silent connections give back their buffers, and are closed after `connections.max.idle.ms`."""
+        """Releases the buffers of silent connections and closes them after `connections.max.idle.ms`."""
         now_ms = self.reactor.clock.monotonic_ms()
         idle_ms_max = self._config.get_int("connections.max.idle.ms")
         for connection in list(self.connections):

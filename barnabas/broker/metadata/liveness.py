@@ -338,7 +338,7 @@ class Liveness:
         now_ms = self._now_ms()
         late_ms = now_ms - self._check_at_ms
         if late_ms > STALL_MS:
-            self.sessions.forgive(late_ms)
+            self.sessions.extend_sessions(late_ms)
         unfenced = {broker.broker_id: broker for broker in self._unfenced()}
         for broker_id in self.sessions.expired(unfenced.values(), now_ms):
             log.warning("fencing broker %d: its session has timed out", broker_id)

@@ -118,7 +118,7 @@ class BrokerSessions:
         if contact is not None:
             contact.last_ms = now_ms
 
-    def forgive(self, stall_ms: int) -> None:
+    def extend_sessions(self, stall_ms: int) -> None:
         """This process stood still for so long: it could hear nobody."""
         for contact in self._contacts.values():
             contact.last_ms += stall_ms

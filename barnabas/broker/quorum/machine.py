@@ -17,10 +17,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from barnabas.broker.quorum.complaints import Complaints
 from barnabas.broker.quorum.election import Election
 from barnabas.broker.quorum.following import Following
 from barnabas.broker.quorum.leadership import Leadership
+from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.messages import (
     BeginEpoch,
     EndEpoch,
@@ -67,7 +67,7 @@ class RaftMachine:
         store: Callable[[QuorumState], None],
         random: Callable[[], float],
         timing: Timing,
-        complaints: Complaints,
+        log_once: LogOnce,
         directory_id: bytes = bytes(16),
     ) -> None:
         """Takes up what the last process left; sends nothing before `start`.
@@ -97,7 +97,7 @@ class RaftMachine:
         self._discovery = 0  # turn of the voters that an unattached node asks
         self._alarm_ms: int | None = None  # the end of UNATTACHED (a voter's) and RESIGNED
         self._elections_lost = 0  # in a row
-        self._complaints = complaints
+        self._log_once = log_once
         self._end_epoch_to: dict[int, None] = {}  # voters that have not answered EndQuorumEpoch
 
     # --- start ----------------------------------------------------------------------------------------------------
@@ -283,14 +283,14 @@ class RaftMachine:
         if epoch < self.epoch or (epoch == self.epoch and leader_id in (NO_NODE, self.leader_id)):
             return
         if leader_id != NO_NODE and leader_id not in self.voters:
-            self._complaints.foreigner(leader_id, self.voters)
+            self._log_once.unknown_voter(leader_id, self.voters)
         elif epoch == self.epoch and self.leader_id != NO_NODE:
-            self._complaints.say(
+            self._log_once.error(
                 f"epoch {epoch} of the quorum has the leader {self.leader_id}: a message names {leader_id}"
             )
         elif leader_id in (NO_NODE, self.node_id):
             if epoch > self.epoch:
-                self._complaints.led(leader_id, epoch)
+                self._log_once.duplicate_node(leader_id, epoch)
                 self._unattached(epoch, now_ms)
         else:
             self._follow(leader_id, epoch, now_ms)
@@ -329,7 +329,7 @@ class RaftMachine:
         """A candidate asks. Raises OSError."""
         candidate = request.candidate_id
         if candidate not in self.voters or candidate == self.node_id:
-            self._complaints.foreigner(candidate, self.voters)
+            self._log_once.unknown_voter(candidate, self.voters)
             return self._vote_reply(ErrorCode.INCONSISTENT_VOTER_SET)
         last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
         if not 0 <= request.log.epoch <= last_epoch_max or request.log.end_offset < 0:
@@ -369,7 +369,7 @@ class RaftMachine:
         if election is None or self.role is not role or request.epoch != self.epoch:
             return
         if reply.error not in (ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH):
-            self._complaints.refused(voter, reply.error)
+            self._log_once.refused(voter, reply.error)
             election.failed(voter, now_ms + self.timing.election_timeout_ms)
             return
         if not reply.granted and self._following is not None and reply.leader_id == self.leader_id:
@@ -408,7 +408,7 @@ class RaftMachine:
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if leader_id not in self.voters:
-            self._complaints.foreigner(leader_id, self.voters)
+            self._log_once.unknown_voter(leader_id, self.voters)
             return ErrorCode.INCONSISTENT_VOTER_SET
         if leader_id == self.node_id or (epoch == self.epoch and self.leader_id not in (NO_NODE, leader_id)):
             return ErrorCode.INVALID_REQUEST
@@ -522,12 +522,12 @@ class RaftMachine:
         self._learn(reply.leader_id, reply.epoch, now_ms)
         following = self._following
         if following is None or following is not asked:  # an unattached node asked, or there is a new leader
-            self._complaints.refused(to, reply.error)
+            self._log_once.refused(to, reply.error)
             self._fetch_on(now_ms)
             return
         leads = reply.error in (ErrorCode.NONE, ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
         if not leads or (reply.leader_id, reply.epoch) != (self.leader_id, self.epoch):
-            self._complaints.refused(to, reply.error)
+            self._log_once.refused(to, reply.error)
             self._fetch_failed(following, now_ms, gone=reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         self._fetch_at_ms = now_ms
@@ -538,7 +538,7 @@ class RaftMachine:
                 self.high_watermark = following.take_part(reply, self.high_watermark)
             following.answered(self._fetch_deadline(now_ms))
         except (RemoteProtocolError, BrokerError) as error:  # no answer of a leader: its time runs on
-            self._complaints.say(f"what the leader {self.leader_id} of the quorum sent cannot be taken: {error}")
+            self._log_once.error(f"what the leader {self.leader_id} of the quorum sent cannot be taken: {error}")
             self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
         self._fetch_on(now_ms)
 
@@ -573,7 +573,7 @@ class RaftMachine:
                 self._learn(reply.leader_id, reply.epoch, now_ms)
         elif isinstance(reply, EpochReply):
             self._learn(reply.leader_id, reply.epoch, now_ms)
-            self._complaints.refused(to, reply.error)
+            self._log_once.refused(to, reply.error)
             if isinstance(request, EndEpoch):
                 self._end_epoch_to.pop(to, None)
             elif self._leadership is not None and request.epoch == self.epoch:

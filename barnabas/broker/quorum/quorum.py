@@ -25,8 +25,8 @@ from typing import Any, Final, Protocol
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum import wire
-from barnabas.broker.quorum.complaints import Complaints
 from barnabas.broker.quorum.leadership import Leadership
+from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import (
     BeginEpoch,
@@ -121,7 +121,7 @@ class Quorum:
         self.directory_id = b""
         self.listener: QuorumListener
         self.voters: tuple[int, ...] = tuple(config.voter_endpoints) or (self.node_id,)
-        self.complaints = Complaints(self.node_id)
+        self.log_once = LogOnce(self.node_id)
         self._on_disk_failed = on_disk_failed
         self._timing = Timing.from_config(config)
         self._log: RaftLog
@@ -170,7 +170,7 @@ class Quorum:
             store=lambda standing: write_quorum_state(self.disk, METADATA_DIRECTORY, standing),
             random=self.reactor.rng.random,
             timing=self._timing,
-            complaints=self.complaints,
+            log_once=self.log_once,
             directory_id=directory_id,
         )
         self._running = True

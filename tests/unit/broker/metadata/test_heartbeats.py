@@ -170,7 +170,7 @@ def test_sessions_end_after_silence() -> None:
     assert sessions.expired(unfenced, 14_000) == [2, 1]
     assert sessions.alive(1, 13_000)
     assert not sessions.alive(1, 13_001)
-    sessions.forgive(4_000)
+    sessions.extend_sessions(4_000)
     assert sessions.expired(unfenced, 14_000) == []
     sessions.end()
     assert sessions.expired(unfenced, 99_000) == []

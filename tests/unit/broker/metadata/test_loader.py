@@ -44,7 +44,7 @@ class Published:
             current=node.current_image,
             controller=node.quorum_controller,
             channel=node.controller,
-            heartbeat_now=node.lifecycle.hurry,
+            heartbeat_now=node.lifecycle.heartbeat_now,
         )
         self.images: list[tuple[MetadataImage, MetadataDelta]] = []
         node.current_image.subscribers = (lambda _, image, delta: self.images.append((image, delta)),)

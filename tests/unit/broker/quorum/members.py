@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.quorum.complaints import Complaints
+from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import (
     BeginEpoch,
@@ -91,7 +91,7 @@ class Member:
             store=self._store,
             random=members.rng.random,
             timing=members.timing,
-            complaints=Complaints(self.node_id),
+            log_once=LogOnce(self.node_id),
         )
         self.checked = self.machine.high_watermark
         self.machine.start(members.clock.time_ms)

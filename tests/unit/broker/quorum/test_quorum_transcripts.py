@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.quorum.complaints import Complaints
+from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import (
     BeginEpoch,
@@ -80,7 +80,7 @@ class Actor:
             store=lambda state: write_quorum_state(self.disk, METADATA_DIRECTORY, state),
             random=lambda: self.node_id / 10,
             timing=Timing(),
-            complaints=Complaints(self.node_id),
+            log_once=LogOnce(self.node_id),
         )
         self.machine.start(self.stage.clock.time_ms)
         self.after()

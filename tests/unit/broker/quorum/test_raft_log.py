@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.quorum import snapshots
-from barnabas.broker.quorum.complaints import Complaints
+from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import Fetch, FetchReply, LogPoint, Vote
 from barnabas.broker.quorum.quorum_state import QuorumState
@@ -54,7 +54,7 @@ def member(raft_log: RaftLog) -> RaftMachine:
         store=lambda state: None,
         random=random.Random(1).random,
         timing=Timing(),
-        complaints=Complaints(1),
+        log_once=LogOnce(1),
     )
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.quorum.complaints import Complaints
+from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import BeginEpoch, EpochReply, LogPoint, Vote
 from barnabas.broker.quorum.quorum_state import QuorumState
@@ -31,7 +31,7 @@ def voter(node_id: int) -> RaftMachine:
         store=lambda _: None,
         random=random.Random(1).random,
         timing=Timing.from_config(config),
-        complaints=Complaints(node_id),
+        log_once=LogOnce(node_id),
     )
     machine.start(0)
     return machine

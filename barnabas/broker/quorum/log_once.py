@@ -1,0 +1,65 @@
+"""LogOnce: logs each quorum misconfiguration once, however often it occurs.
+
+Driven by: `RaftMachine` and the handlers of the quorum's requests. Emits: log lines that name what to correct.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from barnabas.errors import ErrorCode
+
+__all__ = ["LogOnce"]
+
+log = logging.getLogger(__name__)
+
+MESSAGES_MAX: Final = 100  # different messages per process: a peer that sends invalid requests cannot fill the log
+REFUSALS: Final = frozenset(
+    {
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.INCONSISTENT_VOTER_SET,
+        ErrorCode.INVALID_VOTER_KEY,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
+class LogOnce:
+    """Logs each message of one node once, up to MESSAGES_MAX different messages."""
+
+    __slots__ = ("_logged", "_node_id")
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._logged: dict[str, None] = {}
+
+    def refused(self, peer: int, error: ErrorCode) -> None:
+        """A peer answered a request with that error. Logs only errors that retries do not cure."""
+        if error in REFUSALS:
+            self.error(
+                f"node {peer} refuses node {self._node_id} in the metadata quorum: {error.name}, {error.meaning}"
+            )
+
+    def unknown_voter(self, node_id: int, voters: Sequence[int]) -> None:
+        """A request names a voter that is missing from controller.quorum.voters."""
+        self.error(
+            f"node {node_id} claims to vote in the metadata quorum; controller.quorum.voters names "
+            f"{', '.join(map(str, voters))} here: give every node the same list"
+        )
+
+    def duplicate_node(self, leader_id: int, epoch: int) -> None:
+        """An epoch that is new to this process has this leader. Logs if the leader has this node's id: then two processes share it."""
+        if leader_id == self._node_id:
+            self.error(
+                f"node {leader_id} leads epoch {epoch} of the metadata quorum, and that is not this process: another one runs "
+                f"as node {leader_id}; each node needs an id and a directory of its own"
+            )
+
+    def error(self, message: str) -> None:
+        """Logs the message at level ERROR unless it was logged before."""
+        if message not in self._logged and len(self._logged) < MESSAGES_MAX:
+            self._logged[message] = None
+            log.error("%s", message)
