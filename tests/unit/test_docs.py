@@ -30,6 +30,27 @@ def test_every_test_that_is_named_exists() -> None:
     assert not missing
 
 
+def test_every_step_of_a_call_chain_exists() -> None:
+    """Lines "module.py  function-or-Class.method  what it does" in the code blocks of ARCHITECTURE.md."""
+    steps = re.findall(r"^(\w+/[\w/]+\.py) +(\w+(?:\.\w+)?)(?= |$)", _text("ARCHITECTURE.md"), re.MULTILINE)
+    assert len(steps) > 70
+    missing = [f"{path} {name}" for path, name in steps if name not in _definitions(ROOT / "barnabas" / path)]
+    assert not missing, "docs/ARCHITECTURE.md names functions that do not exist (any more)"
+
+
+def test_every_module_that_is_named_exists() -> None:
+    files = [
+        f"/{path.relative_to(ROOT)}"
+        for top in ("barnabas", "tests", "docs", "bench")
+        for path in (ROOT / top).rglob("*.py")
+    ]
+    for document in ("docs/ARCHITECTURE.md", "CONTRIBUTING.md"):
+        named = set(re.findall(r"(?<![\w/>])[a-z][\w/]*\.py\b", (ROOT / document).read_text())) - {"setup.py"}
+        assert len(named) > 15
+        missing = [path for path in sorted(named) if not any(file.endswith(f"/{path}") for file in files)]
+        assert not missing, document
+
+
 def test_what_newcomers_are_told_to_use_is_there() -> None:
     """The first column of "coming from": classes, methods, and settings with their defaults."""
     rows = re.findall(r"^\| (.+?) \|", _text("client.md").partition("## Coming from")[2], re.MULTILINE)[2:]
@@ -43,6 +64,18 @@ def test_what_newcomers_are_told_to_use_is_there() -> None:
         assert not name or name in known, text
         if re.fullmatch(r"\d+|\".*\"", value):
             assert settings[name] == ast.literal_eval(value), text
+
+
+def _definitions(path: Path) -> set[str]:
+    """The functions, classes and methods that a module defines; a method as "Class.method"."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+            found.update(f"{node.name}.{each.name}" for each in methods)
+    return found
 
 
 def _text(name: str) -> str:
