@@ -1,4 +1,4 @@
-"""`barnabas cluster`: which cluster answers, and who serves in it. With --brokers also a check for scripts and containers."""
+"""`barnabas cluster`: shows the cluster and its brokers. With --brokers it is also a health check for scripts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["cluster"]
 
 def cluster(
     *,
-    brokers: Annotated[int, Parameter(help="Fail unless at least so many brokers serve.")] = 1,
+    brokers: Annotated[int, Parameter(help="Fail unless at least this many brokers serve.")] = 1,
     timeout: Annotated[float, Parameter(help="Seconds to wait for an answer.")] = 5.0,
     bootstrap: Bootstrap = "localhost:9092",
 ) -> int:
-    """Show the cluster: its id, the brokers that serve, its features. Exits with 1 where none answers.
+    """Show the cluster: its id, the brokers that serve, its features. Exits with 1 if no broker answers.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`barnabas consume TOPIC`: a topic's records on standard output."""
+"""`barnabas consume TOPIC`: prints a topic's records on standard output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def consume(
     topic: Annotated[str, Parameter(help="Which topic.")],
     *,
     from_beginning: Annotated[
-        bool, Parameter(negative=(), help="Begin at the first record [default: at new ones].")
+        bool, Parameter(negative=(), help="Begin at the first record [default: at new records].")
     ] = False,
     group: Annotated[str | None, Parameter(help="Consume as a member of this group and commit its offsets.")] = None,
     isolation: Annotated[
@@ -30,10 +30,10 @@ def consume(
         Parameter(help="read_committed leaves out open and aborted transactions."),
     ] = "read_committed",
     format_: Annotated[
-        Literal["value", "json"], Parameter(name="--format", help="Values alone, or a JSON object a record.")
+        Literal["value", "json"], Parameter(name="--format", help="Print values only, or a JSON object per record.")
     ] = "value",
-    max_records: Annotated[int | None, Parameter(help="Stop after so many.")] = None,
-    exit_at_end: Annotated[bool, Parameter(negative=(), help="Stop at the end that the topic has now.")] = False,
+    max_records: Annotated[int | None, Parameter(help="Stop after this many records.")] = None,
+    exit_at_end: Annotated[bool, Parameter(negative=(), help="Stop at the present end of the topic.")] = False,
     bootstrap: Bootstrap = "localhost:9092",
 ) -> int:
     """Print a topic's records."""
@@ -87,7 +87,7 @@ def _print(record: Record[bytes | None, bytes | None], format_: str) -> None:
 
 
 def _readable(data: bytes | None) -> str | dict[str, str] | None:
-    """Text where it is UTF-8, else an object with its base64 form."""
+    """Decodes UTF-8 to text; returns other bytes as an object with their base64 form."""
     if data is None:
         return None
     try:

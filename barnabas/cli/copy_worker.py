@@ -1,7 +1,9 @@
-"""The worker of `barnabas demo`: the exactly-once copy, as a process that may be killed at any moment.
+"""The worker of `barnabas demo`: the exactly-once copy, as a process that may be killed at any time.
 
-Called as `python -m barnabas.cli.copy_worker BOOTSTRAP INPUT OUTPUT ABORT_EVERY ROWS`. Prints one line of JSON a committed
-transaction: rows copied by it and those before it, transactions that it has committed and aborted. Ends when ROWS rows are copied.
+Called as `python -m barnabas.cli.copy_worker BOOTSTRAP INPUT OUTPUT ABORT_EVERY ROWS`. Prints a line of JSON for each
+committed
+transaction: rows copied by this and all earlier workers, transactions that this worker has committed and aborted. Ends
+when ROWS rows are copied.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ __all__ = ["main"]
 
 
 async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows: int) -> CopyProgress:
-    """Copies the first `rows` records of `source` to `target`; every `abort_every`-th transaction is aborted first."""
+    """Copies the first `rows` records of `source` to `target`; aborts every `abort_every`-th transaction first."""
 
     def transform(record: Record[bytes, bytes]) -> Iterable[NewMessage]:
         value = json.dumps({"row": int(record.key), "columns": record.value.decode().split(",")})
@@ -39,7 +41,7 @@ async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows:
         source,
         bootstrap_servers=bootstrap,
         group_id="copier",
-        group_instance_id="copier-1",  # so that a successor takes the place of a killed worker at once (KIP-345)
+        group_instance_id="copier-1",  # static membership: a new worker replaces a killed one at once (KIP-345)
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
@@ -50,7 +52,7 @@ async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows:
         async def on_transaction(progress: CopyProgress) -> bool:
             nonlocal told
             copied = sum([await consumer.position(tp) for tp in consumer.assignment()])
-            if progress.committed > told:  # else: a poll that brought nothing
+            if progress.committed > told:  # unchanged after a poll without records
                 told = progress.committed
                 line = {"rows": copied, "committed": progress.committed, "aborted": progress.aborted}
                 print(json.dumps(line), flush=True)
@@ -60,7 +62,7 @@ async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows:
 
 
 def main() -> None:
-    """Entry of the worker process."""
+    """The entry point of the worker process."""
     bootstrap, source, target, abort_every, rows = sys.argv[1:]
     run(copy(bootstrap, source, target, int(abort_every), int(rows)))
 

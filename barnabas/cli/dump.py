@@ -1,8 +1,8 @@
-"""`barnabas dump FILE…`: any file of a partition or of a data directory, readable.
+"""`barnabas dump FILE…`: prints any file of a partition or of a data directory in readable form.
 
-Reads files as they lie, also those of a running broker or of a real Kafka: nothing is locked, repaired or written. Records of
-`__transaction_state`, `__consumer_offsets` and `__cluster_metadata` are shown with their fields; the folder's name tells which.
-A file that breaks off or does not add up is shown as far as it goes, and the command ends with exit code 1.
+Reads the files of stopped and running brokers and of Apache Kafka: it locks, repairs and writes nothing. Records of
+`__transaction_state`, `__consumer_offsets` and `__cluster_metadata` are shown with their fields; the folder's name
+selects the schema. A truncated or corrupt file is shown up to the damage, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["dump"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TEXT_BYTES_MAX = 120  # of a key or value shown; the rest is counted
+TEXT_BYTES_MAX = 120  # bytes shown of a key or value; the rest is only counted
 CONTROL_NAMES = {
     0: "ABORT",
     1: "COMMIT",
@@ -42,7 +42,7 @@ def dump(
     ],
     records: Annotated[bool, Parameter(help="Show the records of each batch.")] = True,
 ) -> int:
-    """Print any file of a partition, readable."""
+    """Print any file of a partition in readable form."""
     if not files:
         print("dump: name at least one file, e.g. barnabas dump data/orders-0/*.log", file=sys.stderr)
         return 2
@@ -61,11 +61,11 @@ def dump(
 
 
 def lines_of(path: Path, *, records: bool) -> Iterator[str]:
-    """The lines shown for one file.
+    """Yields the lines to show for one file.
 
     Raises:
-        BarnabasError: its content does not add up, or nothing is known of such a file.
-        OSError: it cannot be read.
+        BarnabasError: the file is corrupt or of an unknown kind.
+        OSError: the file cannot be read.
     """
     name = path.name.removesuffix(".deleted")
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""`barnabas export`: topics into Parquet files, by a Spark batch job."""
+"""`barnabas export`: writes topics to Parquet files, by a Spark batch job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def export(
         tuple[Path, ...],
         Parameter(negative=(), help="Data directory of a stopped broker, read instead of a cluster; may be repeated."),
     ] = (),
-    format_: Annotated[Literal["parquet"], Parameter(name="--format", help="What the files are.")] = "parquet",
+    format_: Annotated[Literal["parquet"], Parameter(name="--format", help="Format of the files.")] = "parquet",
     committed: Annotated[bool, Parameter(help="Leave open and aborted transactions out.")] = True,
     master: Annotated[str, Parameter(help="Spark's master: local[N] for N tasks at a time.")] = "local[2]",
     bootstrap: Bootstrap = "localhost:9092",

@@ -1,7 +1,7 @@
-"""The input of `barnabas demo`: rows that come in while they are copied, so that there is something to copy at every kill.
+"""Feeds the input of `barnabas demo`, so that rows are left to copy at every kill.
 
-Rows are let in at the pace at which they last for the kills that are still to come (`hold_s`), the last one only after them; then
-all at once. The input ends neither early on a fast machine nor with few rows, and waits for nobody on a slow one.
+The pace is such that the rows last for the remaining kills (`hold_s`). The last row is sent after the last kill; the
+rows left by then are sent without delay. So the input lasts for all kills, on fast and slow machines and with few rows.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from barnabas.client import Producer
 __all__ = ["feed", "let_in"]
 
 TICK_S: Final = 0.02
-BURST: Final = 1024  # rows between two looks at the progress bar
+BURST: Final = 1024  # rows between two updates of the progress bar
 
 
 def let_in(left: int, hold_s: float, credit: float) -> tuple[int, float]:
-    """How many rows may come in during one tick, and what fraction of a row is kept for the next.
+    """Computes how many rows to send in one tick, and the fraction of a row carried over to the next.
 
     Args:
-        left: rows that are still outside.
-        hold_s: for how long they should last; 0: all of them may come.
-        credit: what the tick before kept, 0 ≤ credit < 1.
+        left: rows not sent yet.
+        hold_s: seconds that they should last; 0 sends all of them.
+        credit: fraction carried over from the tick before, 0 ≤ credit < 1.
     """
     if hold_s <= 0:
         return left, 0.0
@@ -41,7 +41,7 @@ async def feed(
     hold_s: Callable[[], float],
     on_sent: Callable[[int], None],
 ) -> None:
-    """Sends every row, keyed by its number, to the partitions in turn; `on_sent` is told how many were let in so far."""
+    """Sends every row, keyed by its number, to the partitions in turn; `on_sent` receives the number of rows so far."""
     sent, credit = 0, 0.0
     async with Producer(bootstrap_servers=bootstrap, linger_ms=5, max_batch_size=256 * 1024) as producer:
         while sent < len(rows):

@@ -1,4 +1,4 @@
-"""`barnabas group …`: consumer groups, how far they are behind, and where they shall go on."""
+"""`barnabas group …`: lists, describes, resets and deletes consumer groups."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def describe(
     group: GroupId,
     *,
     watch: Annotated[bool, Parameter(negative=(), help="Keep the table up to date until Ctrl-C.")] = False,
-    every: Annotated[float, Parameter(help="Seconds between two looks with --watch.")] = 1.0,
+    every: Annotated[float, Parameter(help="Seconds between updates with --watch.")] = 1.0,
     bootstrap: Bootstrap = "localhost:9092",
 ) -> int:
-    """Show a group: its members, and for each partition what is committed, what is there, and the lag."""
+    """Show a group: its members, and for each partition the committed offset, the end offset and the lag."""
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -82,15 +82,17 @@ def reset_offsets(
         str | None,
         Parameter(help="earliest, latest, an offset, or a local time (ISO 8601) of the first record to read."),
     ] = None,
-    by: Annotated[int | None, Parameter(help="So many records on, or back where it is negative.")] = None,
+    by: Annotated[int | None, Parameter(help="Move forward by this many records; backward if negative.")] = None,
     topic: Annotated[
-        tuple[str, ...], Parameter(negative=(), help="Only these topics [default: all that are committed].")
+        tuple[str, ...], Parameter(negative=(), help="Only these topics [default: all with committed offsets].")
     ] = (),
-    partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of them.")] = (),
-    execute: Annotated[bool, Parameter(negative=(), help="Do it; without, it is only shown.")] = False,
+    partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of the topics.")] = (),
+    execute: Annotated[
+        bool, Parameter(negative=(), help="Change the offsets; without it they are only shown.")
+    ] = False,
     bootstrap: Bootstrap = "localhost:9092",
 ) -> int:
-    """Set where a group without members goes on. Offsets are kept within what the partitions hold."""
+    """Reset the committed offsets of a group without members. Offsets stay within the range of each partition."""
     if (to is None) == (by is None):
         print("barnabas group reset-offsets: give either --to or --by", file=sys.stderr)
         return 2
@@ -119,7 +121,7 @@ def reset_offsets(
 
 @app.command(help_epilogue="Examples:\n\n`barnabas group delete kitchen`")
 def delete(group: GroupId, *, bootstrap: Bootstrap = "localhost:9092") -> int:
-    """Delete a group without members, and all that it has committed."""
+    """Delete a group without members and its committed offsets."""
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -134,7 +136,7 @@ async def _look(admin: Admin, group: str) -> tuple[GroupDescription, dict[TopicP
 
 
 def _table(group: GroupDescription, lags: Mapping[TopicPartition, PartitionLag]) -> list[str]:
-    """The group in lines, as wide as they need to be."""
+    """Formats a group as a table."""
     owners = {tp: member for member in group.members for tp in member.assignment}
     rows = [("partition", "committed", "end", "lag", "member", "host")]
     for tp in sorted({*lags, *owners}):
@@ -154,10 +156,10 @@ def _table(group: GroupDescription, lags: Mapping[TopicPartition, PartitionLag])
 
 
 def _parse(to: str) -> str | int | datetime:
-    """Where to: a name, an offset or a time.
+    """Parses the value of --to: a name, an offset or a time.
 
     Raises:
-        ValueError: none of them.
+        ValueError: the value is none of them.
     """
     if to in ("earliest", "latest"):
         return to
@@ -167,7 +169,7 @@ def _parse(to: str) -> str | int | datetime:
 async def _choose(
     admin: Admin, committed: Mapping[TopicPartition, int], topics: Sequence[str], partitions: Sequence[int]
 ) -> list[TopicPartition]:
-    """The partitions that are meant."""
+    """Selects the partitions that the arguments name."""
     if topics:
         described = await admin.describe_topics(topics)
         known = [TopicPartition(name, p.partition) for name, info in described.items() for p in info.partitions]
@@ -184,7 +186,7 @@ async def _targets(
     *,
     relative: bool,
 ) -> dict[TopicPartition, int]:
-    """The new offset of each partition, within what it holds."""
+    """Computes the new offset of each partition, within its range of offsets."""
     first = await admin.list_offsets(dict.fromkeys(chosen, "earliest"))
     last = await admin.list_offsets(dict.fromkeys(chosen, "latest"))
     found: dict[TopicPartition, int] = {}

@@ -1,11 +1,11 @@
-"""What `barnabas demo` kills while the copy runs, one after the other, and how long each kill held the copy up.
+"""The kills of `barnabas demo`, and how long each kill delayed the copy.
 
-Driven by: the copy's progress (`on_progress`). Emits: SIGKILLs to brokers and to the worker, restarts of the brokers, and for each
-kill the longest pause between two committed transactions from then to the next kill.
+Driven by: the copy's progress (`on_progress`). Emits: SIGKILLs to brokers and to the worker, restarts of the brokers,
+and for each kill the longest pause between two committed transactions before the next kill.
 
-Invariants: a kill comes only while the copy is under way, and a broker's only while every partition has all its replicas in sync,
-so that min.insync.replicas is never undercut; what was killed is started again before the next kill; the same broker is killed
-again after the controller's patience for such suspicions (10 s) at the earliest, as by an operator who is not trying to provoke it.
+Invariants: a kill happens only during the copy. A broker is killed only while all replicas of every partition are in
+sync, so that min.insync.replicas always holds. A killed process is started again before the next kill. At least 10 s
+pass between two kills of the same broker, so that the controller does not treat it as unstable.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LEADER, COORDINATOR, CONTROLLER, WORKER = (
     "the worker",
 )
 PLAN: Final = (LEADER, COORDINATOR, CONTROLLER, WORKER)
-STEADY_S: Final = 1.0  # of copying, before each kill
-DOWN_S: Final = 1.5  # a killed broker stays away so long: the others take over first
-KILL_S: Final = 5.0  # what a kill takes about, with all that belongs to it
+STEADY_S: Final = 1.0  # seconds of copying before each kill
+DOWN_S: Final = 1.5  # seconds that a killed broker stays down, so that the others take over first
+KILL_S: Final = 5.0  # approximate seconds of a kill, including the waits and the restart
 SAME_BROKER_S: Final = 10.0
 PROGRESS_S_MAX: Final = 10.0
 IN_SYNC_LOOK_S: Final = 0.1
@@ -39,9 +39,9 @@ IN_SYNC_LOOK_S: Final = 0.1
 
 @dataclass(slots=True)
 class Kill:
-    """One kill.
+    """A kill that happened.
 
-    pause_s: the longest pause in the copy's progress since it, in seconds.
+    pause_s: the longest pause in the copy's progress since then, in seconds.
     """
 
     what: str
@@ -50,11 +50,13 @@ class Kill:
 
 
 class Kills:
-    """The plan and how far it has come. Use as `async with`: entering begins, leaving waits until killed brokers are back.
+    """Carries out the planned kills.
+
+    Use as `async with`: entering begins, leaving waits until killed brokers serve again.
 
     Attributes:
-        done: the kills so far, in order.
-        worker: the process that copies now.
+        done: the kills that happened, in order.
+        worker: the current worker process.
     """
 
     def __init__(self, cluster: LocalCluster, output: str, transactional_id: str, tell: Callable[[str], None]) -> None:
@@ -71,16 +73,16 @@ class Kills:
 
     @property
     def left_s(self) -> float:
-        """About how long the kills that are not over will take; 0 after the last."""
+        """Estimates the time for the remaining kills, in seconds; 0 after the last."""
         if self._task is not None and self._task.done():
             return 0.0
         return max(1, len(PLAN) - len(self.done)) * KILL_S
 
     def on_progress(self) -> None:
-        """The copy has committed a transaction.
+        """Records that the copy has committed a transaction.
 
         Raises:
-            Exception: what a kill or a restart failed with.
+            Exception: a kill or a restart failed.
         """
         now_s = time.monotonic()
         if self.done:
@@ -99,7 +101,7 @@ class Kills:
         await self._progress()
 
     async def _progress(self) -> None:
-        """Waits until more is copied; not for ever, for few rows may all be."""
+        """Waits for progress of the copy, at most PROGRESS_S_MAX: it may be complete if there are few rows."""
         self._progressed.clear()
         try:
             async with asyncio.timeout(PROGRESS_S_MAX):
@@ -156,13 +158,13 @@ class Kills:
 
 
 async def leader_of(bootstrap: str, topic: str) -> int:
-    """Id of the broker that leads a topic's first partition."""
+    """Returns the id of the leader of a topic's first partition."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         return (await admin.describe_topics([topic]))[topic].partitions[0].leader
 
 
 async def wait_in_sync(bootstrap: str) -> None:
-    """Returns when every partition of the cluster has all its replicas in sync."""
+    """Waits until every partition of the cluster has all its replicas in sync."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         while True:
             topics = await admin.describe_topics(await admin.list_topics(include_internal=True))

@@ -1,12 +1,12 @@
-"""A cluster on this machine: one `barnabas serve` process a node, started, watched, killed and stopped together.
+"""A cluster on this machine: starts, watches, kills and stops one `barnabas serve` process per node.
 
-Driven by: `barnabas up` and `barnabas demo`. Emits: the bootstrap address once every broker serves, and `on_death` for a node
-that ends without being asked.
+Driven by: `barnabas up` and `barnabas demo`. Emits: the bootstrap address once every broker serves, and `on_death` for
+a process that ends unexpectedly.
 
-Each node has DATA/node-N for its data and DATA/node-N.log for what it says. Client ports are PORT, PORT+1, …; the quorum's stand
-10,000 above (below where that is no port). With port 0 all of them are free ones.
+Each node keeps its data in DATA/node-N and its stderr in DATA/node-N.log. Client ports are PORT, PORT+1, …; the
+quorum's ports are 10,000 above, or 10,000 below if that exceeds 65535. With port 0 all ports are free ones.
 
-Invariants: every process that was started has ended when `stop` returns; `on_death` is called once a death.
+Invariants: every started process has ended when `stop` returns; `on_death` is called once per unexpected end.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["ClusterFailed", "LocalCluster", "LocalNode", "line_of"]
 
 HOST: Final = "127.0.0.1"
 QUORUM_PORTS_ABOVE: Final = 10_000
-READY_S: Final = 60.0  # far above what a start takes, recovery of large logs included
-STOP_S: Final = 30.0  # for a clean stop; then the process is killed
+READY_S: Final = 60.0  # far above the time of a start, including the recovery of large logs
+STOP_S: Final = 30.0  # seconds for a clean stop; then the process is killed
 REPLICAS_MAX: Final = 3
-TOLD_LINES: Final = 5  # of a node's log, when it could not start
+TOLD_LINES: Final = 5  # lines of a node's log that an error quotes
 
 
 class ClusterFailed(BarnabasError):
-    """The cluster could not be started; the text names the node and repeats what it said."""
+    """The cluster could not start; the text names the node and quotes its log."""
 
 
 class LocalNode:
-    """One node: where it listens, where its data is, and its process while it runs."""
+    """One node: its ports, its data directory, and its process while it runs."""
 
     def __init__(self, node_id: int, data: Path, port: int, quorum_port: int) -> None:
         self.node_id = node_id
@@ -51,24 +51,24 @@ class LocalNode:
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """HOST:PORT for clients."""
         return f"{HOST}:{self.port}"
 
     @property
     def log(self) -> Path:
-        """What it wrote to stderr, over all its starts."""
+        """The file with the node's stderr, of all its starts."""
         return self.data.with_name(self.data.name + ".log")
 
 
 class LocalCluster:
-    """See the module.
+    """Runs a cluster of local processes; see the module.
 
     Args:
-        directory: holds the data of all nodes; made where it is missing. A directory of an earlier run is taken up again.
-        brokers: how many nodes, each a broker and a voter.
-        port: of the first node's clients; 0 takes free ones.
-        settings: "key=value" for every node, above what is set here.
-        on_death: called with a node that ended by itself or was killed by somebody else.
+        directory: holds the data of all nodes; created if missing. The data of an earlier run are used again.
+        brokers: number of nodes; each is a broker and a voter.
+        port: client port of the first node; 0 takes free ports.
+        settings: "key=value" for every node; overrides the settings made here.
+        on_death: called with a node whose process ended unexpectedly.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class LocalCluster:
         settings: Sequence[str] = (),
         on_death: Callable[[LocalNode], None] = lambda node: None,
     ) -> None:
-        """Raises ClusterFailed where the ports are no ports."""
+        """Raises ClusterFailed if a port is out of range."""
         ports = _ports(brokers, port)
         self.directory = directory
         self.nodes = [
@@ -97,15 +97,15 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """HOST:PORT of every node, with commas."""
+        """HOST:PORT of every node, separated by commas."""
         return ",".join(node.address for node in self.nodes)
 
     def node(self, node_id: int) -> LocalNode:
-        """The node of an id, 1 to the number of brokers."""
+        """Returns the node with this id, 1 to the number of brokers."""
         return self.nodes[node_id - 1]
 
     def config(self, node: LocalNode) -> BrokerConfig:
-        """What a node makes of its command. Raises BrokerError or ValueError for a wrong setting, as `serve` does."""
+        """Returns a node's configuration. Raises BrokerError or ValueError for a wrong setting, as `serve` does."""
         alone = len(self.nodes) == 1
         controller_listen = None if alone else f"{HOST}:{node.quorum_port}"
         quorum = None if alone else self._quorum()
@@ -117,7 +117,7 @@ class LocalCluster:
         return ",".join(f"{each.node_id}@{HOST}:{each.quorum_port}" for each in self.nodes)
 
     def command(self, node: LocalNode) -> list[str]:
-        """What starts a node, as a user could type it."""
+        """Returns the command that starts a node, as a user could type it."""
         command = ["serve", "--node-id", str(node.node_id), "--listen", node.address, "--data", str(node.data)]
         if len(self.nodes) > 1:
             command += ["--controller-listen", f"{HOST}:{node.quorum_port}", "--quorum", self._quorum()]
@@ -129,13 +129,14 @@ class LocalCluster:
         """Starts every node and waits until all serve.
 
         Raises:
-            ClusterFailed: the directory cannot be made; a node ended, or was not ready in time: the others are stopped then.
+            ClusterFailed: the directory cannot be created; a node ended or was not ready in time, and the others were
+            stopped.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ClusterFailed(
-                f"{self.directory} cannot be made ({error.strerror}): name another directory"
+                f"{self.directory} cannot be created ({error.strerror}): name another directory"
             ) from error
         started = [asyncio.create_task(self.start_node(node)) for node in self.nodes]
         try:
@@ -149,14 +150,14 @@ class LocalCluster:
             raise
 
     async def start_node(self, node: LocalNode) -> None:
-        """Starts one node, for the first time or again, and waits until it serves. Raises ClusterFailed."""
+        """Starts or restarts one node and waits until it serves. Raises ClusterFailed."""
         said = node.log.stat().st_size if node.log.exists() else 0
         with node.log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "barnabas.cli.main", *self.command(node)),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
-                start_new_session=True,  # Ctrl-C is for us: we stop the nodes in order
+                start_new_session=True,  # Ctrl-C reaches only this process, which stops the nodes in order
             )
         node.process = process
         node.expected_to_end = False
@@ -176,14 +177,17 @@ class LocalCluster:
             self._on_death(node)
 
     async def kill(self, node: LocalNode) -> None:
-        """SIGKILL; `on_death` is not called for it."""
+        """Sends SIGKILL to a node and waits for its end, without a call of `on_death`."""
         node.expected_to_end = True
         if node.process is not None and node.process.returncode is None:
             node.process.kill()
             await node.process.wait()
 
     async def stop(self) -> None:
-        """Stops every node cleanly, one after the other so that each can give its leaderships away; kills what does not end."""
+        """Stops the nodes cleanly, one after the other, so that each transfers its leaderships.
+
+        A node that does not end within STOP_S is killed.
+        """
         for node in self.nodes:
             node.expected_to_end = True
         for node in reversed(self.nodes):
@@ -202,7 +206,7 @@ class LocalCluster:
 
 
 async def line_of(process: asyncio.subprocess.Process) -> bytes:
-    """The next line that a child prints; empty at its end, or where its output is not piped."""
+    """Reads the next line of a child's output; empty at the end, or if the output is not piped."""
     return await process.stdout.readline() if process.stdout is not None else b""
 
 
@@ -213,12 +217,12 @@ def _ports(count: int, first: int) -> list[tuple[int, int]]:
         return list(zip(free[:count], free[count:], strict=True))
     away = QUORUM_PORTS_ABOVE if first + count + QUORUM_PORTS_ABOVE <= 65_536 else -QUORUM_PORTS_ABOVE
     if not 0 < first <= 65_536 - count:
-        raise ClusterFailed(f"there are no {count} ports from {first} on: the last one is 65535")
+        raise ClusterFailed(f"ports {first} to {first + count - 1} are not within 1 to 65535")
     return [(port, port + away) for port in range(first, first + count)]
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
+    """Finds free ports; they are released before they are returned."""
     taken = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = []
     for each in taken:

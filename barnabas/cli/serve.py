@@ -1,7 +1,9 @@
 """`barnabas serve`: one node of a cluster in this process, until SIGTERM or Ctrl-C.
 
-Prints one line on stdout once clients are served: `ready node=1 listen=127.0.0.1:9092 pid=4711` (a node without the role
-broker names its controller listener there). Everything else goes to stderr through logging. A clean stop exits with 0, a node that had to give up with 1, a wrong call with 2.
+Prints one line on stdout once it serves clients: `ready node=1 listen=127.0.0.1:9092 pid=4711` (a node without the
+broker role prints its controller listener). All other output goes to stderr through logging. Exit code 0: a clean stop.
+1: a fatal error.
+2: the call is wrong.
 """
 
 from __future__ import annotations
@@ -59,25 +61,19 @@ def serve(
     Parameters
     ----------
     data
-        The data directory, made where it is missing, in Kafka's own layout; or several, separated by commas, of which the
-        first holds the metadata log, too [default: log.dirs of --config].
+        The data directory, in Kafka's layout; created if missing. Or several, separated by commas; the first one also
+        holds the metadata log [default: log.dirs of --config].
     node_id
         Id of this node in the cluster [default: node.id of --config, else 1].
     listen
-        HOST:PORT for clients; port 0 takes a free one [default: listeners of --config, else 127.0.0.1:9092].
+        HOST:PORT for clients; port 0 takes a free port [default: listeners of --config, else 127.0.0.1:9092].
     controller_listen
         HOST:PORT for the other nodes' metadata [default: listeners of --config, else this node's address in --quorum].
-    quorum
-        The voters of the metadata quorum, the same on every node: 1@HOST:PORT,2@HOST:PORT,… with the addresses at which
-        the nodes reach each other's controller listeners [default: controller.quorum.voters of --config, else this node alone].
-    config
-        A server.properties file with Kafka's keys.
-    set_
-        key=value above the file; may be repeated.
-    strict
-        Refuse to start where a setting is unknown or has no effect here; without it each is named in a warning.
-    log_level
-        debug, info, warning or error.
+    quorum The voters of the metadata quorum, the same on every node: 1@HOST:PORT,2@HOST:PORT,… with the addresses at
+        which the nodes reach each other's controller listeners [default: controller.quorum.voters of --config, else
+        this node alone]. config A server.properties file with Kafka's keys. set_ key=value, overrides the file; may be
+        repeated. strict Refuse to start if a setting is unknown or has no effect here; without it a warning names each
+        such setting. log_level debug, info, warning or error.
     """
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -115,7 +111,7 @@ def node_config(
     config: Path | None,
     assignments: tuple[str, ...],
 ) -> BrokerConfig:
-    """The configuration of a node from the arguments of `serve`.
+    """Builds the configuration of a node from the arguments of `serve`.
 
     Raises:
         BrokerError, ValueError: an argument or a setting is wrong; the text names it.
@@ -161,7 +157,9 @@ def node_config(
 
 def _address(flag: str, text: str) -> str:
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or "//" in host:  # a protocol in front, as in `listeners`, would be no host name
+    if (
+        not colon or not port.isdigit() or "//" in host
+    ):  # a protocol prefix, as in `listeners`, is not part of a host name
         raise ValueError(f"{flag} {text}: write HOST:PORT, e.g. {flag} 127.0.0.1:9092; the connection is plaintext")
     return f"{host}:{port}"
 
@@ -200,7 +198,9 @@ async def _serve(config: BrokerConfig) -> int:
         for number in STOPS:
             loop.add_signal_handler(number, end, 0)
         starting = loop.create_task(node.start())
-        ended.add_done_callback(lambda _: starting.cancel())  # a node of a cluster may wait for the others for ever
+        ended.add_done_callback(
+            lambda _: starting.cancel()
+        )  # a node of a cluster may wait for the others without limit
         host, port = await starting
     except asyncio.CancelledError:
         if not ended.done():
@@ -212,7 +212,7 @@ async def _serve(config: BrokerConfig) -> int:
         return 1
     shown = socket.gethostname() if host in WILDCARDS else host
     print(f"ready node={node.node_id} listen={shown}:{port} pid={os.getpid()}", flush=True)
-    gc.freeze()  # what start-up made stays: the collector need not walk it again
+    gc.freeze()  # objects of the start-up live as long as the process: the collector skips them
     code = await ended
     if code == 0:
         try:
@@ -225,7 +225,7 @@ async def _serve(config: BrokerConfig) -> int:
 
 
 def _be_deaf() -> None:
-    """The node has ended and its exit code is known: one more Ctrl-C while the process goes must not change that."""
+    """Ignores further stop signals: the node has ended, and its exit code must not change."""
     loop = asyncio.get_running_loop()
     for number in STOPS:
         loop.remove_signal_handler(number)

@@ -1,4 +1,4 @@
-"""What every client command shares: the bootstrap option, and errors told in one line on stderr."""
+"""Shared parts of the client commands: the bootstrap option, and errors as one line on stderr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Ka
 
 
 def worked(command: str, work: Coroutine[Any, Any, None]) -> int:
-    """Runs a command's work; returns its exit code, with a failure told in one line."""
+    """Runs a command's work and returns its exit code; prints a failure in one line on stderr."""
     try:
         run(work)
     except KafkaError as error:
@@ -28,7 +28,7 @@ def worked(command: str, work: Coroutine[Any, Any, None]) -> int:
 
 
 def pairs(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
-    """`key=value` arguments as a mapping; exits with 2 where one is not of that form."""
+    """Parses `key=value` arguments into a mapping; exits with 2 if one has another form."""
     for assignment in assignments:
         if "=" not in assignment:
             print(f"barnabas {command}: {assignment!r} is not key=value", file=sys.stderr)

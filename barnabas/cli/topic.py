@@ -62,7 +62,7 @@ def list_(
 
 @app.command(help_epilogue="Examples:\n\n`barnabas topic describe orders`")
 def describe(topic: Topic, *, bootstrap: Bootstrap = "localhost:9092") -> int:
-    """Show a topic's partitions with leaders, replicas and offsets, and the configs that were set on it."""
+    """Show a topic's partitions with leaders, replicas and offsets, and the configs set on the topic."""
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -99,7 +99,7 @@ def alter(
     *,
     partitions: Annotated[int | None, Parameter(help="Raise the number of partitions to this total.")] = None,
     config: Settings = (),
-    unset: Annotated[tuple[str, ...], Parameter(negative=(), help="A config to take back to its default.")] = (),
+    unset: Annotated[tuple[str, ...], Parameter(negative=(), help="A config to reset to its default.")] = (),
     bootstrap: Bootstrap = "localhost:9092",
 ) -> int:
     """Change a topic's configs or raise its number of partitions."""

@@ -1,4 +1,4 @@
-"""`barnabas txn …`: transactions as their coordinators see them, and the end of one whose producer does not come back."""
+"""`barnabas txn …`: shows transactions, and commits or aborts one whose producer is gone."""
 
 from __future__ import annotations
 
@@ -67,9 +67,7 @@ def describe(
     return worked("txn describe", work())
 
 
-Only = Annotated[
-    str, Parameter(help="PRODUCER_ID:EPOCH, as `describe` shows them: end no other transaction than this one.")
-]
+Only = Annotated[str, Parameter(help="PRODUCER_ID:EPOCH, as `describe` shows them: end only this transaction.")]
 
 
 @app.command(help_epilogue="Examples:\n\n`barnabas txn commit my-transactional-id --only 4000:7`")
@@ -81,8 +79,8 @@ def commit(
 ) -> int:
     """Commit an open transaction in place of its producer, which is fenced off.
 
-    For a prepared transaction whose other participant has committed, and whose producer does not come back. Needs brokers that
-    serve KIP-939.
+    For a prepared transaction whose producer is gone and whose other participant has committed. Needs brokers that
+    support KIP-939.
     """
 
     async def work() -> None:
@@ -91,7 +89,7 @@ def commit(
         async with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **keeping) as producer:
             kept = producer.prepared
             if kept is None or only not in ("", str(kept)):
-                raise IllegalState(f"the transaction of {transactional_id!r} was ended meanwhile")
+                raise IllegalState(f"the transaction of {transactional_id!r} has already ended")
             await producer.complete(kept)
         print(f"committed {transactional_id} {kept}")
 
@@ -110,7 +108,7 @@ def abort(
     async def work() -> None:
         described = await _check_open(transactional_id, only, bootstrap)
         async with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id):
-            pass  # to begin with a transactional id is to abort what it had open
+            pass  # InitProducerId aborts the open transaction
         print(f"aborted {transactional_id} {described.producer_id}:{described.producer_epoch}")
 
     return worked("txn abort", work())
@@ -128,12 +126,12 @@ async def _check_open(transactional_id: str, only: str, bootstrap: str) -> Trans
 
 
 async def _told(admin: Admin, listing: TransactionListing) -> str:
-    """The state; of an open transaction also since when, and whether it waits for a decision."""
+    """Describes a transaction: its state; if it is open, its age and whether it is prepared."""
     if listing.state != "Ongoing":
         return listing.state
     try:
         found = await admin.describe_transaction(listing.transactional_id)
-    except KafkaError:  # ended and forgotten since it was listed
+    except KafkaError:  # it ended and was removed after it was listed
         return listing.state
     since = f" for {max(time.time() - found.start_time_ms / 1000, 0):.0f} s" if found.start_time_ms >= 0 else ""
     return f"{found.state}{since}{', no timeout (two-phase commit)' if found.is_two_phase else ''}"

@@ -1,8 +1,10 @@
-"""`barnabas up`: a cluster on this machine until Ctrl-C, one process a node.
+"""`barnabas up`: runs a cluster on this machine until Ctrl-C, one process per node.
 
-Prints one line on stdout once every broker serves: `ready bootstrap=127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094`. A node that
-dies is told on stderr, with the command that brings it back; the others go on. Exit codes: 0 stopped by Ctrl-C, SIGTERM or a terminal that closed;
-1 it could not start, or no node is left; 2 the call is wrong.
+Prints one line on stdout once every broker serves: `ready bootstrap=127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094`. When
+a node's process ends, prints a line on stderr with the command that restarts it; the other nodes keep running.
+
+Exit code 0: stopped by Ctrl-C, SIGTERM or a closed terminal. 1: the cluster could not start, or no node is left. 2: the
+call is wrong.
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from barnabas.runtime.loop import run
 
 __all__ = ["up"]
 
-BROKERS_MAX = 9  # one process each, on one machine
+BROKERS_MAX = 9  # each is a process on this machine
 
 
 def up(
     *,
-    brokers: Annotated[int, Parameter(help="How many nodes; each is a broker and a voter of the quorum.")] = 3,
-    port: Annotated[int, Parameter(help="Of the first node's clients; the others follow. 0 takes free ones.")] = 9092,
+    brokers: Annotated[int, Parameter(help="Number of nodes; each is a broker and a voter of the quorum.")] = 3,
+    port: Annotated[
+        int, Parameter(help="Client port of the first node; the others follow. 0 takes free ports.")
+    ] = 9092,
     data: Annotated[
         Path | None,
         Parameter(help="Keep the data here, for the next time [default: a temporary directory, removed at the end]."),
@@ -40,7 +44,7 @@ def up(
     ] = (),
     strict: Annotated[
         bool,
-        Parameter(negative=(), help="Refuse to start where a setting is unknown or has no effect here."),
+        Parameter(negative=(), help="Refuse to start if a setting is unknown or has no effect here."),
     ] = False,
 ) -> int:
     """Start a cluster on this machine and serve until Ctrl-C."""
@@ -89,7 +93,7 @@ async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...
     except asyncio.CancelledError:
         if not ended.done():
             raise
-        return ended.result()  # stopped before it was up; `start` has ended what it had started
+        return ended.result()  # stopped during the start; `start` has stopped the nodes that ran
     except (BrokerError, ValueError) as error:
         print(f"barnabas up: {error}", file=sys.stderr)
         return 2
