@@ -1,12 +1,12 @@
-"""CreateTopics (19, versions 2 to 7), DeleteTopics (20, 1 to 6), CreatePartitions (37, 0 to 3),
-ElectLeaders (43, 0 to 2), UpdateFeatures (57, 0 to 2); of the same family are `configs`, `delete_records` and `log_dirs`.
+"""Handles CreateTopics (19, versions 2 to 7), DeleteTopics (20, 1 to 6), CreatePartitions (37, 0 to 3), ElectLeaders (43, 0 to 2) and
+UpdateFeatures (57, 0 to 2). `configs`, `delete_records` and `log_dirs` belong to the same family.
 
-Behaviour: changes of metadata go to the controller and are answered once this node's own image has them. The requests hold the
-later ones of their connection until then, as topic creation by Metadata does.
+Behaviour: the controller decides metadata changes. The answer is sent once this node's own image has the change. Until then the request
+holds the later requests of its connection, as topic creation by Metadata does.
 
-Version notes: CreateTopics v4 takes −1 for the broker's defaults, v5 returns the configs, v7 the id; DeleteTopics v6 deletes by
-id; ElectLeaders v1 knows unclean elections; UpdateFeatures v1 has upgrade types and validate_only, from v2 it is answered by one
-error, for features change together or not at all.
+Version notes: CreateTopics v4 accepts −1 for the broker's defaults, v5 returns the configs, v7 the id; DeleteTopics v6 deletes by
+id; ElectLeaders v1 adds unclean elections; UpdateFeatures v1 adds upgrade types and validate_only, v2 returns one error for the
+whole request, because features change together or not at all.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-TOPICS_AT_ONCE: Final = 64  # of an answer that is encoded in one turn
+TOPICS_AT_ONCE: Final = 64  # of an answer that are encoded in one turn
 
 
 class Needs(Protocol):
@@ -63,7 +63,7 @@ class Needs(Protocol):
 
 
 def answered_later(call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refuse: Refuse) -> Pending[Any]:
-    """Asks the controller; `refuse` makes the response of a refusal of the whole request."""
+    """Asks the controller; `refuse` makes the response if it refuses the whole request."""
     pending: Pending[Any] = Pending(blocks=True)
 
     def done(answer: Any) -> None:
@@ -74,7 +74,7 @@ def answered_later(call: Call[Any], ask: Callable[[Callable[[Any], None]], None]
 
 
 def _to_encode(answer: Any) -> Any:
-    """An answer that is encoded in slices where it has many topics: those of CreateTopics have 30 settings each."""
+    """Encodes an answer with many topics in slices: CreateTopics returns 30 settings for each."""
     return _later(answer) if len(getattr(answer, "topics", ())) > TOPICS_AT_ONCE else answer
 
 
@@ -84,14 +84,14 @@ def _later(answer: Any) -> Work:
 
 
 def answered_in_time(call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refuse: Refuse) -> Any:
-    """As `answered_later`, for a request whose `timeout_ms` bounds when it may begin: one of 0 ms or less is over before that."""
+    """As `answered_later`, but refuses a request whose `timeout_ms` is 0 or less: it begins nothing."""
     if call.request.timeout_ms <= 0:
         return refuse(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
     return answered_later(call, ask, refuse)
 
 
 def create_topics(needs: Needs, call: Call[CreateTopicsRequest]) -> Any:
-    """Creates topics."""
+    """Creates the named topics."""
     return answered_in_time(
         call, lambda done: needs.controller.create_topics(call.request, done), _refuse_create_topics
     )
@@ -110,7 +110,7 @@ def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]
 
 
 def create_partitions(needs: Needs, call: Call[CreatePartitionsRequest]) -> Any:
-    """Adds partitions to topics."""
+    """Adds partitions to existing topics."""
     return answered_in_time(
         call, lambda done: needs.controller.create_partitions(call.request, done), _refuse_create_partitions
     )
@@ -125,7 +125,7 @@ def elect_leaders(needs: Needs, call: Call[ElectLeadersRequest]) -> Any:
 
 
 def update_features(needs: Needs, call: Call[UpdateFeaturesRequest]) -> Pending[UpdateFeaturesResponse]:
-    """Changes finalized feature levels of the cluster (KIP-584). Its `timeout_ms` bounds nothing, as in Kafka."""
+    """Changes finalized feature levels of the cluster (KIP-584). Ignores `timeout_ms`, as Kafka does."""
     return answered_later(call, lambda done: needs.controller.request(call.request, done), _refuse_update_features)
 
 
@@ -139,7 +139,7 @@ def _refuse_create_topics(call: Call[CreateTopicsRequest], error: BrokerError) -
 def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -> DeleteTopicsResponse:
     code = error.code
     if code == ErrorCode.TOPIC_DELETION_DISABLED and call.version < 3:
-        code = ErrorCode.INVALID_REQUEST  # v3 brought the code that says it better
+        code = ErrorCode.INVALID_REQUEST  # v3 added a more precise error code
     return DeleteTopicsResponse(
         responses=[
             DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code, error_message=error.message)

@@ -1,4 +1,4 @@
-"""What the handlers of all families work on: a node has all of it, and mypy compares it with the node's attributes.
+"""AllNeeds: the union of what all handler families need; mypy checks that a node has all of it.
 
 Imported for types only: at run time a family is imported on its first request.
 """

@@ -1,17 +1,17 @@
-"""What the controller listener serves besides the quorum's own: everything that the active controller decides.
+"""Handles the controller listener's requests that the active controller decides.
 
-On the listener of clients: UnregisterBroker 64 0, passed on to the controller.
+On the broker listener: UnregisterBroker 64 0, forwarded to the controller.
 
 CreateTopics 19, DeleteTopics 20, AlterConfigs 33, CreatePartitions 37, ElectLeaders 43, IncrementalAlterConfigs 44,
 AlterPartitionReassignments 45, ListPartitionReassignments 46, AlterPartition 56, UpdateFeatures 57, BrokerRegistration 62, BrokerHeartbeat 63, UnregisterBroker 64, AllocateProducerIds 67,
 ControllerRegistration 70, AssignReplicasToDirs 73; all versions. DescribeConfigs 32 1 to 4 as on the listener of clients (KIP-919).
 
-Behaviour: one handler for all: the request goes to `metadata/controller.QuorumController`, the answer leaves once it is committed and
-published. A controller that is not active answers NOT_CONTROLLER. Requests that change topics begin nothing where their timeout_ms is
-0 or less, as on the listener of clients. The controller gets the connection with the request: when the connection that heartbeats come over
-ends, this is the first sign of a dead broker.
+Behaviour: one handler serves all. The request goes to `metadata/controller.QuorumController`; the answer is sent once the change is
+committed and published. A controller that is not active answers NOT_CONTROLLER. Requests that change topics begin nothing if their
+timeout_ms is 0 or less, as on the broker listener. The controller receives the connection with the request: the end of a heartbeat
+connection is the first sign of a dead broker.
 
-Deviation: requests of clients that brokers pass on come as they are, not in an Envelope (58): there are no principals to carry.
+Deviation: brokers forward requests of clients unchanged, not in an Envelope (58), because there are no principals to carry.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def decide(needs: Needs, call: Call[Any]) -> Any:
 
 
 def unregister_broker(needs: Needs, call: Call[UnregisterBrokerRequest]) -> Pending[Any]:
-    """Removes a broker that will not come back, for an administrator."""
+    """Removes a broker that will not return, for an administrator."""
     return admin.answered_later(call, lambda done: needs.controller.request(call.request, done), refuse)
 
 
 def refuse(call: Call[Any], error: BrokerError) -> Any:
-    """The answer that carries one error for everything that was asked."""
+    """The answer that carries one error for the whole request."""
     refusal: Any = registry.API[call.api_key].response()
     if not hasattr(refusal, "error_code"):
         return admin.HANDLERS[type(call.request)][1](call, error)
@@ -91,7 +91,7 @@ CONTROLLER_HANDLERS: Final[Table] = {
     DescribeConfigsRequest: configs.HANDLERS[DescribeConfigsRequest],
 }
 
-# Requests whose timeout_ms bounds when they may begin, with the answer that carries a refusal for everything they name.
+# Requests that begin nothing after their timeout_ms, each with the answer that refuses everything they name.
 _REFUSALS_IN_TIME: Final[dict[type, Refuse]] = {
     CreateTopicsRequest: admin.HANDLERS[CreateTopicsRequest][1],
     DeleteTopicsRequest: admin.HANDLERS[DeleteTopicsRequest][1],

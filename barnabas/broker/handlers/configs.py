@@ -1,15 +1,14 @@
-"""Configurations: DescribeConfigs 1 to 4, AlterConfigs 0 to 2, IncrementalAlterConfigs 0 to 1; of the family `admin`.
+"""Handles DescribeConfigs 1 to 4, AlterConfigs 0 to 2 and IncrementalAlterConfigs 0 to 1; of the family `admin`.
 
-Behaviour: DescribeConfigs lists every key with its source, its synonyms and a line of meaning. Changes go to the controller and
-are answered once this node's own image has them; they hold the later requests of their connection until then. A resource that
-is one broker is that broker's to change and to describe: clients send it there, and another refuses it by name. Answers stand
-in the order of the request. AlterConfigs replaces all settings of a resource, IncrementalAlterConfigs changes single ones.
+Behaviour: DescribeConfigs lists every key with its source, its synonyms and its documentation. The controller decides changes. The answer
+is sent once this node's own image has the change; until then the request holds the later requests of its connection. Clients send
+requests about one broker to that broker; another broker refuses them. Answers keep the order of the request. AlterConfigs replaces all
+settings of a resource, IncrementalAlterConfigs changes single settings.
 
 Version notes: DescribeConfigs v3 returns types and documentation.
 
-Deviations: resources other than topics, brokers and groups (loggers, client metrics) are refused with INVALID_REQUEST; so is
-an unknown operation of IncrementalAlterConfigs, where Kafka answers UNKNOWN_SERVER_ERROR, and a resource that stands twice in
-AlterConfigs, where Kafka 4.3.1 never answers.
+Deviations: INVALID_REQUEST answers resources other than topics, brokers and groups (loggers, client metrics), unknown operations of
+IncrementalAlterConfigs (Kafka answers UNKNOWN_SERVER_ERROR), and a resource named twice in AlterConfigs (Kafka 4.3.1 never answers).
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def replace_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
 
 
 def _split(needs: Needs, resources: list[R]) -> Work:
-    """Returns what the controller shall decide, and the refusals of what is another broker's."""
+    """Returns the resources for the controller to decide, and refusals of resources that belong to other brokers."""
     mine: list[R] = []
     refused: list[AlterConfigsResourceResponse] = []
     for number, resource in enumerate(resources):
@@ -119,7 +118,7 @@ def _changed(
 
 
 def _merged(resources: list[Any], answer: Any, refused: list[AlterConfigsResourceResponse]) -> Work:
-    """Returns the controller's answer with our refusals in it, in the order of the request, which both have."""
+    """Returns the controller's answer with this node's refusals inserted; both have the order of the request."""
     if not refused:
         yield len(answer.responses)
         return answer
@@ -141,7 +140,7 @@ def _is_about(response: AlterConfigsResourceResponse, resource: Resource) -> boo
 
 
 def _check_broker_name(needs: Needs, name: str, what: str, expected: str) -> None:
-    """A request about one broker must come to that broker; "" means all."""
+    """Refuses a request about one broker that names another; "" means all brokers."""
     if not name:
         return
     try:
@@ -169,12 +168,12 @@ def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
     for resource in call.request.resources:
         yield 1
         if (resource.resource_type, resource.resource_name) in answered:
-            continue  # named before: one answer is enough, and a broker's has 300 entries
+            continue  # a repetition is answered once: a broker's answer has 300 entries
         answered.add((resource.resource_type, resource.resource_name))
         found = _described(needs, call.request, resource)
         results.append(found)
         yield 2 * len(found.configs)
-    for number in range(len(answered)):  # all at once they are freed in 10 ms
+    for number in range(len(answered)):  # freeing all of them at once would take 10 ms
         answered.pop()
         if number % RESOURCES_A_YIELD == 0:
             yield 1
@@ -200,7 +199,7 @@ def _entries(needs: Needs, resource: DescribeConfigsResource) -> Iterable[Config
     if resource.resource_type == TOPIC_RESOURCE:
         validate_topic_name(name)
         if needs.current_image.image.topic(name) is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # without words, as Kafka
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # no message, as in Kafka
         return topic_entries(needs.config, needs.current_image.image.topic_config(name))
     if resource.resource_type == BROKER_RESOURCE:
         _check_broker_name(needs, name, "Broker id", "expected {} or empty string")
@@ -232,7 +231,7 @@ def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
 
 
 def refuse_describe_configs(call: Call[DescribeConfigsRequest], error: BrokerError) -> DescribeConfigsResponse:
-    """One error for every resource that was asked for."""
+    """One error for every requested resource."""
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResult(

@@ -1,16 +1,15 @@
-"""Consumer groups whose partitions the coordinator assigns (KIP-848).
+"""Handles consumer groups whose partitions the coordinator assigns (KIP-848).
 
 ConsumerGroupHeartbeat 0–1, ConsumerGroupDescribe 0–1.
 
-Behaviour: a heartbeat is checked here and decided by the shard of the group (`coordinator/consumer_protocol.py`); it is answered
-when what it changed is committed, at once where it changed nothing. Nothing is parked: a member learns at its next heartbeat.
-Both requests are refused with UNSUPPORTED_VERSION below group.version 1, and where group.coordinator.rebalance.protocols lacks
-consumer.
+Behaviour: this module checks a heartbeat; the shard of the group (`coordinator/consumer_protocol.py`) decides it. The answer is sent once
+the change is committed, or at once if nothing changed. No heartbeat is parked: a member learns of changes at its next heartbeat.
+Both requests answer UNSUPPORTED_VERSION below group.version 1, and if group.coordinator.rebalance.protocols lacks consumer.
 
-Version notes: ConsumerGroupHeartbeat v1 members choose their id (KIP-1082), regular expressions; ConsumerGroupDescribe v1 which
-protocol a member speaks (KIP-1099).
+Version notes: ConsumerGroupHeartbeat v1: members choose their id (KIP-1082), regular expressions; ConsumerGroupDescribe v1 names the
+protocol of each member (KIP-1099).
 
-Deviations: expressions are those of `broker/patterns` (most of RE2's), and looked up again after a second where Kafka waits ten.
+Deviations: regular expressions use the syntax of `broker/patterns` (most of RE2's), and are resolved again after 1 s, in Kafka after 10 s.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Needs(Protocol):
 
 
 class _HeartbeatReply:
-    """Where the answer to a heartbeat goes (ParkedReply)."""
+    """Takes the answer to a heartbeat (ParkedReply)."""
 
     __slots__ = ("pending",)
 
@@ -68,7 +67,7 @@ class _HeartbeatReply:
 def consumer_group_heartbeat(
     needs: Needs, call: Call[ConsumerGroupHeartbeatRequest]
 ) -> Pending[ConsumerGroupHeartbeatResponse]:
-    """Joins a group, keeps or ends a membership, and takes the member on to what it shall read."""
+    """Joins or leaves a group, or keeps the membership; answers the assignment."""
     _check_served(needs)
     check_heartbeat(call.request, call.version, needs.config.get_list("group.consumer.assignors"))
     reply = _HeartbeatReply()
@@ -80,7 +79,7 @@ def consumer_group_heartbeat(
 
 
 def consumer_group_describe(needs: Needs, call: Call[ConsumerGroupDescribeRequest]) -> Work:
-    """State and members of groups."""
+    """Describes groups: state, epochs and members."""
     _check_served(needs)
     groups = []
     for group_id in dict.fromkeys(call.request.group_ids):

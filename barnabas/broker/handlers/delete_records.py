@@ -1,7 +1,7 @@
-"""DeleteRecords, versions 0 to 2, of the family `admin`: moves the log start of partitions that are led here (KIP-107).
+"""Handles DeleteRecords, versions 0 to 2, of the family `admin`: raises the log start offset of partitions led here (KIP-107).
 
-Behaviour: the leader's own log start moves at once; the answer leaves when every in-sync replica has followed, so that no new leader
-brings deleted records back, or with REQUEST_TIMED_OUT. Offset −1 stands for the high watermark.
+Behaviour: the leader's log start offset moves at once. The answer is sent once every in-sync replica has followed, so that no new
+leader brings deleted records back, or with REQUEST_TIMED_OUT. Offset −1 means the high watermark.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Needs(Protocol):
 
 
 class _Deletion:
-    """One request that waits for followers. A watcher of its replicas."""
+    """One request that waits for followers; it watches its replicas."""
 
     def __init__(self, needs: Needs, response: DeleteRecordsResponse) -> None:
         self.pending: Pending[DeleteRecordsResponse] = Pending(on_closed=self._on_closed)
@@ -49,11 +49,11 @@ class _Deletion:
         self._timer: Timer | None = None
 
     def await_followers(self, replica: Replica, offset: int, result: DeleteRecordsPartitionResult) -> None:
-        """The partition's answer is there once its low watermark has reached `offset`."""
+        """The partition's answer is ready once its low watermark reaches `offset`."""
         self._open.setdefault(replica, []).append((offset, result))
 
     def begin(self, timeout_ms: int) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
-        """The answer, or the promise of one."""
+        """Returns the answer, or a Pending for it."""
         self._look()
         if not self._open:
             return self._response
@@ -63,7 +63,7 @@ class _Deletion:
         return self.pending
 
     def on_progress(self, replica: Replica) -> None:
-        """Something moved: looks at the end of the wake-up."""
+        """A replica moved: checks all at the end of the wake-up."""
         if not self._look_due:
             self._look_due = True
             self._needs.reactor.soon(self._look)
@@ -122,7 +122,7 @@ def delete_records(needs: Needs, call: Call[DeleteRecordsRequest]) -> Work:
             except BrokerError as error:
                 result.error_code = error.code
                 continue
-            # Below the present log start nothing is deleted, and nothing need be waited for.
+            # An offset below the present log start deletes nothing and waits for nothing.
             offset = log_start_offset if wanted.offset < 0 else min(wanted.offset, log_start_offset)
             deletion.await_followers(replica, offset, result)
     return deletion.begin(call.request.timeout_ms)

@@ -1,19 +1,19 @@
-"""Fetch (key 1), versions 4 to 18: record batches out of partitions, for consumers and followers.
+"""Handles Fetch (key 1), versions 4 to 18: reads record batches of partitions, for consumers and followers.
 
-Behaviour: whole batches up to the high watermark, or under read_committed up to the last stable offset together with the aborted
-transactions among them. `max_bytes` bounds the answer and each partition's own limit its part, but the first batch always
-fits. With fewer than `min_bytes` the request waits up to `max_wait_ms`; an error, a diverging epoch or a lost leadership answers at
-once. Idle partitions of a session are neither looked at nor answered (KIP-227, `fetch_sessions`). A request for more than LARGE partitions
-is read and answered in slices (`slices`).
+Behaviour: returns whole batches up to the high watermark, or under read_committed up to the last stable offset together with the aborted
+transactions among them. `max_bytes` limits the answer and each partition's own limit its part, but the first batch is always
+returned. With fewer than `min_bytes` the request waits up to `max_wait_ms`; an error, a diverging epoch or a lost leadership is
+answered at once. Idle partitions of a session are neither read nor answered (KIP-227, `fetch_sessions`). A request for more than LARGE
+partitions is read and answered in slices (`slices`).
 
-A follower (replica id ≥ 0) reads to the log's end. Its fetch offset is an acknowledgement, taken before the read, so that the
-answer carries the high watermark that follows from it. It waits for records; a high watermark that moved goes with the next answer,
-as in Kafka. Beyond Kafka: a request of a session that comes while the one before waits makes that one be answered at once, and
-where consumers read from followers, a moved high watermark does so too (in Kafka they wait for it up to `replica.fetch.wait.max.ms`).
+A follower (replica id ≥ 0) reads to the end of the log. Its fetch offset is an acknowledgement, processed before the read, so that the
+answer carries the resulting high watermark. It waits for records; the next answer carries a changed high watermark, as in Kafka.
+Beyond Kafka: a new request of a session makes the waiting one be answered at once, and if consumers read from followers, a changed
+high watermark is answered at once too (Kafka's followers wait for it up to `replica.fetch.wait.max.ms`).
 
-Version notes: v7 sessions; v9 the client's leader epoch is checked (KIP-320); v12 diverging epochs (KIP-595) and leader hints
-(KIP-951, endpoints since v16); v13 topics by id; v11 followers serve consumers, too, up to the high watermark that they know, and
-where `replica.selector.class` is Kafka's rack-aware one, the leader names a replica in the consumer's rack instead of records (KIP-392).
+Version notes: v7 sessions; v9 checks the client's leader epoch (KIP-320); v11 followers serve consumers up to the high watermark that
+they know, and if `replica.selector.class` is Kafka's rack-aware one, the leader names a replica in the consumer's rack instead of
+returning records (KIP-392); v12 diverging epochs (KIP-595) and leader hints (KIP-951, endpoints since v16); v13 topics by id.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ READ_COMMITTED: Final = 1
 FIRST_WITH_SESSIONS: Final = 7
 FIRST_WITH_RACKS: Final = 11
 PARTITIONS_A_YIELD: Final = 32
-LARGE: Final = 200  # partitions that are read in one turn
+LARGE: Final = 200  # partitions read in one turn
 
-# The replica itself where there is nothing to read and nothing wrong; one of UNKNOWN for a partition that is not known.
+# The replica itself if there is nothing to read and no error; one of UNKNOWN for an unknown partition.
 _Found = PartitionData | Replica | ErrorCode
 _Parts = list[tuple[WantedPartition, _Found]]
 
 
 class AnswerBudget(Protocol):
-    """The server, which bounds what peers may leave unread."""
+    """The server, which limits the answers that peers leave unread."""
 
     def answer_bytes_max(self, wanted: int) -> int:
         """How many bytes of records one answer may carry."""
@@ -98,12 +98,12 @@ class Needs(Protocol):
 
     @property
     def server(self) -> AnswerBudget:
-        """Whose answers they are."""
+        """The server that sends the answers."""
         ...
 
 
 class _Pass:
-    """What one pass over partitions has found so far, and how many bytes it may still find."""
+    """The results of one pass over partitions, and the bytes of records it may still return."""
 
     __slots__ = ("left", "parts", "total", "unknown")
 
@@ -111,15 +111,15 @@ class _Pass:
         self.left = max_bytes
         self.total = 0
         self.parts: _Parts = []
-        self.unknown: _Parts = []  # behind all others, as in Kafka
+        self.unknown: _Parts = []  # after all others, as in Kafka
 
     def found(self) -> tuple[_Parts, int]:
-        """The parts, and the bytes of records in them."""
+        """The answers of partitions, and the bytes of records in them."""
         return self.parts + self.unknown if self.unknown else self.parts, self.total
 
 
 class _Fetch:
-    """One request while it is served, and while it waits: then it hears of progress from its session, else from its replicas."""
+    """One request while it is served and while it waits. It waits for progress of its session, or of its replicas without a session."""
 
     __slots__ = (
         "_due",
@@ -157,7 +157,7 @@ class _Fetch:
         self.needs = needs
         self.call = call
         self.wanted = wanted
-        self.absent = absent  # what is answered without a look
+        self.absent = absent  # unknown partitions, answered without a read
         self.session = session
         self.full = session is None or request.session_epoch <= INITIAL_EPOCH
         self.follower_id, self.broker_epoch = replica_of(call)
@@ -168,24 +168,24 @@ class _Fetch:
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.pending: Pending[FetchResponse] | None = None
         self.deadline: Any = None
-        self.urgent = False  # an error or a divergence: nothing to wait for
+        self.urgent = False  # an error or a divergence: do not wait
         self._due = False
-        self._release_bytes = 0  # size of the watched logs at which a new look is worth it
+        self._release_bytes = 0  # size of the watched logs that makes another read worthwhile
         self._stable: list[int] = []
-        self._served: list[tuple[int, int]] = []  # by whom, and in which epoch
-        self._slice: Slice | None = None  # the look at many partitions that is under way
+        self._served: list[tuple[int, int]] = []  # leader and leader epoch of each watched replica
+        self._slice: Slice | None = None  # the read of many partitions that is under way
 
     # -- reading
 
     def read(self) -> tuple[_Parts, int]:
-        """One pass over the partitions that may have something: their data, and the bytes of records in it."""
+        """Reads the partitions that may have something: returns their data, and the bytes of records in it."""
         self.urgent = False
         one = _Pass(self.max_bytes)
         self._read_some(list(self._to_read.values()), one)
         return one.found()
 
     def read_in_slices(self) -> Work:
-        """As `read`."""
+        """Returns what `read` returns, in slices."""
         self.urgent = bool(self.absent)
         one = _Pass(self.max_bytes)
         everything = list(self._to_read.values())
@@ -213,10 +213,10 @@ class _Fetch:
             one.parts.append((wanted, found))
 
     def _find(self, wanted: WantedPartition) -> Replica:
-        """The replica it is about.
+        """The replica of a requested partition.
 
         Raises:
-            BrokerError: there is none on this node, or it is of another topic.
+            BrokerError: this node has no such replica, or it belongs to another topic.
         """
         replica = wanted.replica
         if replica is not None and not replica.failed:
@@ -267,7 +267,7 @@ class _Fetch:
                 log.config.leader_replication_throttled_replicas, replica.partition, self.needs.node_id
             )
             if throttled and self._waits_for_quota(replica):
-                return self._data(replica, wanted)  # it stays ready
+                return self._data(replica, wanted)  # its records remain for the next request
             part = replica.read(
                 offset,
                 min(left, wanted.max_bytes),
@@ -301,12 +301,12 @@ class _Fetch:
         return data
 
     def _waits_for_quota(self, replica: Replica) -> bool:
-        """KIP-73: a follower in sync is never held up."""
+        """Whether the replication throttle delays this fetch; never for a follower in sync (KIP-73)."""
         now_ms = self.needs.reactor.clock.monotonic_ms()
         return self.follower_id not in replica.isr and self.needs.throttles.leader.exceeded(now_ms)
 
     def _data(self, replica: Replica, wanted: WantedPartition) -> PartitionData:
-        """A part without records."""
+        """An answer without records."""
         return PartitionData(
             partition_index=wanted.partition,
             high_watermark=replica.high_watermark,
@@ -317,14 +317,14 @@ class _Fetch:
         )
 
     def _diverging(self, replica: Replica, wanted: WantedPartition, diverging: tuple[int, int]) -> PartitionData:
-        """KIP-595: the peer's last epoch ends elsewhere in our log."""
+        """The answer that names the end of the peer's last epoch in this log (KIP-595)."""
         data = self._data(replica, wanted)
         data.diverging_epoch.epoch, data.diverging_epoch.end_offset = diverging
         self.urgent = True
         return data
 
     def _elsewhere(self, replica: Replica, wanted: WantedPartition, nearest: int) -> PartitionData:
-        """KIP-392: no records, but who has them nearer by."""
+        """The answer that names the nearest replica instead of records (KIP-392)."""
         data = self._data(replica, wanted)
         data.preferred_read_replica = nearest
         data.aborted_transactions = None
@@ -334,13 +334,13 @@ class _Fetch:
     # -- answering
 
     def answer(self, parts: _Parts) -> FetchResponse:
-        """The response of a pass; tells the session what its peer knows from now on."""
+        """The response of a pass; updates the session with what its peer knows after it."""
         topics: list[FetchableTopicResponse] = []
         self._answer_some(parts, topics)
         return self._response(topics)
 
     def answer_in_slices(self, parts: _Parts) -> Work:
-        """As `answer`. Takes the parts out of their list, so that memory does not hold them beside the answer."""
+        """Returns what `answer` returns, in slices. Removes the parts from their list, so that memory does not hold both."""
         topics: list[FetchableTopicResponse] = []
         parts.reverse()
         while parts:
@@ -354,7 +354,7 @@ class _Fetch:
         return self._response(topics)
 
     def _partitions_of(self, name: str | bytes, topics: list[FetchableTopicResponse]) -> list[PartitionData]:
-        """Where the answer of the next partition goes: to the last topic, if it is that one's."""
+        """The partitions of the last topic in the response; appends the topic if it is another one."""
         last = topics[-1] if topics else None
         if isinstance(name, bytes):
             if last is None or last.topic_id != name:
@@ -396,7 +396,7 @@ class _Fetch:
     # -- waiting
 
     def wait(self, readable_bytes: int) -> Pending[FetchResponse]:
-        """Waits until there is enough to read or the time is up."""
+        """Waits until enough records can be read or the time is over."""
         if self.session is not None:
             self.session.parked = self
             for wanted in self.session.ready.values():
@@ -413,13 +413,13 @@ class _Fetch:
         return self.pending
 
     def on_progress(self, replica: Replica) -> None:
-        """A watched log moved: looks at it at the end of this wake-up, once."""
+        """A watched log moved: checks it at the end of this wake-up, once."""
         if not self._due:
             self._due = True
             self.needs.reactor.soon(self._look)
 
     def overtaken(self) -> None:
-        """The peer asks anew: it waits for this answer no more."""
+        """The peer sent a new request: answers this one now."""
         self._on_deadline()
 
     def _replicas(self) -> list[Replica]:
@@ -507,11 +507,11 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> FetchResponse | Pending[Fet
 
 
 def _fetch_in_slices(needs: Needs, call: Call[FetchRequest]) -> Work:
-    """As `fetch`. What is noted is taken out of the request, so that memory does not hold 100,000 partitions twice."""
+    """Returns what `fetch` returns, in slices. Removes noted partitions from the request, so that memory does not hold 100,000 twice."""
     named: Wanted = {}
     absent: Absent = {}
     remaining = list(reversed(call.request.topics))
-    if call.version >= FIRST_WITH_SESSIONS:  # before, a refusal of the whole request names its partitions
+    if call.version >= FIRST_WITH_SESSIONS:  # earlier versions name the partitions in a refusal
         call.request.topics = []
     while remaining:
         topic = remaining.pop()
@@ -540,7 +540,7 @@ def _read_in_slices(one: _Fetch) -> Work:
 
 
 def refuse(call: Call[FetchRequest], error: BrokerError) -> FetchResponse:
-    """The error of the whole request, without partitions; before version 7 each partition carries it."""
+    """The error of the whole request, without partitions; before v7 each partition carries it."""
     if call.version >= 7:
         return FetchResponse(error_code=error.code)
     return FetchResponse(

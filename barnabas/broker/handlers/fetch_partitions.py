@@ -1,6 +1,6 @@
-"""Which partitions a Fetch request is about: those that it names, or those of its session.
+"""Finds the partitions of a Fetch request: those it names, or those of its session.
 
-Used by the Fetch handler alone. A partition that this node does not know costs little: a request may name 100,000 of them.
+Used by the Fetch handler alone. An unknown partition costs little memory: a request may name 100,000 of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FIRST_WITH_REPLICA_STATE: Final = 15
 UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 Wanted = dict[PartitionKey, WantedPartition]
-Absent = dict[PartitionKey, ErrorCode]  # partitions that this node does not know, with one of UNKNOWN
+Absent = dict[PartitionKey, ErrorCode]  # unknown partitions, each with one of UNKNOWN
 
 _NO_EPOCH: Final = EpochEndOffset()
 _NO_LEADER: Final = LeaderIdAndEpoch()
@@ -61,7 +61,7 @@ _NO_TRANSACTIONS: Final[list[AbortedTransaction]] = []
 def known_partitions(
     replicas: Replicas, call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], absent: Absent
 ) -> list[FetchPartition]:
-    """Those partitions that this node knows; notes the others."""
+    """Returns the partitions that this node knows; records the others as absent."""
     named: str | bytes = topic.topic if call.version < FIRST_BY_ID else topic.topic_id
     name = named if isinstance(named, str) else replicas.topic_name(named)
     known = []
@@ -78,7 +78,7 @@ def known_partitions(
 
 
 def unknown_partition(partition: int, code: ErrorCode) -> PartitionData:
-    """The answer about a partition that this node does not know. The objects in it are shared by all of them: nobody changes them."""
+    """The answer for an unknown partition. All such answers share the objects in it: never change them."""
     return PartitionData(
         partition_index=partition,
         error_code=code,
@@ -92,7 +92,7 @@ def unknown_partition(partition: int, code: ErrorCode) -> PartitionData:
 
 
 def replica_of(call: Call[FetchRequest]) -> tuple[int, int]:
-    """Broker id and epoch of the follower that asks; CONSUMER and -1 where none does."""
+    """Broker id and epoch of the requesting follower; CONSUMER and -1 for a consumer."""
     if call.version < FIRST_WITH_REPLICA_STATE:
         return call.request.replica_id, -1
     return call.request.replica_state.replica_id, call.request.replica_state.replica_epoch
@@ -101,7 +101,7 @@ def replica_of(call: Call[FetchRequest]) -> tuple[int, int]:
 def name_partitions(
     call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], named: Wanted
 ) -> None:
-    """Notes partitions that the request names."""
+    """Records partitions that the request names."""
     name: str | bytes = topic.topic_id if call.version >= FIRST_BY_ID else topic.topic
     for one in partitions:
         key = name, one.partition
@@ -121,7 +121,7 @@ def name_partitions(
 def fetched_partitions(
     sessions: FetchSessions, call: Call[FetchRequest], named: Wanted
 ) -> tuple[Wanted, FetchSession | None]:
-    """The partitions this request is about, and its session if it has one.
+    """The partitions of this request, and its session if it has one.
 
     Raises:
         BrokerError: as `FetchSessions.resume`.

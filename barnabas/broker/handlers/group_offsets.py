@@ -1,13 +1,13 @@
-"""Offsets of consumer groups.
+"""Handles offsets of consumer groups.
 
 OffsetCommit 2–10, OffsetFetch 1–10, OffsetDelete 0, of the family `groups`. TxnOffsetCommit is in `txn_offsets`.
 
-Behaviour: topics are looked up here, members and generations in the group's shard; an answer leaves when what it tells is
-committed. A commit of a topic or partition that is not there is refused alone; whatever concerns the group refuses the rest.
+Behaviour: this module looks up topics; the group's shard checks members and generations. An answer is sent once its changes are
+committed. An unknown topic or partition is refused alone; an error of the group refuses the rest.
 
-Version notes: OffsetCommit v5 drops the retention, v6 leader epochs, v7 static members, v9 member epochs (KIP-848), v10 topic ids;
-OffsetFetch v2 all topics and an error of its own, v5 leader epochs, v7 require_stable (KIP-447), v8 several groups, v9 member epochs
-(KIP-848), v10 topic ids.
+Version notes: OffsetCommit v5 drops the retention, v6 adds leader epochs, v7 static members, v9 member epochs (KIP-848), v10 topic ids;
+OffsetFetch v2 adds all topics and a top-level error, v5 leader epochs, v7 require_stable (KIP-447), v8 several groups, v9 member
+epochs (KIP-848), v10 topic ids.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 
 NO_OFFSET = -1
 
-# What the log or the coordinator of the transaction said, as those who commit offsets understand it.
+# Errors of the log or of the transaction coordinator, translated for clients that commit offsets.
 COMMIT_CODES = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -74,7 +74,7 @@ COMMIT_CODES = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # old clients retry that one rightly
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # old clients retry this error
 }
 
 
@@ -90,7 +90,7 @@ class Needs(Protocol):
 
 
 def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
-    """Commits offsets of a member, or of nobody in particular while the group is empty."""
+    """Commits offsets of a member, or of a client without membership while the group is empty."""
     request = call.request
     now_ms = needs.reactor.clock.now_ms()
     retention_ms = request.retention_time_ms
@@ -158,7 +158,7 @@ def _topic_id(needs: Needs, name: str) -> bytes:
 
 
 def refuse_all(answers: list[Any], error: BrokerError) -> None:
-    """Gives every partition's answer the code that those who commit offsets understand."""
+    """Sets every partition's error code, translated for clients that commit offsets."""
     code = COMMIT_CODES.get(error.code, error.code)
     for answer in answers:
         answer.error_code = code
@@ -170,7 +170,7 @@ def write_offsets(
     decide: Callable[[GroupShard, At], Decision[Any, AnyRecord]],
     done: Callable[[Any], None],
 ) -> None:
-    """As `GroupCoordinator.write`; where the shard is not here or not loaded, that too comes through `done`."""
+    """As `GroupCoordinator.write`; passes to `done` also that the shard is not here or not loaded."""
     try:
         needs.groups.write(group_id, decide, done)
     except BrokerError as error:
@@ -181,7 +181,7 @@ def write_offsets(
 
 
 def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
-    """Committed offsets, of one group or (v8) of several."""
+    """Returns committed offsets of one group or (v8) of several groups."""
     request = call.request
     wanted = _once(request.groups) if call.version >= 8 else [_as_group(request)]
     found: list[OffsetFetchResponseGroup | _Found | None] = [None] * len(wanted)
@@ -207,7 +207,7 @@ def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
 
 
 def _once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
-    """The groups without repetitions of those of which all offsets are wanted: their answers may be long."""
+    """The groups without repeated requests for all offsets: their answers may be long."""
     everything: set[str] = set()
     found = []
     for group in groups:
@@ -227,19 +227,19 @@ def _decide_fetch(
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """A request before v8 in the form of those after it."""
+    """Converts a request before v8 to the later form."""
     topics = None
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-# ErrorCode instead of what cannot be told; None where there is no offset.
+# ErrorCode if the offset cannot be answered; None without an offset.
 _Position = CommittedOffset | ErrorCode | None
 
 
 class _Found(NamedTuple):
-    """The offsets of one group as they were when the request was decided."""
+    """The offsets of one group as of the decision about the request."""
 
     group_id: str
     topics: list[tuple[OffsetFetchRequestTopics, list[_Position]]]
@@ -274,10 +274,10 @@ def _fetch(needs: Needs, shard: GroupShard, group: OffsetFetchRequestGroup, call
 def _positions(
     shard: GroupShard, group_id: str, name: str, topic: OffsetFetchRequestTopics, *, stable: bool
 ) -> list[_Position]:
-    """The offsets of one topic, all as they are now: within one turn of the loop, so little is done for each."""
+    """The offsets of one topic as of now; does little work for each, because it runs in one turn of the loop."""
     offsets = shard.offsets
     found: list[_Position] = [*offsets.of_partitions(group_id, name, topic.partition_indexes)]
-    if topic.topic_id != NO_TOPIC_ID:  # an offset may be of a topic that had this name before
+    if topic.topic_id != NO_TOPIC_ID:  # an offset may belong to an earlier topic of this name
         found = [
             each if isinstance(each, CommittedOffset) and each.topic_id in (NO_TOPIC_ID, topic.topic_id) else None
             for each in found
@@ -333,7 +333,7 @@ def _no_position(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitio
 
 
 def _no_offsets(group: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
-    """A refusal: the group's own code, except in v1, which has none."""
+    """A refusal: the group's error code; in v1, which has none, the partitions' codes."""
     response = OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
     if version < 2:
         response.topics = [
@@ -372,7 +372,7 @@ def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetc
 
 
 def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Pending[OffsetDeleteResponse]:
-    """Deletes offsets of topics that the group does not read."""
+    """Deletes offsets of topics to which the group is not subscribed."""
     request = call.request
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
@@ -407,7 +407,7 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Pending[Offs
     return pending
 
 
-# Of each topic: how many partitions it has, and the refusals of those it has.
+# For each topic: its number of partitions, and the refused ones with their codes.
 _Refused = list[tuple[int, dict[int, ErrorCode]]]
 
 

@@ -1,14 +1,14 @@
-"""Consumer groups of the classic protocol, and where their coordinator is.
+"""Handles consumer groups of the classic protocol and FindCoordinator.
 
 FindCoordinator 0–6, JoinGroup 0–9, SyncGroup 0–5, Heartbeat 0–4, LeaveGroup 0–5, DescribeGroups 0–6, ListGroups 0–5,
 DeleteGroups 0–2; the offset requests of the same family are in `group_offsets`.
 
-Behaviour: requests are checked here and decided by the shard of the group (`coordinator/groups.py`). JoinGroup and SyncGroup are
-parked there until the group moves; a parked answer holds up only the answers behind it. FindCoordinator makes the state topic
-that is missing and answers when it is there, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again. While the
-coordinator has just died, the answer waits for the next one, 800 ms at most (`awaited_leaders.py`).
+Behaviour: this module checks requests; the shard of the group (`coordinator/groups.py`) decides them. It parks JoinGroup and SyncGroup
+until the group changes state; a parked answer delays only later answers. FindCoordinator creates a missing state topic and answers
+when it exists, where Kafka answers COORDINATOR_NOT_AVAILABLE. If the coordinator has just died, the answer waits for the next one,
+at most 800 ms (`awaited_leaders.py`).
 
-Version notes: FindCoordinator v4 batches; JoinGroup v4 asks new members to come back with the id they are given, v5 static members,
+Version notes: FindCoordinator v4 batches; JoinGroup v4 makes new members rejoin with the id they are given, v5 static members,
 v7 protocol type, v9 skip_assignment; LeaveGroup v3 batches; DescribeGroups v6 GROUP_ID_NOT_FOUND; ListGroups v4 states, v5 types.
 """
 
@@ -74,9 +74,9 @@ __all__ = [
 
 TRANSACTION_TOPIC = "__transaction_state"
 STATE_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTION_TOPIC}  # by key type; 2, share groups, is not served
-# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: everything one may do to a group where nothing is forbidden.
+# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all operations on groups; there is no authorizer.
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-FILTERS_A_YIELD = 64  # states and types that ListGroups asks for
+FILTERS_A_YIELD = 64  # states and types in a ListGroups request
 LEAVING_AT_ONCE = 1_000  # members of one LeaveGroup: 2 ms
 
 
@@ -87,7 +87,7 @@ class Needs(Protocol):
     controller: ControllerChannel
     groups: GroupCoordinator
     awaited_leaders: AwaitedLeaders
-    alone: bool  # no other node leads anything
+    alone: bool  # no other node leads partitions
     current_image: CurrentImage
 
 
@@ -95,7 +95,7 @@ class Needs(Protocol):
 
 
 def find_coordinator(needs: Needs, call: Call[FindCoordinatorRequest]) -> Work:
-    """Where the coordinator of a group or transactional id is."""
+    """Returns the brokers that coordinate groups or transactional ids."""
     topic = STATE_TOPICS.get(call.request.key_type)
     if topic is None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"key type {call.request.key_type} is not served")
@@ -119,7 +119,7 @@ def find_coordinator(needs: Needs, call: Call[FindCoordinatorRequest]) -> Work:
 
 
 def _leaders(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) -> Work:
-    """Returns the ids of the brokers that coordinate what is asked for."""
+    """Returns the broker ids of the requested coordinators."""
     leaders: set[int] = set()
     for key in call.request.coordinator_keys if call.version >= 4 else (call.request.key,):
         image = _state_partition(needs, topic, key)
@@ -159,7 +159,7 @@ def _coordinator(needs: Needs, topic: str, key: str, listener: str) -> Coordinat
 
 
 def _state_partition(needs: Needs, topic: str, key: str) -> PartitionImage | None:
-    """The partition that holds the state of a group or transactional id; None where the topic was deleted meanwhile."""
+    """The partition that stores the state of a group or transactional id; None if the topic was deleted."""
     partition_count = needs.current_image.image.partition_count(topic)
     return needs.current_image.image.partition(topic, partition_for(key, partition_count)) if partition_count else None
 
@@ -180,7 +180,7 @@ def _refuse_find(call: Call[FindCoordinatorRequest], error: BrokerError) -> Find
 
 
 class _JoinReply:
-    """Where the answer to a JoinGroup goes (ParkedReply)."""
+    """Takes the answer to a JoinGroup (ParkedReply)."""
 
     __slots__ = ("member_id", "pending", "version")
 
@@ -191,7 +191,7 @@ class _JoinReply:
 
     def send(self, response: JoinGroupResponse) -> None:
         if response.protocol_name is None and self.version < 7:
-            response.protocol_name = ""  # not nullable yet
+            response.protocol_name = ""  # not nullable in these versions
         self.pending.resolve(response)
 
     def refuse(self, code: ErrorCode) -> None:
@@ -199,7 +199,7 @@ class _JoinReply:
 
 
 class _SyncReply:
-    """Where the answer to a SyncGroup goes (ParkedReply)."""
+    """Takes the answer to a SyncGroup (ParkedReply)."""
 
     __slots__ = ("pending",)
 
@@ -214,13 +214,13 @@ class _SyncReply:
 
 
 def _check_group_id(group_id: str) -> None:
-    """Only offsets may have a group without a name, for clients of old."""
+    """Refuses an empty group id; only offsets may have one, for old clients."""
     if not group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
 
 
 def join_group(needs: Needs, call: Call[JoinGroupRequest]) -> Pending[JoinGroupResponse]:
-    """Joins or rejoins a group; answered when its rebalance is complete, or refused at once."""
+    """Joins or rejoins a group; the answer is sent when the rebalance is complete, or at once with an error."""
     request = call.request
     settings = needs.groups.settings
     _check_group_id(request.group_id)
@@ -233,7 +233,7 @@ def join_group(needs: Needs, call: Call[JoinGroupRequest]) -> Pending[JoinGroupR
 
 
 def sync_group(needs: Needs, call: Call[SyncGroupRequest]) -> Pending[SyncGroupResponse]:
-    """Gives or takes the assignment of a generation."""
+    """Sends the leader's assignments, or returns the member's assignment of a generation."""
     request = call.request
     _check_group_id(request.group_id)
     if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
@@ -244,7 +244,7 @@ def sync_group(needs: Needs, call: Call[SyncGroupRequest]) -> Pending[SyncGroupR
 
 
 def heartbeat(needs: Needs, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
-    """Keeps a member alive and tells it of rebalances."""
+    """Extends a member's session and reports rebalances."""
     request = call.request
     _check_group_id(request.group_id)
     try:
@@ -254,12 +254,12 @@ def heartbeat(needs: Needs, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     except BrokerError as error:
         if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             raise
-        code = ErrorCode.NONE  # nobody's session runs while the group loads
+        code = ErrorCode.NONE  # no session expires while the group loads
     return HeartbeatResponse(error_code=code)
 
 
 def leave_group(needs: Needs, call: Call[LeaveGroupRequest]) -> Pending[LeaveGroupResponse]:
-    """Removes members; of very many a part in each turn of the loop."""
+    """Removes members; large requests take several turns of the loop."""
     request = call.request
     _check_group_id(request.group_id)
     if call.version < 3:
@@ -287,7 +287,7 @@ def leave_group(needs: Needs, call: Call[LeaveGroupRequest]) -> Pending[LeaveGro
     def leave_next(start: int, done: Callable[[LeaveGroupResponse | BrokerError], None]) -> None:
         try:
             leave(start)
-        except BrokerError as error:  # this node is the coordinator no more
+        except BrokerError as error:  # this node is no longer the coordinator
             done(error)
 
     leave(0)
@@ -297,7 +297,7 @@ def leave_group(needs: Needs, call: Call[LeaveGroupRequest]) -> Pending[LeaveGro
 def _refuse_leave(request: LeaveGroupRequest, error: BrokerError) -> LeaveGroupResponse:
     if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
         return LeaveGroupResponse(error_code=error.code)
-    # A group that is not there: nobody in it is known.
+    # The group does not exist: all its members are unknown.
     members = [
         MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error.code)
         for m in request.members
@@ -305,11 +305,11 @@ def _refuse_leave(request: LeaveGroupRequest, error: BrokerError) -> LeaveGroupR
     return LeaveGroupResponse(members=members)
 
 
-# -- looking and deleting ----------------------------------------------------------------------------------------------
+# -- describing, listing and deleting ----------------------------------------------------------------------------------
 
 
 def describe_groups(needs: Needs, call: Call[DescribeGroupsRequest]) -> Work:
-    """State and members of groups."""
+    """Describes groups: state and members."""
     groups = []
     for group_id in dict.fromkeys(call.request.groups):
         groups.append(_describe(needs, call, group_id))
@@ -331,7 +331,7 @@ def _not_described(call: Call[DescribeGroupsRequest], group_id: str, error: Brok
     if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
         return DescribedGroup(group_id=group_id, error_code=error.code)
     dead = DescribedGroup(group_id=group_id, group_state="Dead")
-    if call.version >= 6:  # KIP-1043: before, a group that is not there was a dead one
+    if call.version >= 6:  # KIP-1043: before, an unknown group was answered as dead
         dead.error_code, dead.error_message = error.code, error.message
     elif call.request.include_authorized_operations:
         dead.authorized_operations = GROUP_OPERATIONS
@@ -339,7 +339,7 @@ def _not_described(call: Call[DescribeGroupsRequest], group_id: str, error: Brok
 
 
 def list_groups(needs: Needs, call: Call[ListGroupsRequest]) -> Work:
-    """The groups this node coordinates."""
+    """Lists the groups that this node coordinates."""
     if needs.groups.host.is_loading:
         raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = yield from _lowered(call.request.states_filter)
@@ -353,7 +353,7 @@ def list_groups(needs: Needs, call: Call[ListGroupsRequest]) -> Work:
 
 
 def _lowered(filters: list[str]) -> Work:
-    """Returns the different names in small letters."""
+    """Returns the different names in lower case."""
     found: set[str] = set()
     for first in range(0, len(filters), FILTERS_A_YIELD):
         found.update([name.lower() for name in filters[first : first + FILTERS_A_YIELD]])
@@ -362,10 +362,10 @@ def _lowered(filters: list[str]) -> Work:
 
 
 def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Work:
-    """Deletes groups without members, with their offsets; answered when all of it is committed."""
+    """Deletes groups without members, with their offsets; answers when all deletions are committed."""
     response = DeleteGroupsResponse()
     pending: Pending[DeleteGroupsResponse] = Pending()
-    open_results = 1  # until all are begun
+    open_results = 1  # the 1 is released after all deletions have begun
 
     def done(result: DeletableGroupResult | None, outcome: BrokerError | None) -> None:
         nonlocal open_results

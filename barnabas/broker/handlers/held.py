@@ -1,8 +1,8 @@
-"""The sender's side of a request that the transaction coordinator may hold (`coordinator/holding.py`).
+"""Waiters for requests that the transaction coordinator may hold (`coordinator/holding.py`).
 
-Used by AddPartitionsToTxn and by what adds partitions implicitly, Produce ≥ 12 and TxnOffsetCommit ≥ 5. A client's held request
-has had no effect yet, so it blocks the later ones of its connection, and is dropped when that closes. A broker's request
-speaks for many producers: its later ones go on, though answers keep their order, and therefore it is not held for long.
+Used by AddPartitionsToTxn and by requests that add partitions implicitly: Produce ≥ 12 and TxnOffsetCommit ≥ 5. A client's held request
+has had no effect yet, so it blocks the later requests of its connection, and is dropped when the connection closes. A broker's request
+serves many producers: its later requests continue, but answers keep their order. So a broker's request is held only briefly.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from barnabas.broker.call import Pending
 
 __all__ = ["BrokerWaiter", "PendingWaiter"]
 
-BROKER_HOLD_MS_MAX = 20  # several times what a completion takes; then the asking broker comes again
+BROKER_HOLD_MS_MAX = 20  # several times a completion; then the requesting broker retries
 
 
 class PendingWaiter:
-    """Ties a held request to its Pending, which may be made only after the request turned out to wait."""
+    """Ties a held request to its Pending, which may be made only after the request has to wait."""
 
     __slots__ = ("_drop", "_pending")
 
@@ -29,7 +29,7 @@ class PendingWaiter:
         self._drop: Callable[[], None] | None = None
 
     def attach(self, pending: Pending[Any]) -> None:
-        """The Pending of a request that waits."""
+        """Sets the Pending of a request that waits."""
         self._pending = pending
         if self._drop is not None:
             self.on_held(self._drop)
@@ -45,7 +45,7 @@ class PendingWaiter:
 
 
 class BrokerWaiter:
-    """One of the transactions in a broker's AddPartitionsToTxn."""
+    """Waiter of one transaction in a broker's AddPartitionsToTxn."""
 
     __slots__ = ("_pending",)
 
@@ -55,7 +55,7 @@ class BrokerWaiter:
         self._pending = pending
 
     def on_held(self, drop: Callable[[], None]) -> None:
-        """Nothing is to be done: at its end it is asked whether it is gone."""
+        """Does nothing: the end of the hold checks `is_gone`."""
 
     def is_gone(self) -> bool:
         return self._pending.resolved

@@ -1,8 +1,7 @@
-"""Leader hints of Produce and Fetch: who leads instead, told with the refusal (KIP-951).
+"""Leader hints of Produce and Fetch: names the new leader in a refusal (KIP-951).
 
-Used by the handlers of both for partitions that are answered NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH, so that a client
-turns to the new leader without a Metadata request in between. Produce tells since version 10, Fetch since version 12 (and
-the endpoints since 16).
+The handlers of both add hints for partitions that are answered NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH, so that a client can
+continue at the new leader without a Metadata request. Produce has hints since v10, Fetch since v12 (and endpoints since v16).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 
 
 class Needs(Protocol):
-    """What hints are made of."""
+    """What these functions need."""
 
     current_image: CurrentImage
     listing: BrokerListing

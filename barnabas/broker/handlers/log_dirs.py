@@ -1,7 +1,7 @@
-"""DescribeLogDirs, versions 1 to 5, of the family `admin`: the data directories of this broker and what lies in them.
+"""Handles DescribeLogDirs, versions 1 to 5, of the family `admin`: lists this broker's data directories and their replicas.
 
-Behaviour: every configured directory is listed, with the replicas that were asked for and the size of its volume. One that
-failed is listed with KAFKA_STORAGE_ERROR and nothing else. Partitions that are not here are left out without a word.
+Behaviour: every configured directory is listed with the requested replicas and the size of its volume. A failed directory is listed
+with KAFKA_STORAGE_ERROR and nothing else. Partitions without a replica here are omitted.
 
 Version notes: v3 top-level error, never used here; v4 sizes of the volume; v5 cordoned directories (there are none here).
 """
@@ -50,7 +50,7 @@ def describe_log_dirs(needs: Needs, call: Call[DescribeLogDirsRequest]) -> Work:
 
 
 def _described(directory: LogDirectory, asked: set[tuple[str, int]] | None) -> Work:
-    """Returns the part of one directory."""
+    """Returns the answer for one directory."""
     disk = directory.disk
     if not directory.online:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=disk.root)
@@ -76,7 +76,7 @@ def _described(directory: LogDirectory, asked: set[tuple[str, int]] | None) -> W
 
 
 def refuse_describe_log_dirs(call: Call[DescribeLogDirsRequest], error: BrokerError) -> DescribeLogDirsResponse:
-    """The error of the whole request; below v3 there is room for it only in a directory."""
+    """The error of the whole request; below v3 a directory carries it."""
     if call.version >= 3:
         return DescribeLogDirsResponse(error_code=error.code)
     return DescribeLogDirsResponse(results=[DescribeLogDirsResult(error_code=error.code)])

@@ -1,17 +1,16 @@
-"""ApiVersions (key 18) 0 to 4, Metadata (3) 0 to 13, DescribeCluster (60) 0 to 2, DescribeTopicPartitions (75) 0.
+"""Handles ApiVersions (key 18) 0 to 4, Metadata (3) 0 to 13, DescribeCluster (60) 0 to 2, DescribeTopicPartitions (75) 0.
 
-Behaviour: all are answered from the metadata image of this node. Metadata creates a missing topic where both the request and
-`auto.create.topics.enable` allow it, and answers once the image has it (Kafka answers UNKNOWN_TOPIC_OR_PARTITION and lets the
-client ask again: a deviation that saves the client a back-off). A broker whose connections to this one have just ended is named
-as nobody's leader. An answer about named topics waits while such a broker leads one of them, 800 ms at most
-(`awaited_leaders.py`); after that the answer is LEADER_NOT_AVAILABLE. Which brokers are listed: `listing.py`. ApiVersions in an
-unknown version is answered by `unsupported_api_versions`, in version 0 (KIP-511).
+Behaviour: this node's metadata image answers all of them. Metadata creates a missing topic if both the request and
+`auto.create.topics.enable` allow it, and answers once the image has it (deviation: Kafka answers UNKNOWN_TOPIC_OR_PARTITION, and the
+client retries after a back-off). A broker whose connections to this node have just ended is not named as a leader. An answer about
+named topics waits while such a broker leads one of them, at most 800 ms (`awaited_leaders.py`); after that the answer is
+LEADER_NOT_AVAILABLE. `listing.py` decides which brokers are listed. `unsupported_api_versions` answers ApiVersions in an unknown
+version, in version 0 (KIP-511).
 
-Version notes: Metadata v0 takes an empty list for all topics, v1 null; v4 allow_auto_topic_creation; v10 topic ids in answers, v12
-in requests; v13 a top-level error, never used here. ApiVersions v3 validates the client's software name and version, and
-hides features with a minimum of 0 (KAFKA-17011), v4 shows them; features that are not served (share and streams groups) are in no
-version, where Kafka lists them. DescribeCluster v1 endpoint types, v2 fenced brokers; on the
-listener for controllers it tells of those.
+Version notes: in Metadata v0 an empty list means all topics, in v1 null does; v4 allow_auto_topic_creation; v10 topic ids in answers,
+v12 in requests; v13 a top-level error, never used here. ApiVersions v3 validates the client's software name and version, and
+omits features with a minimum of 0 (KAFKA-17011), v4 lists them; no version lists unserved features (share and streams groups), which
+Kafka lists. DescribeCluster v1 endpoint types, v2 fenced brokers; on the controller listener it lists the controllers.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ NO_ID: Final = bytes(16)
 BROKERS: Final = 1  # endpoint types of DescribeCluster
 CONTROLLERS: Final = 2
 _ENDPOINT_NAMES: Final = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
-# Bits are operation codes of Kafka's ACLs; without an authorizer everybody may do everything.
+# Bits are operation codes of Kafka's ACLs; there is no authorizer, so all operations are allowed.
 TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED: Final = -(2**31)
@@ -94,7 +93,7 @@ class Needs(Protocol):
     current_image: CurrentImage
     listing: BrokerListing
     awaited_leaders: AwaitedLeaders
-    alone: bool  # no other node leads anything
+    alone: bool  # no other node leads partitions
     quorum: Quorum
     replicas: Replicas
     cluster_id: str
@@ -104,7 +103,7 @@ class Needs(Protocol):
 
 
 def api_versions(needs: Needs, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
-    """What this broker serves, and the features of the cluster."""
+    """Lists the served APIs and the features of the cluster."""
     request = call.request
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
@@ -147,10 +146,10 @@ def unsupported_api_versions(served: tuple[int, int]) -> ApiVersionsResponse:
 
 
 def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
-    """Brokers, and the topics that were asked for; a topic that is named twice is answered once, as in Kafka."""
+    """Lists brokers and the requested topics; a topic that is named twice is answered once, as in Kafka."""
     request = call.request
     if call.version < 12 and any(topic.topic_id != NO_ID or topic.name is None for topic in request.topics or ()):
-        raise BrokerError(ErrorCode.INVALID_REQUEST)  # ids are in requests of version 10 and 11, and mean nothing there
+        raise BrokerError(ErrorCode.INVALID_REQUEST)  # versions 10 and 11 do not support the id field in requests
     creates = request.allow_auto_topic_creation and needs.config.get_bool("auto.create.topics.enable")
     open_names: dict[str, None] = {}
     for topic in (request.topics or ()) if creates else ():
@@ -185,7 +184,7 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
 
 
 def _leaders(needs: Needs, request: MetadataRequest) -> Work:
-    """Returns the ids of the brokers that lead partitions of the topics that are asked for."""
+    """Returns the ids of the brokers that lead partitions of the requested topics."""
     leaders: set[int] = set()
     for asked in request.topics or ():
         by_id = asked.topic_id != NO_ID
@@ -234,7 +233,7 @@ def _metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
                 )
                 continue
             name = asked.name or ""
-            # Also of a topic that could not be created, as in Kafka: the client asks again, and more brokers may be there then.
+            # Also for a topic that could not be created, as in Kafka: the client retries, and more brokers may be registered then.
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             topics.append(
                 MetadataResponseTopic(error_code=code, name=name, is_internal=needs.replicas.is_internal(name))
@@ -254,7 +253,7 @@ def _metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
 
 
 def _topic(topic: TopicImage, alive: set[int], present: set[int], operations: int, version: int) -> Work:
-    """Returns a topic as Metadata shows it."""
+    """Returns a topic in the form of Metadata."""
     described = _partition_v0 if version == 0 else _partition
     partitions: list[MetadataResponsePartition] = []
     for number, partition in enumerate(topic.partitions):
@@ -285,7 +284,7 @@ def _partition(number: int, partition: PartitionImage, alive: set[int], present:
 def _partition_v0(
     number: int, partition: PartitionImage, alive: set[int], present: set[int]
 ) -> MetadataResponsePartition:
-    """Version 0 names only live replicas, and says by an error that some are missing."""
+    """Version 0 names only live replicas, and reports missing ones by an error."""
     described = _partition(number, partition, alive, present)
     if described.offline_replicas:
         described.replica_nodes = [replica for replica in partition.replicas if replica in alive]
@@ -295,7 +294,7 @@ def _partition_v0(
 
 
 def _controller_id(needs: Needs, alive: Container[int]) -> int:
-    """A broker that takes what is for the controller: any does, one that is the controller itself saves a hop."""
+    """A broker for requests to the controller. Any broker forwards them; a broker that is the controller saves a hop."""
     leader_id = needs.quorum.leader_id
     return leader_id if leader_id in alive else needs.config.node_id
 
@@ -308,7 +307,7 @@ def _is_topic_name(name: str) -> bool:
 
 
 def describe_cluster(needs: Needs, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
-    """The brokers of the cluster."""
+    """Lists the brokers of the cluster."""
     request = call.request
     _check_endpoint_type(call, BROKERS)
     brokers = (
@@ -335,7 +334,7 @@ def describe_cluster(needs: Needs, call: Call[DescribeClusterRequest]) -> Descri
 
 
 def describe_controllers(needs: Needs, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
-    """The registered controllers, with their addresses for each other, and which of them leads."""
+    """Lists the registered controllers with their controller endpoints, and names the leader."""
     _check_endpoint_type(call, CONTROLLERS)
     listener = needs.config.controller_listener
     name = "CONTROLLER" if listener is None else listener.name
@@ -356,7 +355,7 @@ def describe_controllers(needs: Needs, call: Call[DescribeClusterRequest]) -> De
 
 
 def _check_endpoint_type(call: Call[DescribeClusterRequest], here: int) -> None:
-    """Refuses what was meant for the other kind of endpoint (KIP-919)."""
+    """Refuses a request that is meant for the other endpoint type (KIP-919)."""
     wanted = call.request.endpoint_type
     if wanted not in _ENDPOINT_NAMES:
         raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {wanted}")
@@ -418,7 +417,7 @@ def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRe
 
 
 def _described(number: int, partition: PartitionImage, alive: set[int]) -> DescribeTopicPartitionsResponsePartition:
-    return DescribeTopicPartitionsResponsePartition(  # without error where nobody leads, as Kafka
+    return DescribeTopicPartitionsResponsePartition(  # no error for a partition without leader, as in Kafka
         partition_index=number,
         leader_id=partition.leader if partition.leader in alive else NO_LEADER,
         leader_epoch=partition.leader_epoch,

@@ -1,13 +1,13 @@
-"""ListOffsets (key 2), versions 1 to 11, and OffsetForLeaderEpoch (key 23), versions 2 to 4.
+"""Handles ListOffsets (key 2), versions 1 to 11, and OffsetForLeaderEpoch (key 23), versions 2 to 4.
 
 Behaviour: ListOffsets finds the first offset at or after a timestamp below the high watermark (read_committed: below the last
 stable offset), or by a special timestamp: -1 latest, -2 earliest, -3 the record with the greatest timestamp (v7), -4 earliest
-local (v8), -5 latest tiered (v9) and -6 earliest pending upload (v11): without tiered storage -4 is the log start, the last two
-are unknown (-1). A follower's latest is the log's end. A leader whose high watermark has not reached the beginning of its epoch
-does not know its latest yet: OFFSET_NOT_AVAILABLE (KIP-207; LEADER_NOT_AVAILABLE before v5), so that an offset never seems to go back.
-OffsetForLeaderEpoch tells where an epoch ends, for clients that look for truncation (KIP-320).
+local (v8), -5 latest tiered (v9) and -6 earliest pending upload (v11). Without tiered storage -4 is the log start, and the last two
+are unknown (-1). A follower's latest offset is the end of its log. A leader whose high watermark has not reached the start of its epoch
+does not know its latest offset yet and answers OFFSET_NOT_AVAILABLE (KIP-207; LEADER_NOT_AVAILABLE before v5), so that offsets never
+go back. OffsetForLeaderEpoch returns the end offset of an epoch, for clients that check for truncation (KIP-320).
 
-If a search meets a batch that cannot be read, its partition is answered CORRUPT_MESSAGE.
+If a search reads a damaged batch, its partition is answered CORRUPT_MESSAGE.
 
 A partition named twice in ListOffsets is answered INVALID_REQUEST, as in Kafka.
 """
@@ -52,7 +52,7 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 FIRST_WITH_NOT_AVAILABLE: Final = 5
 SEARCH_UNITS: Final = 20  # of a search by timestamp, which reads from the log (slices.Work)
 
-# The first version that knows a special timestamp.
+# The first version that supports each special timestamp.
 _SINCE: Final = {
     LATEST: 1,
     EARLIEST: 1,
@@ -78,12 +78,12 @@ class Needs(Protocol):
 
 
 def list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> Work:
-    """Offsets by timestamp; see the module's docstring."""
+    """Finds offsets by timestamp; see the module's docstring."""
     return _with_threads(needs.long_work, _list_offsets(needs, call))
 
 
 def _with_threads(long_work: LongWork, steps: _Steps[ListOffsetsResponse]) -> Work:
-    """Takes the steps. Returns at the first C code, which goes to a thread, as an answer that waits for it and for the rest."""
+    """Runs the steps. The first C call runs in a thread; then the rest is an answer that waits for it."""
     while True:
         try:
             step = next(steps)
@@ -118,7 +118,7 @@ def _list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> _Steps[ListOf
             yield 1 if one.timestamp in (LATEST, EARLIEST) else SEARCH_UNITS
             times = named[topic.name, one.partition_index]
             if not times:
-                continue  # named before: Kafka answers it once
+                continue  # a repetition: Kafka answers it once
             answer = ListOffsetsPartitionResponse(partition_index=one.partition_index)
             answers.append(answer)
             try:
@@ -147,7 +147,7 @@ def _list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> _Steps[ListOf
 
 
 def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest]) -> Work:
-    """Where leader epochs end."""
+    """Returns the end offsets of leader epochs."""
     topics = []
     for topic in call.request.topics:
         answers = []
@@ -197,12 +197,12 @@ def refuse_epochs(call: Call[OffsetForLeaderEpochRequest], error: BrokerError) -
 
 
 def _is_open(found: _Found, timestamp: int) -> bool:
-    """Whether the answer may change when the high watermark reaches what the leader before had committed."""
+    """Whether the answer may change when the high watermark reaches everything that the previous leader had committed."""
     return timestamp == LATEST or (found == _UNKNOWN and timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD))
 
 
 def _find(replica: Replica, timestamp: int, committed: bool) -> _Steps[_Found]:
-    """Timestamp, offset and leader epoch of what was asked for; an unknown offset is no error."""
+    """Returns timestamp, offset and leader epoch of the result; an unknown offset is no error."""
     log = replica.log
     end_offset = replica.last_stable_offset if committed else replica.high_watermark
     if timestamp == LATEST:
@@ -223,7 +223,7 @@ def _find(replica: Replica, timestamp: int, committed: bool) -> _Steps[_Found]:
 
 
 def _in_slices(search: Steps[TimestampOffset | None]) -> _Steps[TimestampOffset | None]:
-    """Each step of a search takes a slice; what decompresses a large batch is yielded: 24 MiB take 10 to 110 ms."""
+    """Takes a slice for each step of a search; yields C calls that decompress large batches: 24 MiB take 10 to 110 ms."""
     while True:
         try:
             work = next(search)

@@ -1,15 +1,15 @@
-"""Produce (key 0), versions 3 to 13: record batches into partitions.
+"""Handles Produce (key 0), versions 3 to 13: appends record batches to partitions.
 
-Behaviour: each partition's one batch is checked and appended by its leader's log straight from the received frame. acks=1 answers
-then (with flush.messages=1 once the leader has synced it); acks=-1 once the high watermark has passed it, REQUEST_TIMED_OUT per partition after `timeout_ms`; acks=0 never answers,
-and closes the connection on an error, as Kafka does, so that the client learns of it. Duplicates of an idempotent producer are
-answered with the offset of the original. Transactional batches of a partition that is not yet part of the transaction are
-verified (≤ v11) or added (v12+) through the coordinator first (KIP-890). A request with a batch that takes long to inspect, or with
-many batches, is processed over several turns of the loop. Both kinds of request wait before their effect, so they block their connection. One answer lists RECORD_ERRORS_MAX
-refused records at most; Kafka lists all.
+Behaviour: the leader's log checks and appends each partition's one batch straight from the received frame. acks=1 is answered then (with
+flush.messages=1 once the leader has synced it); acks=-1 once the high watermark has passed it, or with REQUEST_TIMED_OUT per
+partition after `timeout_ms`; acks=0 is never answered, and an error closes the connection, as in Kafka. Duplicates of an idempotent
+producer are answered with the offset of the original. If a partition is not yet part of the transaction, the coordinator verifies (≤ v11)
+or adds it (v12+) before the append (KIP-890). A request with a batch that takes long to inspect, or with many batches, is processed in
+several turns of the loop. Both kinds of request wait before their effect, so they block their connection. One answer lists at most
+RECORD_ERRORS_MAX refused records; Kafka lists all.
 
-Version notes: v7 zstd; v8 record_errors and error_message; v10 leader hints (KIP-951); v11 knows TRANSACTION_ABORTABLE;
-v12 adds partitions to the transaction implicitly; v13 topics by id. Versions 0 to 2 are advertised (KAFKA-18659) and closed.
+Version notes: v7 zstd; v8 record_errors and error_message; v10 leader hints (KIP-951); v11 TRANSACTION_ABORTABLE;
+v12 adds partitions to the transaction implicitly; v13 topics by id. Versions 0 to 2 are advertised (KAFKA-18659) but close the connection.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = ["HANDLERS", "Needs", "produce", "refuse"]
 log = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
-BATCHES_PER_TURN: Final = 128  # appended before others have their turn: 3 to 5 ms
+BATCHES_PER_TURN: Final = 128  # appended in one turn: 3 to 5 ms
 ZSTD: Final = 4
 TRANSACTIONAL: Final = 0x10
 COMPRESSION: Final = 0x07
@@ -69,11 +69,11 @@ RETRIABLE_FOR_OLD_CLIENTS: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
-        ErrorCode.OPERATION_NOT_ATTEMPTED,  # another partition of the request is not known to the coordinator yet
+        ErrorCode.OPERATION_NOT_ATTEMPTED,  # the coordinator does not know another partition of the request yet
     }
 )
 
-# Refusals of an append that Kafka answers without the log start offset.
+# Errors of an append that Kafka answers without the log start offset.
 WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -105,7 +105,7 @@ class Needs(Protocol):
 
 
 class _Batch:
-    """One partition's part of a request."""
+    """One partition's batch in a request."""
 
     __slots__ = (
         "answer",
@@ -132,8 +132,8 @@ class _Batch:
 
 
 class _AckWait:
-    """acks=-1: an answer that waits until each partition's high watermark has passed its batch; acks=1: until the leader has
-    synced it, where the topic asks for that (flush.messages)."""
+    """An answer that waits. acks=-1: until each partition's high watermark has passed its batch; acks=1 with flush.messages: until
+    the leader has synced it."""
 
     __slots__ = ("_open", "_timer", "call", "needs", "pending", "response")
 
@@ -201,7 +201,7 @@ def produce(needs: Needs, call: Call[ProduceRequest]) -> ProduceResponse | Pendi
 
 
 def _prepare_in_slices(work: _Produce, topics: list[TopicProduceData]) -> Work:
-    """The same in slices. The received bytes may be overwritten between slices, unless the router has copied them."""
+    """Prepares a request in slices. The received bytes may be overwritten between slices, unless the router has copied them."""
     for topic in topics:
         for data in topic.partition_data:
             if isinstance(data.records, memoryview) and not data.records.readonly:
@@ -216,7 +216,7 @@ def _prepare_in_slices(work: _Produce, topics: list[TopicProduceData]) -> Work:
 
 
 def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | None:
-    """The same error for every partition; nothing, and a closed connection, for acks=0."""
+    """The same error for every partition; for acks=0 no answer, and the connection closes."""
     if call.request.acks == 0:
         call.connection.close(f"Produce with acks=0 failed: {error}")
         return None
@@ -238,7 +238,7 @@ def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | 
 
 
 def _look(batch: _Batch, records: Buffer, version: int) -> bool:
-    """Reads what this handler needs of the batch's header: one whole batch of magic 2 a partition. Returns whether it is transactional."""
+    """Reads the header of the partition's one batch (magic 2). Returns whether the batch is transactional."""
     size = len(records)
     try:
         if size < HEADER_SIZE:
@@ -265,7 +265,7 @@ def _look(batch: _Batch, records: Buffer, version: int) -> bool:
 
 
 def _guard(transactional: list[_Batch], epoch_bump: bool) -> list[_Batch]:
-    """The batches whose partition is not known to be part of the transaction; each gets its guard (KIP-890).
+    """Returns the batches whose partition is not known to be part of the transaction; gives each its guard (KIP-890).
 
     Raises:
         BrokerError: INVALID_PRODUCER_ID_MAPPING for batches of different producers.
@@ -287,7 +287,7 @@ def _guard(transactional: list[_Batch], epoch_bump: bool) -> list[_Batch]:
 
 
 def _verification_error(code: ErrorCode, version: int) -> BrokerError:
-    """The coordinator's refusal as a producer understands it: older clients retry only what they know from Produce."""
+    """The coordinator's refusal as an error of Produce: older clients retry only the codes that they know from Produce."""
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < 11:
         return BrokerError(ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction")
     if code in RETRIABLE_FOR_OLD_CLIENTS or (code == ErrorCode.CONCURRENT_TRANSACTIONS and version < 12):
@@ -299,10 +299,9 @@ def _verification_error(code: ErrorCode, version: int) -> BrokerError:
 
 
 class _Produce:
-    """One request: what was found out about its partitions, then its appends, in its order, which are interrupted where they would
-    keep the loop from others.
+    """One request: finds its partitions, then appends their batches in order, with interruptions so that other work can run.
 
-    An interrupted request blocks its connection, as one that waits before its effect does.
+    An interrupted request blocks its connection, like a request that waits before its effect.
     """
 
     __slots__ = (
@@ -327,7 +326,7 @@ class _Produce:
         self.batches: list[_Batch] = []
         self.transactional: list[_Batch] = []
         self.pending: Pending[ProduceResponse] | None = None  # where the request has waited already
-        self.at = 0  # the next batch to append
+        self.at = 0  # index of the next batch to append
         self.waiting: list[tuple[_Batch, int]] = []
         self.failed = False
         self.listed = 0  # record errors in the answer
@@ -335,7 +334,7 @@ class _Produce:
     # -- before the first append
 
     def topic(self, topic: TopicProduceData) -> tuple[str | None, list[PartitionProduceResponse]]:
-        """The name of a topic, and where the answers of its partitions go."""
+        """Returns the name of a topic, and the list for the answers of its partitions."""
         answers: list[PartitionProduceResponse] = []
         self.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
@@ -343,12 +342,12 @@ class _Produce:
         return topic.name if self.call.version < 13 else self.replicas.topic_name(topic.topic_id), answers
 
     def partition(self, name: str | None, data: PartitionProduceData) -> PartitionProduceResponse:
-        """Finds a partition and looks at the header of its batch."""
+        """Finds a partition and reads the header of its batch."""
         version = self.call.version
         replicas = self.replicas
         answer = PartitionProduceResponse(index=data.index, base_offset=-1)
         replica = None if name is None else replicas.obtain(name, data.index)
-        if replica is None:  # nothing but its answer is kept: a request may name 100,000 of them
+        if replica is None:  # only its answer is kept: a request may name 100,000 of them
             answer.error_code = _unknown(self.needs, name, data.index, version)
             self.failed = True
             return answer
@@ -366,7 +365,7 @@ class _Produce:
         return answer
 
     def begin(self) -> ProduceResponse | Pending[ProduceResponse] | None:
-        """Has the transaction verified where there is one, then appends."""
+        """Verifies the transaction if there is one, then appends."""
         if not self.transactional:
             return self.run()
         if self.call.request.transactional_id is None:
@@ -421,7 +420,7 @@ class _Produce:
     # -- appends
 
     def run(self) -> ProduceResponse | Pending[ProduceResponse] | None:
-        """Appends what is not refused yet. Returns the answer, or the Pending that will give it."""
+        """Appends the batches not refused yet. Returns the answer, or a Pending for it."""
         acks = self.call.request.acks
         long_work = self.needs.long_work
         batches = self.batches
@@ -494,18 +493,18 @@ class _Produce:
     # -- interruptions
 
     def _pause(self) -> Pending[ProduceResponse]:
-        """Goes on in a later turn of the loop, beside all other long work."""
+        """Continues in a later turn of the loop, in turn with other long work."""
         pending = self._hold()
         turn = self.needs.slices.start(_nothing(), lambda _: self._go_on(), lambda _: None, begun=True)
         pending.on_closed = turn.cancel
         return pending
 
     def _inspect(self, batch: _Batch, replica: Replica) -> Pending[ProduceResponse]:
-        """Goes on when the long batch is inspected."""
-        self.needs.long_work.count(WALK_COST_MAX, compressed=batch.compressed)  # of finding out that it is long
+        """Continues after the inspection of the long batch."""
+        self.needs.long_work.count(WALK_COST_MAX, compressed=batch.compressed)  # the cost of detecting that it is long
         pending = self._hold()
         records = batch.records
-        if not isinstance(records, Inspection):  # or it would not be called long
+        if not isinstance(records, Inspection):  # cannot happen for a batch that counts as long
             records = records if isinstance(records, bytearray) else bytearray(records)
             inspection = Inspection(records, replica.log.config, self.needs.reactor.clock.now_ms())
 
@@ -540,14 +539,14 @@ class _Produce:
 
 
 def _copy(batches: list[_Batch]) -> None:
-    """Takes the batches out of the received frame, which is valid only during the call unless it is read-only."""
+    """Copies the batches out of the received frame, which is valid only during the call unless it is read-only."""
     for batch in batches:
         if isinstance(batch.records, memoryview) and not batch.records.readonly:
             batch.records = bytearray(batch.records)
 
 
 def _nothing() -> Work:
-    """The work of waiting for a turn."""
+    """Work that only waits for a turn."""
     yield from ()
 
 
@@ -561,7 +560,7 @@ def _enough_in_sync(replica: Replica) -> bool:
 
 
 def _unknown(needs: Needs, name: str | None, index: int, version: int) -> ErrorCode:
-    """Why this node has no replica of a partition."""
+    """The error code of a partition without a replica on this node."""
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return needs.replicas.absence(name, index)

@@ -1,7 +1,7 @@
-"""DescribeProducers, version 0, of the family `transactions`: the producers that a replica knows (KIP-664).
+"""Handles DescribeProducers, version 0, of the family `transactions`: lists the producers that a replica knows (KIP-664).
 
-Behaviour: one entry a producer id that wrote here and is not forgotten, with its last sequence, the coordinator epoch of its last
-marker and the first offset of its open transaction. Administrators find hanging transactions so. Followers answer, too.
+Behaviour: one entry for each producer id with state in the log: its last sequence, the coordinator epoch of its last marker and the first
+offset of its open transaction. Administrators find hanging transactions with it. Followers answer, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Needs(Protocol):
 
 
 def describe_producers(needs: Needs, call: Call[DescribeProducersRequest]) -> Work:
-    """Active producers of partitions that lie here."""
+    """Lists active producers of partitions with a replica here."""
     response = DescribeProducersResponse()
     for topic in call.request.topics:
         result = DescribeProducersTopicResult(name=topic.name)

@@ -1,17 +1,17 @@
-"""The metadata quorum: Raft on the listener for controllers, its description everywhere.
+"""Handles Raft requests of the metadata quorum on the controller listener, and DescribeQuorum on both listeners.
 
 Vote (52) 0 to 2, BeginQuorumEpoch (53) and EndQuorumEpoch (54) 0 to 1, Fetch (1) of `__cluster_metadata` 12 to 18, FetchSnapshot
 (59) 0 to 1; on both listeners DescribeQuorum (55) 0 to 2.
 
-Behaviour: a member's request goes to this node's part in the quorum (`broker/quorum`), which answers at once; a fetch that has nothing
-to get waits up to max.wait.ms. Another cluster's request is refused by INCONSISTENT_CLUSTER_ID, one meant for another voter by
-INVALID_VOTER_KEY, one about anything but the metadata partition by INVALID_REQUEST; the first two are logged once each.
+Behaviour: this node's `broker/quorum` answers a member's request at once; a fetch without new records waits up to max.wait.ms. A
+request of another cluster is answered INCONSISTENT_CLUSTER_ID, one for another voter INVALID_VOTER_KEY, and one about another partition
+than the metadata partition INVALID_REQUEST; the first two are logged once each.
 
-DescribeQuorum is answered by the leader alone: a controller that is not the leader says NOT_LEADER_OR_FOLLOWER, a broker forwards
-the request to it.
+Only the leader answers DescribeQuorum: a controller that is not the leader answers NOT_LEADER_OR_FOLLOWER, a broker forwards
+the request to the leader.
 
 Version notes: DescribeQuorum v1 times of fetches (KIP-836), v2 directory ids and the voters' addresses (KIP-853).
-Deviation: FETCH of the metadata log below version 12 is refused, for it could not tell of divergence.
+Deviation: FETCH of the metadata log below version 12 is refused, because it cannot report divergence.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Needs(Protocol):
 
 
 def fetch(needs: Needs, call: Call[FetchRequest]) -> Any:
-    """Records of the metadata log, for members of the quorum and brokers."""
+    """Fetches records of the metadata log, for members of the quorum and brokers."""
     if call.version < FIRST_FETCH:
         raise BrokerError(
             ErrorCode.UNSUPPORTED_VERSION, f"{METADATA_TOPIC} is fetched by version {FIRST_FETCH} or above"
@@ -71,7 +71,7 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> Any:
 
 
 def member_request(needs: Needs, call: Call[Any]) -> Any:
-    """What every request of a member has in common."""
+    """Handles a request of a member: checks it and lets this node's quorum answer."""
     quorum = needs.quorum
     message = call.request
     try:
@@ -94,10 +94,10 @@ def member_request(needs: Needs, call: Call[Any]) -> Any:
 
 
 def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse | Work:
-    """The quorum as its leader sees it.
+    """Describes the quorum from the leader's state.
 
     Raises:
-        BrokerError: NOT_LEADER_OR_FOLLOWER: this node is not its leader.
+        BrokerError: NOT_LEADER_OR_FOLLOWER: this node is not the leader.
     """
     quorum, request = needs.quorum, call.request
     first = request.topics[0] if len(request.topics) == 1 else None
@@ -107,7 +107,7 @@ def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> Describe
     if leadership is None:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {quorum.node_id} does not lead the metadata quorum")
     now_ms = needs.reactor.clock.now_ms()
-    wall_ms = now_ms - needs.reactor.clock.monotonic_ms()  # of the monotonic clock's zero
+    wall_ms = now_ms - needs.reactor.clock.monotonic_ms()  # wall clock at the monotonic clock's zero
     own = QuorumReplica(
         replica_id=quorum.node_id,
         replica_directory_id=quorum.directory_id,
@@ -137,7 +137,7 @@ def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> Describe
 
 
 def _nothing_else(request: DescribeQuorumRequest) -> Work:
-    """Returns the refusal of all partitions in a request that asks for another than that of the metadata."""
+    """Returns the refusal of all partitions in a request that names another than the metadata partition."""
     response = DescribeQuorumResponse()
     for topic in request.topics:
         answer = DescribeQuorumResponseTopic(topic_name=topic.topic_name)
@@ -156,7 +156,7 @@ def _nothing_else(request: DescribeQuorumRequest) -> Work:
 
 
 def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -> Any:
-    """Asked of a broker: answered by itself where it leads, else by the leader."""
+    """On a broker: answers if this node leads, else forwards to the leader."""
     if needs.quorum.leadership is not None:
         return describe_quorum(needs, call)
     pending: Pending[DescribeQuorumResponse] = Pending()
@@ -164,7 +164,7 @@ def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -
     def done(answer: DescribeQuorumResponse | BrokerError) -> None:
         pending.resolve(_refuse_describe(call, answer) if isinstance(answer, BrokerError) else answer)
 
-    # While nobody leads the request waits, and it may be this node that is elected.
+    # Without a leader the request waits; this node may be elected.
     needs.controller.request(call.request, done, here=lambda: describe_quorum(needs, call))
     return pending
 

@@ -1,12 +1,12 @@
-"""AlterPartitionReassignments (45, versions 0 to 1) and ListPartitionReassignments (46, 0): partitions on the move (KIP-455).
+"""Handles AlterPartitionReassignments (45, versions 0 to 1) and ListPartitionReassignments (46, 0) (KIP-455).
 
-Behaviour: both are passed on to the controller. A move is answered when it has begun, and continues in the background; it is in the list until
-it is complete. Replication throttles (`replica/throttle.py`) apply to it.
+Behaviour: both are forwarded to the controller. A reassignment is answered when it has begun, and continues in the background; it is
+listed until it is complete. Replication throttles (`replica/throttle.py`) apply to it.
 
 AlterPartitionReassignments with a `timeout_ms` of 0 or less is answered REQUEST_TIMED_OUT and begins nothing.
 ListPartitionReassignments ignores its `timeout_ms`.
 
-Version notes: AlterPartitionReassignments v1 may forbid that the replication factor changes (KIP-860).
+Version notes: AlterPartitionReassignments v1 may forbid changes of the replication factor (KIP-860).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Needs(Protocol):
 
 
 def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> Any:
-    """Begins or cancels moves of partitions."""
+    """Begins or cancels reassignments of partitions."""
     timeout_ms = call.request.timeout_ms
     return answered_in_time(
         call, lambda done: needs.controller.request(call.request, done, timeout_ms=timeout_ms), _refuse_reassign
@@ -48,7 +48,7 @@ def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> An
 def list_reassignments(
     needs: Needs, call: Call[ListPartitionReassignmentsRequest]
 ) -> Pending[ListPartitionReassignmentsResponse]:
-    """Lists the moves of partitions that go on."""
+    """Lists the reassignments in progress."""
     return answered_later(call, lambda done: needs.controller.request(call.request, done), _refuse_list)
 
 

@@ -108,20 +108,20 @@ class Needs(Protocol):
 
 
 def _code(call: Call[Any], error: BrokerError) -> ErrorCode:
-    """The error's code as a client of this version knows it."""
+    """The error's code as this client's version knows it."""
     if error.code is ErrorCode.PRODUCER_FENCED and call.version < _FENCED_SINCE.get(type(call.request), 0):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error.code
 
 
 def _check_in_time(needs: Needs, call: Call[Any], transactional_id: str, producer_id: int, producer_epoch: int) -> None:
-    """Raises RemoteProtocolError for a request of V1 that comes over a connection its producer has left."""
+    """Raises RemoteProtocolError for a V1 request over a connection that its producer has replaced."""
     needs.connection_fence.check(transactional_id, producer_id, producer_epoch, call.connection.number)
 
 
 def init_producer_id(needs: Needs, call: Call[InitProducerIdRequest]) -> Pending[InitProducerIdResponse]:
-    """A producer id with its epoch; over an ongoing transaction, CONCURRENT_TRANSACTIONS until that is aborted, unless it is to
-    be kept: then who it belonged to."""
+    """Returns a producer id with its epoch. During an ongoing transaction: CONCURRENT_TRANSACTIONS until it is aborted, unless the request
+    keeps it prepared: then the producer id and epoch that own it."""
     request = call.request
     expected: ProducerIdentity | None = None
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
@@ -273,7 +273,7 @@ def _results_in_slices(
 
 
 def add_offsets_to_txn(needs: Needs, call: Call[AddOffsetsToTxnRequest]) -> Pending[AddOffsetsToTxnResponse]:
-    """Adds the group's partition of `__consumer_offsets` to the transaction; makes that topic if nobody needed it before."""
+    """Adds the group's partition of `__consumer_offsets` to the transaction; creates that topic if it is missing."""
     request = call.request
     _check_in_time(needs, call, request.transactional_id, request.producer_id, request.producer_epoch)
     if needs.current_image.image.topic(OFFSETS_TOPIC) is not None:
@@ -284,8 +284,8 @@ def add_offsets_to_txn(needs: Needs, call: Call[AddOffsetsToTxnRequest]) -> Pend
 
     def made(error: BrokerError | None) -> None:
         if pending.resolved:
-            return  # the connection closed while it waited: no effect
-        if error is not None:  # too few brokers yet, or no controller: for the client both are passing
+            return  # the connection closed during the wait: no effect
+        if error is not None:  # too few brokers yet, or no controller: the client may retry both
             pending.resolve(_refuse_add_offsets(call, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))))
             return
         _add_group(needs, call, pending)
@@ -314,7 +314,7 @@ def _add_group(
 
 
 def end_txn(needs: Needs, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
-    """Commits or aborts; answered when that is decided for good, before the markers are written."""
+    """Commits or aborts; answers when the decision is committed, before the markers are written."""
     request = call.request
     if call.version < 5:
         _check_in_time(needs, call, request.transactional_id, request.producer_id, request.producer_epoch)
@@ -337,14 +337,14 @@ def end_txn(needs: Needs, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
 
 
 def write_txn_markers(needs: Needs, call: Call[WriteTxnMarkersRequest]) -> Work:
-    """Markers into partitions this node leads, from a coordinator or from an administrator who ends a hanging transaction."""
+    """Writes markers to partitions led here, for a coordinator or an administrator who ends a hanging transaction."""
     pending: Pending[WriteTxnMarkersResponse] = Pending()
     yield from needs.marker_writer.write_in_slices(call.request, pending.resolve)
     return pending
 
 
 def describe_transactions(needs: Needs, call: Call[DescribeTransactionsRequest]) -> Work:
-    """Transactional ids in full, as committed."""
+    """Describes committed transaction states by transactional id."""
     states = []
     for transactional_id in dict.fromkeys(call.request.transactional_ids):
         yield 1
@@ -373,7 +373,7 @@ def _described(metadata: TransactionMetadata) -> DescribeTransactionsTransaction
 
 
 def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
-    """The transactional ids this node coordinates, filtered."""
+    """Lists the transactional ids that this node coordinates, filtered."""
     request = call.request
     transactions = needs.transactions.all_transactions()
     text = request.transactional_id_pattern

@@ -1,11 +1,11 @@
-"""Offsets that a transaction commits: TxnOffsetCommit 0–5, of the family `transactions`.
+"""Handles offsets that a transaction commits: TxnOffsetCommit 0–5, of the family `transactions`.
 
-Behaviour: topics are looked up here, member and generation in the group's shard. The request is first verified against the
-transaction, or (v5) added to it, unless the log knows that the transaction is open here: that waits before its effect, so the
-later requests of its connection wait too (KIP-890). Below v5 one that comes over a connection that its producer has left is late,
-and the connection is closed (`coordinator/connection_fence.py`). The offsets are pending until the marker of the transaction's end.
+Behaviour: this module looks up topics; the group's shard checks member and generation. The request is first verified against the
+transaction, or (v5) added to it, unless the log knows that the transaction is open here. That waits before the effect, so the later
+requests of the connection wait too (KIP-890). Below v5 a request over a connection that its producer has replaced is late, and the
+connection is closed (`coordinator/connection_fence.py`). The offsets are pending until the transaction's end marker.
 
-Version notes: v2 leader epochs; v3 names the member (KIP-447); v4 knows TRANSACTION_ABORTABLE; v5 adds the group's partition
+Version notes: v2 leader epochs; v3 names the member (KIP-447); v4 TRANSACTION_ABORTABLE; v5 adds the group's partition
 to the transaction.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "Needs", "refuse_txn_offset_commit", "txn_offset_commit"]
 
-UNKNOWN_SEQUENCE = -1  # offsets are not numbered by their producer
+UNKNOWN_SEQUENCE = -1  # producers do not number offsets
 
 
 class Needs(Protocol):
@@ -59,7 +59,7 @@ class Needs(Protocol):
 
 
 def txn_offset_commit(needs: Needs, call: Call[TxnOffsetCommitRequest]) -> Work:
-    """Commits offsets with a transaction: pending until its marker."""
+    """Commits offsets with a transaction; they are pending until its marker."""
     request = call.request
     if call.version < 5:
         key = request.transactional_id, request.group_id
@@ -110,7 +110,7 @@ def _verify(
     pending: Pending[TxnOffsetCommitResponse],
     done: Callable[[BrokerError | None], None],
 ) -> None:
-    """Asks the transaction's coordinator, unless the log knows that the transaction is open here; then commits.
+    """Asks the transaction coordinator, unless the log knows that the transaction is open here; then commits.
 
     Raises:
         BrokerError: the group's coordinator is not here or not loaded, or the log refuses the producer.
@@ -124,7 +124,7 @@ def _verify(
 
     def verified(errors: dict[tuple[str, int], ErrorCode]) -> None:
         if pending.resolved:
-            return  # the connection closed while it waited: no effect
+            return  # the connection closed during the wait: no effect
         code = errors.get((OFFSETS_TOPIC, partition), ErrorCode.NONE)
         if code:
             done(BrokerError(_verification_code(code, call.version)))
@@ -148,9 +148,9 @@ def _verify(
 
 
 def _verification_code(code: ErrorCode, version: int) -> ErrorCode:
-    """TRANSACTION_ABORTABLE is known from v4 on; before, the same refusal has another name."""
+    """The code for this version: TRANSACTION_ABORTABLE exists from v4 on; before, another code means the same."""
     if code is ErrorCode.NETWORK_EXCEPTION:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # which every client tries again, at the same coordinator
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # every client retries this at the same coordinator
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < 4:
         return ErrorCode.INVALID_TXN_STATE
     return code
