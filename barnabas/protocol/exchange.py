@@ -77,7 +77,7 @@ Done = Callable[[Any], None]  # called once with the response, or with the error
 
 
 class Features(NamedTuple):
-    """The cluster's finalized features as this broker knows them; the epoch is −1 where it knows none."""
+    """The cluster's finalized features as this broker knows them; the epoch is −1 if it knows none."""
 
     epoch: int
     levels: dict[str, int]

@@ -87,7 +87,7 @@ def decode(
 def single(data: bytes, position: int, end: int) -> tuple[int, bytes, bytes | None] | None:
     """Offset delta, key and value of a record that fills `data` from `position` to `end`.
 
-    None where it is not of the most frequent form: a key, no headers, deltas of one byte, lengths of two bytes at most. `decode` reads
+    None if it is not of the most frequent form: a key, no headers, deltas of one byte, lengths of two bytes at most. `decode` reads
     it then, or says what is wrong with it.
     """
     try:

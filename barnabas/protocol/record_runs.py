@@ -95,7 +95,7 @@ def _same_width(columns: list[bytes]) -> int:
 
 
 def _extent(columns: list[bytes]) -> tuple[int, int] | None:
-    """The lowest and the highest of the numbers whose varints lie in these columns, first bytes first; None where one is negative or
+    """The lowest and the highest of the numbers whose varints lie in these columns, first bytes first; None if one is negative or
     of another width.
 
     Most timestamps of a batch have one or two bytes and ascend: then C code finds both without a look at each number.

@@ -110,7 +110,7 @@ class BatchHeader(NamedTuple):
     last_offset_delta: int
     base_timestamp: int
     max_timestamp: int
-    producer_id: int  # -1 where there is none
+    producer_id: int  # -1 if there is none
     producer_epoch: int
     base_sequence: int
     record_count: int
@@ -132,7 +132,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, wrapped to 0 after 2³¹−1; -1 where there is no sequence."""
+        """Sequence of the last record, wrapped to 0 after 2³¹−1; -1 if there is no sequence."""
         if self.base_sequence < 0:
             return -1
         last = self.base_sequence + self.last_offset_delta

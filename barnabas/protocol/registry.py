@@ -46,7 +46,7 @@ class Api:
         versions: versions served, inclusive.
         advertised: versions that ApiVersions names, inclusive; they differ where clients misread a true answer, or where
             the highest version is not yet a stable one in Kafka.
-        flexible_since: first flexible version, None where there is none.
+        flexible_since: first flexible version, None if there is none.
         listeners: where it is served: for clients and brokers ("broker"), for controllers and those who need one
             ("controller"), or both.
     """

@@ -117,7 +117,7 @@ class Message(Struct):
     Attributes:
         API_KEY: number of the RPC; -1 for headers.
         VERSIONS: first and last version declared, inclusive.
-        FLEXIBLE_SINCE: first flexible version, None where there is none.
+        FLEXIBLE_SINCE: first flexible version, None if there is none.
     """
 
     __slots__ = ()
@@ -131,7 +131,7 @@ class Record(Struct):
     """Base of keys and values of internal topics, which carry a two-byte prefix before their fields.
 
     Attributes:
-        PREFIX: None where the prefix is the version; else the number of the record type, as in keys of coordinator topics.
+        PREFIX: None if the prefix is the version; else the number of the record type, as in keys of coordinator topics.
         API_KEY: number of the record type in `__cluster_metadata`, -1 elsewhere.
     """
 

@@ -1,12 +1,12 @@
 """Aborted transactions of a segment: Kafka's .txnindex.
 
-Driven by: the log, when an abort marker is appended or recovered. Emits: what a read_committed consumer must skip.
+Driven by: the log, when an abort marker is appended or recovered. Emits: the transactions that a read_committed consumer must skip.
 
-An entry is 34 bytes: version int16 (0), producer id, first offset, last offset (of the marker), and the last stable offset as
-it was once the marker was there, int64 each.
+An entry is 34 bytes: version int16 (0), producer id, first offset, last offset (of the marker), and the last stable offset
+after the marker was appended, int64 each.
 
-Invariants: entries are in the order of their markers, so `last_offset` and `last_stable_offset` never go back; a
-transaction stands in the segment of its marker, even where it began in an earlier one.
+Invariants: entries are in the order of their markers, so `last_offset` and `last_stable_offset` never decrease. The entry of a
+transaction is in the segment of its marker, even if the transaction began in an earlier segment.
 Follows KIP-98.
 """
 
@@ -24,12 +24,12 @@ _VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction; all offsets inclusive but `last_stable_offset`."""
+    """One aborted transaction. All offsets are inclusive except `last_stable_offset`."""
 
     producer_id: int
     first_offset: int
     last_offset: int  # of its marker
-    last_stable_offset: int  # from here on nothing was decided when the marker came
+    last_stable_offset: int  # no transaction at or above it was complete when the marker was appended
 
 
 def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
@@ -38,7 +38,7 @@ def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
 
 
 def decode_aborted(data: bytes, base_offset: int) -> list[AbortedTransaction] | None:
-    """Reads a .txnindex file; None where it is damaged and must be rebuilt."""
+    """Reads a .txnindex file; None if it is damaged and must be rebuilt."""
     if len(data) % ENTRY_SIZE:
         return None
     entries: list[AbortedTransaction] = []

@@ -1,9 +1,10 @@
 """The small text files of a data directory, in Kafka's formats.
 
-Plain functions, text in and values out, with thin readers and writers over a Disk: the offset checkpoints (recovery point,
+Functions that parse and format text, with readers and writers over a Disk: the offset checkpoints (recovery point,
 high watermark, log start, cleaner), leader-epoch-checkpoint, partition.metadata, meta.properties and .kafka_cleanshutdown.
 
-Invariants: a file that does not parse whole is MalformedCheckpoint, never half a result; the caller decides what that costs.
+Invariants: a file that does not parse completely raises MalformedCheckpoint and never gives a partial result. The caller handles
+the error.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
-PRODUCER_STATE_CHECKPOINT = "producer-state-offset-checkpoint"  # of ours: `ProducerSnapshots.complete_to`
+PRODUCER_STATE_CHECKPOINT = "producer-state-offset-checkpoint"  # not a file of Kafka: `ProducerSnapshots.complete_to`
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
@@ -62,11 +63,11 @@ TopicPartition = tuple[str, int]
 
 
 class MalformedCheckpoint(BarnabasError):
-    """A checkpoint file is damaged or of another version."""
+    """A checkpoint file is damaged or has another version."""
 
 
 def encode_uuid(uuid: bytes) -> str:
-    """16 bytes as Kafka writes ids: 22 characters of URL-safe base64."""
+    """Formats 16 bytes as Kafka formats ids: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
@@ -86,7 +87,7 @@ def decode_uuid(text: str) -> bytes:
 
 
 def _lines(data: bytes, what: str) -> list[str]:
-    """The entry lines of a checkpoint: after a version line and a count line, all of them there and ended by newlines."""
+    """The entry lines of a checkpoint, which follow a version line and a count line. Each must end with a newline."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -111,15 +112,15 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Writes one of the four offset checkpoints, durably, and blocks until it is: at a start and a stop."""
+    """Writes one of the four offset checkpoints durably. Blocks until then: only for a start and a stop."""
     disk.replace(name, format_offsets(offsets))
 
 
 def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:
-    """Reads an offset checkpoint; empty where there is none.
+    """Reads an offset checkpoint; empty if there is none.
 
     Raises:
-        MalformedCheckpoint: damaged. An empty recovery-point map is safe then (everything is recovered).
+        MalformedCheckpoint: the file is damaged. The caller may use an empty map of recovery points: then everything is recovered.
     """
     if not disk.exists(name):
         return {}
@@ -134,12 +135,12 @@ def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:
 
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """leader-epoch-checkpoint: lines of epoch and start offset."""
+    """The text of leader-epoch-checkpoint: lines of epoch and start offset."""
     return format_lines([f"{epoch} {start}" for epoch, start in entries])
 
 
 def parse_epochs(data: bytes) -> list[tuple[int, int]]:
-    """Raises MalformedCheckpoint where it is damaged or its entries do not increase."""
+    """Reads leader-epoch-checkpoint. Raises MalformedCheckpoint if it is damaged or its entries do not increase."""
     entries: list[tuple[int, int]] = []
     for line in _lines(data, LEADER_EPOCH_CHECKPOINT):
         try:
@@ -153,12 +154,12 @@ def parse_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:
-    """partition.metadata: the id of the topic that a folder belongs to."""
+    """The text of partition.metadata: the id of the topic to which a folder belongs."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
 def parse_partition_metadata(data: bytes) -> bytes:
-    """The topic id. Raises MalformedCheckpoint."""
+    """Reads the topic id of partition.metadata. Raises MalformedCheckpoint."""
     try:
         version, topic = data.decode().rstrip("\n").split("\n")
         if version.strip() != "version: 0" or not topic.startswith("topic_id:"):
@@ -170,7 +171,7 @@ def parse_partition_metadata(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Whose data directory it is. Ids are Kafka's base64 texts; `cluster_id` may be any text."""
+    """The owner of a data directory. Ids have Kafka's base64 form; `cluster_id` may be any text."""
 
     cluster_id: str
     node_id: int
@@ -182,10 +183,10 @@ def _property_value(text: str) -> str:
 
 
 def read_meta_properties(disk: Disk) -> MetaProperties | None:
-    """Reads meta.properties version 1; None where there is none.
+    """Reads meta.properties version 1; None if there is none.
 
     Raises:
-        MalformedCheckpoint: another version, or a property is missing.
+        MalformedCheckpoint: the file has another version, or a property is missing.
     """
     if not disk.exists(META_PROPERTIES):
         return None
@@ -216,22 +217,22 @@ def write_meta_properties(disk: Disk, meta: MetaProperties) -> None:
 
 
 def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
-    """The last act of a clean stop: every log is closed, synced and has a producer snapshot at its end."""
+    """Writes the mark of a clean stop. Call it last: every log is closed, synced and has a producer snapshot at its end."""
     disk.replace(
         CLEAN_SHUTDOWN_FILE, json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
     )
 
 
 def take_clean_shutdown(disk: Disk) -> int | None:
-    """Removes the mark of a clean stop. Returns its broker epoch (-1 where it holds none), None where the stop was not clean.
+    """Removes the mark of a clean stop. Returns its broker epoch (-1 if it holds none), None if the stop was not clean.
 
-    Call it before any log is written to: a mark that comes back after a power loss would vouch for torn files.
+    Call it before any log is written: a mark that reappears after a power loss would declare torn files valid.
     """
     if not disk.exists(CLEAN_SHUTDOWN_FILE):
         return None
     data = disk.read(CLEAN_SHUTDOWN_FILE)
     disk.remove(CLEAN_SHUTDOWN_FILE)
-    disk.replace(_TAKEN, b"")  # for the sync of the folder that comes with it: the removal must be durable
+    disk.replace(_TAKEN, b"")  # it syncs the folder, too: the removal must be durable
     disk.remove(_TAKEN)
     try:
         epoch = json.loads(data)["brokerEpoch"]

@@ -1,7 +1,7 @@
-"""What of a compacted log is to be cleaned, and how urgently: pure functions over its segments and configuration.
+"""Selects the part of a compacted log to clean and its priority: pure functions over the log's segments and configuration.
 
-Driven by: the cleaner, at each look. Emits: the range of offsets that one cleaning may touch, the share of it that is dirty, and
-the groups of segments that become one each.
+Driven by: the cleaner, at each check of a log. Emits: the range of offsets that one cleaning may change, its dirty ratio, and the
+groups of segments, each of which becomes one segment.
 
 Invariants: nothing is cleaned at or above the last stable offset, in the active segment, or before min.compaction.lag.ms; a group's
 offsets span less than 2³¹.
@@ -23,13 +23,13 @@ NOTHING: Final = -1.0
 
 
 class Cleanable(NamedTuple):
-    """One log as the cleaner sees it; offsets are exclusive ends and starts of ranges.
+    """The cleanable range of one log: [first_dirty_offset, first_uncleanable_offset).
 
     Attributes:
-        first_dirty_offset: keys below are unique already.
-        first_uncleanable_offset: where a segment begins that may not be cleaned; first_dirty_offset where none may.
-        dirty_ratio: cleanable bytes by all bytes below `first_uncleanable_offset`; negative where there is nothing to clean.
-        overdue: a record waits for longer than max.compaction.lag.ms.
+        first_dirty_offset: keys below it are unique already.
+        first_uncleanable_offset: start of the first segment that may not be cleaned; first_dirty_offset if no segment may.
+        dirty_ratio: cleanable bytes divided by all bytes below `first_uncleanable_offset`; negative if there is nothing to clean.
+        overdue: a record is older than max.compaction.lag.ms.
     """
 
     first_dirty_offset: int
@@ -38,7 +38,7 @@ class Cleanable(NamedTuple):
     overdue: bool
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether the log is to be cleaned now."""
+        """Whether the log must be cleaned now."""
         return self.dirty_ratio > (0 if self.overdue else config.min_cleanable_dirty_ratio)
 
 
@@ -51,15 +51,15 @@ def assess(
     last_stable_offset: int,
     now_ms: int,
 ) -> Cleanable:
-    """What a cleaning could do now.
+    """The range that a cleaning may clean now.
 
     Args:
-        cleaned_to: where the last cleaning ended, 0 before the first.
+        cleaned_to: the end offset of the last cleaning, 0 before the first.
     """
     first_dirty = max(cleaned_to, log_start_offset)
     cleanable: list[Segment] = []
     dirty = 0
-    oldest = 0  # first timestamp of the oldest dirty segment, by which the maximal lag counts; 0 for none
+    oldest = 0  # first timestamp of the oldest dirty segment, from which max.compaction.lag.ms counts; 0 for none
     for segment, following in pairwise(segments):
         if following.base_offset > last_stable_offset:
             break
@@ -79,10 +79,10 @@ def assess(
 
 
 def group_segments(segments: Sequence[Segment], segment_bytes: int, end_offset: int) -> list[list[Segment]]:
-    """Neighbours that make one segment together: at most `segment_bytes`, and offsets that an index can hold.
+    """Groups of neighbouring segments, each of which becomes one segment of at most `segment_bytes` and of offsets that fit an index.
 
     Args:
-        end_offset: of the last of them, exclusive.
+        end_offset: end offset of the last segment, exclusive.
     """
     ends = [following.base_offset for following in segments[1:]] + [end_offset]
     groups: list[list[Segment]] = []

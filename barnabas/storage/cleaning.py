@@ -1,14 +1,14 @@
-"""One cleaning of one compacted log, in steps that are short enough for an event loop.
+"""Cleans one compacted log, in steps that are short enough for an event loop.
 
-Driven by: whoever walks `Cleaning.steps`, syncs the files a step names before asking for the next, and may pause or stop between any two.
-Emits: `.cleaned` segments, which take the places of those they were made of one group after the other; what came of it, in attributes.
+Driven by: the caller that iterates over `Cleaning.steps`. It syncs the files of each step before it requests the next step, and it may
+pause or stop between two steps. Emits: `.cleaned` segments, each of which replaces a group of segments; the results, in attributes.
 
-Three passes: the last offset of each key in the dirty part, as far as the map holds them; all segments up to there rewritten, a group at
-a time, synced, and swapped in; a sync that makes the last names durable, after which the log's `cleaned_to` moves.
+Three passes. The first collects the last offset of each key in the dirty part, until the map is full. The second rewrites all segments
+up to that offset: it writes, syncs and swaps in one group at a time. The third syncs the last names and then moves `cleaned_to`.
 
-Invariants: a segment is swapped in only while those it was made of are still the log's, all of them below the recovery point; groups go
-oldest first, so that no tombstone, marker or newer value goes before what it stands against. A crash at any point leaves a log that
-reads the same.
+Invariants: a segment is swapped in only if the log still has its source segments and all of them are below the recovery point. Groups
+are cleaned oldest first, so no tombstone, marker or newer value is removed before the records that it deletes or replaces. After a crash
+at any point a reader gets the same records.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from barnabas.storage.steps import Steps, record_slices, unpacked
 __all__ = ["Cleaning", "CleaningAborted", "CorruptSegment", "Step"]
 
 STEP_COST: Final = 48 * 1024  # of one step: about a millisecond
-RECORD_COST: Final = 100  # what a record costs at least, however well it was compressed
+RECORD_COST: Final = 100  # minimal cost of a record, however well it was compressed
 T = TypeVar("T")
-WRITE_BYTES: Final = 64 * 1024  # of the new segment, gathered for one write
+WRITE_BYTES: Final = 64 * 1024  # of the new segment, collected for one write
 
 
 class CleaningAborted(BarnabasError):
-    """The log was cut, deleted or configured otherwise meanwhile; what was swapped in before stays."""
+    """The log was truncated, deleted or reconfigured during the cleaning. Segments that were swapped in before stay."""
 
 
 class CorruptSegment(BarnabasError):
-    """A batch in the middle of a segment cannot be read: the log is left as it is."""
+    """A batch in the middle of a segment cannot be read. The log is not changed."""
 
 
 class Step(NamedTuple):
-    """Something was done."""
+    """The result of one step."""
 
     size_bytes: int  # read and written
-    files: tuple[File, ...] = ()  # to be synced before the next step
-    work: Callable[[], None] | None = None  # to be done before the next step, in a thread if there is one
+    files: tuple[File, ...] = ()  # the caller must sync them before the next step
+    work: Callable[[], None] | None = None  # the caller must call it before the next step, in a thread if it has one
 
 
 class Cleaning:
-    """See the module.
+    """One cleaning of a log. See the module.
 
     Args:
-        map_bytes_max: memory for the keys (log.cleaner.dedupe.buffer.size).
+        map_bytes_max: memory for the keys in bytes (log.cleaner.dedupe.buffer.size).
 
     Attributes:
-        end_offset: everything below is cleaned when the steps are over.
-        keys: in the map.
-        bytes_before: of the segments that were rewritten.
-        bytes_after: of those that took their places.
+        end_offset: after the last step everything below it is clean.
+        keys: number of keys in the map.
+        bytes_before: size of the segments that were replaced.
+        bytes_after: size of the segments that replaced them.
     """
 
     def __init__(self, disk: Disk, log: PartitionLog, cleanable: Cleanable, *, now_ms: int, map_bytes_max: int) -> None:
@@ -82,11 +82,11 @@ class Cleaning:
         self._bytes = 0
 
     def steps(self) -> Generator[Step]:
-        """Everything, step by step. Close the iterator to stop early.
+        """Cleans the log, step by step. Close the iterator to stop early.
 
         Raises:
             CleaningAborted: the log has changed.
-            CorruptSegment, RemoteProtocolError: it cannot be read.
+            CorruptSegment, RemoteProtocolError: the log cannot be read.
             OSError: the disk failed.
         """
         yield from self._learn_keys()
@@ -113,7 +113,7 @@ class Cleaning:
             try:
                 yield from self._rewrite(group, cleaned, rewriter, transactions)
             except BaseException:
-                with contextlib.suppress(OSError):  # the next start removes what cannot be removed now
+                with contextlib.suppress(OSError):  # the next start removes files that cannot be removed now
                     self._discard(cleaned)
                 raise
             self._segments = self._segments[len(group) :]
@@ -133,7 +133,7 @@ class Cleaning:
             raise CleaningAborted(f"{log.directory} changed while it was cleaned")
 
     def _stop(self, cost: int, *, always: bool = True) -> Iterator[Step]:
-        """The end of a step, where enough was done."""
+        """Ends the step if its cost is high enough, or always."""
         self._cost += cost
         if always or self._cost >= STEP_COST:
             size, self._cost, self._bytes = self._bytes, 0, 0
@@ -141,7 +141,7 @@ class Cleaning:
             self._check()
 
     def _taken(self, steps: Steps[T]) -> Generator[Step, None, T]:
-        """The result of work on one batch, whose steps are steps of the cleaning."""
+        """The result of work on one batch. Its steps become steps of the cleaning."""
         while True:
             try:
                 work = next(steps)
@@ -156,7 +156,7 @@ class Cleaning:
         end_offset = self._end_of(segment)
         for batch, data in scan(segment.file, position, segment.size):
             if not segment.base_offset <= batch.base_offset <= batch.last_offset < end_offset:
-                break  # offsets are not covered by the checksum
+                break  # the checksum does not cover offsets
             yield batch, data
             position = batch.position + batch.size
             self._bytes += batch.size
@@ -164,7 +164,7 @@ class Cleaning:
             raise CorruptSegment(f"{segment.log_path} cannot be read from byte {position} on, of {segment.size}")
 
     def _end_of(self, segment: Segment) -> int:
-        """All offsets in the segment are below it."""
+        """The exclusive upper bound of the offsets in the segment."""
         following = self._log.segments.from_offset(segment.base_offset)
         return following[1].base_offset if len(following) > 1 else self._log.log_end_offset
 
@@ -194,7 +194,7 @@ class Cleaning:
                 if offsets.is_full:
                     return
                 yield from self._stop(max(batch.size, header.record_count * RECORD_COST), always=False)
-            # Offsets that nothing stands at are learnt, too.
+            # The map also covers offsets without a record.
             offsets.latest_offset = (dirty[index + 1].base_offset if index + 1 < len(dirty) else self._end) - 1
 
     def _rewrite(

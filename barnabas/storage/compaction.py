@@ -1,14 +1,18 @@
-"""Compaction: which records of a compacted log stay, and what becomes of the batches that lose some. The core of the cleaner.
+"""Compaction: selects the records of a compacted log that stay, and rewrites their batches. The core of the cleaner.
 
-Driven by: `storage/cleaning.py`, twice with the same batches in the order of offsets: once to learn keys, once to rewrite.
-Emits: the bytes of each batch that stays, and the aborted transactions that readers must go on skipping.
+Driven by: `storage/cleaning.py`, twice with the same batches in the order of offsets: once to collect keys, once to rewrite.
+Emits: the bytes of each batch that stays, and the aborted transactions that readers must still skip.
 
-What stays: of each key the last record; a tombstone until its delete horizon, which the first cleaning that meets it sets
-(attribute bit 6, in the place of the base timestamp); no record of an aborted transaction; a marker until an earlier cleaning has removed
-the last batch of its transaction and its delete horizon has passed; without records, the batch that holds an active producer's last
-sequence, and the offsets of the last batch of every segment, so that none seems lost. Offsets, sequences and epochs stay as they are.
+Compaction keeps:
+- the last record of each key, but no record of an aborted transaction;
+- a tombstone until its delete horizon, which the first cleaning of its batch sets (attribute bit 6, in place of the base timestamp);
+- a marker until an earlier cleaning has removed the last batch of its transaction and its delete horizon has passed;
+- as an empty batch, the batch with the last sequence of an active producer, and the last batch of each segment, so that no offsets
+  seem lost.
+Offsets, sequences and epochs do not change.
 
-Invariants: records above `OffsetMap.latest_offset` are never judged by their keys; a rewritten batch holds its old base and last offset.
+Invariants: records above `OffsetMap.latest_offset` are never removed because of their keys. A rewritten batch keeps its base offset and
+last offset.
 Follows KIP-98, KIP-58, KIP-354 and KIP-534 (delete horizon), and Kafka 4.3's cleaner, which keeps an empty last batch of a whole round only.
 """
 
@@ -39,7 +43,7 @@ from barnabas.storage.steps import Steps, packed, record_slices, unpacked
 
 __all__ = ["CleanedTransactions", "LastRecord", "OffsetMap", "Rewriter", "last_records"]
 
-# What is left of a batch that only tells how far a segment reaches: nothing of its producer, its transaction or its time.
+# Fields of a batch that only marks the end of a segment: no producer, no transaction, no timestamps.
 _PLACEHOLDER: Final = {
     "attributes": 0,
     "base_timestamp": NO_TIMESTAMP,
@@ -49,14 +53,14 @@ _PLACEHOLDER: Final = {
     "base_sequence": -1,
     "record_count": 0,
 }
-ENTRY_BYTES: Final = 150  # that a key costs in the map besides its own bytes
+ENTRY_BYTES: Final = 150  # memory of a key in the map, besides its own bytes
 
 
 class OffsetMap:
     """The last offset of each key, in bounded memory.
 
     Attributes:
-        latest_offset: keys of all records up to here are in the map; -1 before the first.
+        latest_offset: the map has the keys of all records up to it; -1 before the first.
     """
 
     __slots__ = ("_offsets", "_size_bytes", "_size_bytes_max", "latest_offset")
@@ -72,49 +76,49 @@ class OffsetMap:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further batch may be put in."""
+        """Whether no further batch may be added."""
         return self._size_bytes >= self._size_bytes_max
 
     def put(self, key: bytes, offset: int) -> None:
-        """Notes a record. Offsets go up."""
+        """Adds a record. Offsets must ascend."""
         if key not in self._offsets:
             self._size_bytes += ENTRY_BYTES + len(key)
         self._offsets[key] = offset
 
     def is_last(self, record: Record) -> bool:
-        """Whether no later record is known with this record's key. One without a key is never the last of anything."""
+        """Whether the map has no later record with this record's key; False for a record without a key."""
         if record.offset > self.latest_offset:
             return True
         return record.key is not None and record.offset >= self._offsets.get(record.key, -1)
 
 
 class LastRecord(NamedTuple):
-    """What the log must keep of an active producer."""
+    """The last data batch of an active producer, which the log must keep."""
 
-    last_offset: int  # of its last data batch, -1 where only a marker is known of its epoch
+    last_offset: int  # of its last data batch, -1 if its epoch has only a marker
     producer_epoch: int
 
 
 def last_records(producers: ProducerState) -> dict[int, LastRecord]:
-    """By producer id, as of now."""
+    """The last records of all producers by producer id."""
     return {producer_id: LastRecord(entry.last_offset, entry.epoch) for producer_id, entry in producers.entries.items()}
 
 
 class CleanedTransactions:
-    """Which transactions the batches of one pass belong to.
+    """The transactions of the batches of one pass.
 
     Args:
-        aborted: all aborted transactions that reach into what is read.
+        aborted: all aborted transactions that overlap the range of the pass.
 
     Attributes:
-        kept: aborted ones whose data was met, in the order of their markers: their markers stay, and so do they in the index.
+        kept: aborted transactions whose data was read, in the order of their markers. Their markers and index entries stay.
     """
 
     __slots__ = ("_aborted", "_committed", "_ongoing", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._aborted = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
-        self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer id, with whether data was met
+        self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer id; True if data was read
         self._committed: set[int] = set()  # producer ids with data since their last marker
         self.kept: list[AbortedTransaction] = []
 
@@ -124,7 +128,7 @@ class CleanedTransactions:
             self._ongoing.setdefault(one.producer_id, (one, False))
 
     def on_data(self, header: BatchHeader) -> bool:
-        """A batch of records. Returns whether they are of an aborted transaction."""
+        """Handles a data batch. Returns whether it belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
             return False
@@ -136,7 +140,7 @@ class CleanedTransactions:
         return True
 
     def on_control(self, header: BatchHeader, data: memoryview) -> bool:
-        """A control batch. Returns whether nothing before it needs it any more: it may go when its delete horizon has passed."""
+        """Handles a control batch. Returns whether no earlier batch needs it: then it is removed after its delete horizon."""
         self._begin_up_to(header.last_offset)
         if not header.record_count:
             return True
@@ -158,8 +162,8 @@ class Rewriter:
     """Rewrites the batches of one cleaning.
 
     Args:
-        producers: active producers' last batches.
-        delete_retention_ms: how long tombstones and markers outlive the cleaning that first meets them.
+        producers: last batches of active producers.
+        delete_retention_ms: time that tombstones and markers stay after their first cleaning.
     """
 
     __slots__ = ("_delete_retention_ms", "_now_ms", "_offsets", "_transactions", "producers")
@@ -180,10 +184,10 @@ class Rewriter:
         self.producers = producers
 
     def rewrite(self, data: memoryview, *, last: bool) -> Steps[memoryview | bytearray | None]:
-        """What becomes of one whole batch: its bytes as they were, others, or None where it goes.
+        """Rewrites one whole batch: returns the same bytes, new bytes, or None to remove it.
 
         Args:
-            last: it is the last one of its segment, and stays at least without records.
+            last: the batch is the last one of its segment. It stays, perhaps without records.
 
         Raises:
             RemoteProtocolError: its records cannot be read.
@@ -234,7 +238,7 @@ class Rewriter:
         pieces: list[bytes] = []
         count = 0
         max_timestamp = NO_TIMESTAMP
-        marks = False  # a tombstone stays whose delete horizon is not set yet
+        marks = False  # a tombstone without a delete horizon stays
         for number, (piece, records) in enumerate(record_slices(body, header)):
             if number:
                 yield None

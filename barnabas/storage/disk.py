@@ -1,12 +1,12 @@
-"""The memory disk: a Disk port whose power can be cut.
+"""The memory disk: a Disk port that simulates power losses and disk faults.
 
-Driven by: the Disk port, as the file disk is; and by the hand that breaks it: `kill`, `crash`, `fail`.
-Emits: OSError where a fault was asked for, and after a kill or a crash from every handle opened before it.
+Driven by: the Disk port, as the file disk; `kill`, `crash` and `fail` of tests and simulations.
+Emits: OSError for a requested fault, and from every handle that was opened before a kill or a crash.
 
-What survives a crash. File contents: what was synced, and of each later write all, nothing or a prefix cut at a sector, drawn write by
-write; a lost write below a kept one leaves zeros, as delayed allocation does. Names (create, rename, remove, mkdir): the
-order of a journaling file system, so a prefix of what was not yet committed; any sync commits all names before it.
-`replace` is atomic and durable.
+A crash keeps, of file contents, all synced writes; of each later write all, nothing or a prefix that ends at a sector, drawn for each
+write. A lost write below a kept one leaves zeros, as delayed allocation does. Changes of names (create, rename, remove, mkdir) are kept
+as by a journaling file system: a prefix of the uncommitted changes survives. Any sync commits all earlier changes of names. `replace` is
+atomic and durable.
 
 Invariants: `_Inode.image` is always `_Inode.durable` with every entry of `pending` applied.
 """
@@ -23,14 +23,14 @@ from barnabas.ports import NAME_BYTES_MAX, Buffer, DiskLock, File, Rng
 
 __all__ = ["SECTOR_SIZE", "MemoryDisk", "MemoryFile"]
 
-SECTOR_SIZE = 512  # bytes that a disk writes as one; a torn write is cut at a multiple of it
+SECTOR_SIZE = 512  # bytes that a disk writes atomically; a torn write ends at a multiple of it
 
 _Change = tuple[int, bytes | None]  # (offset, data) of a write; (size, None) of a truncate
 _Name = tuple[str, str, str]  # (operation, path, target)
 
 
 class _Inode:
-    """One file's contents: as programs see it, as the platter has it, and what lies between."""
+    """The contents of one file: as programs read it, as it is durable, and the changes in between."""
 
     __slots__ = ("committed", "durable", "image", "pending")
 
@@ -38,18 +38,18 @@ class _Inode:
         self.image = bytearray()
         self.durable = bytearray()
         self.pending: list[_Change] = []
-        self.committed = 0  # changes ever made durable
+        self.committed = 0  # number of changes made durable so far
 
     def change(self, change: _Change) -> None:
         _apply(self.image, change)
         self.pending.append(change)
 
     def changed(self) -> int:
-        """Changes ever made; `commit` takes such a number."""
+        """The number of changes so far, for `commit`."""
         return self.committed + len(self.pending)
 
     def commit(self, up_to: int) -> None:
-        """Makes durable what had been changed when `changed()` was `up_to`."""
+        """Makes the first `up_to` changes durable."""
         count = up_to - self.committed
         if count > 0:
             for change in self.pending[:count]:
@@ -81,7 +81,7 @@ def _apply(image: bytearray, change: _Change) -> None:
 
 
 def _torn(change: _Change, rng: Rng) -> _Change | None:
-    """What a power cut leaves of one change: all of it, nothing, or a prefix that ends at a sector boundary."""
+    """The part of a change that survives a power loss: all of it, nothing, or a prefix that ends at a sector boundary."""
     offset, data = change
     draw = rng.randrange(4)
     if draw == 0:
@@ -106,7 +106,7 @@ class _Fault:
 
 
 class MemoryFile:
-    """A handle on a memory disk's file. It keeps to its file over renames, as a POSIX descriptor does."""
+    """A handle of a memory disk's file. It stays with its file after a rename, as a POSIX descriptor does."""
 
     __slots__ = ("_disk", "_generation", "_inode", "_open", "_path")
 
@@ -153,7 +153,7 @@ class MemoryFile:
         self._open = False
 
     def check_alive(self) -> None:
-        """Raises OSError (EIO) where the process that opened this handle is gone, (EBADF) where it was closed."""
+        """Raises OSError: EIO if the process that opened this handle was killed, EBADF if the handle is closed."""
         if self._generation != self._disk.generation:
             raise OSError(errno.EIO, "the process that opened this file was killed", self._path)
         if not self._open:
@@ -165,7 +165,7 @@ class MemoryFile:
 
 
 class _TornWrite(OSError):
-    """A fault that lets half of the write through."""
+    """A fault after which half of the write is done."""
 
 
 class _MemoryLock:
@@ -182,16 +182,16 @@ class _MemoryLock:
 
 
 class MemoryDisk:
-    """A data directory in memory that outlives the node using it.
+    """A data directory in memory that keeps its contents when the node is killed.
 
     Attributes:
-        root: what it is called.
-        generation: raised by every kill and crash; handles of an earlier one fail with OSError.
-        boots: raised by every crash.
-        calls: how many calls that change something were made (pwrite, truncate, create, rename, remove, replace, mkdir, sync):
-            the index space of crash tests.
-        on_sync: awaited inside `sync` before it takes effect: where a simulation puts the disk's delay.
-        capacity_bytes: what `available_bytes` counts down from (for a full disk use `fail(number=errno.ENOSPC)`).
+        root: its name.
+        generation: incremented by each kill and crash; handles of an earlier generation raise OSError.
+        boots: incremented by each crash.
+        calls: number of calls so far that change something (pwrite, truncate, create, rename, remove, replace, mkdir, sync).
+            Crash tests use it as an index.
+        on_sync: awaited inside `sync` before it takes effect; a simulation uses it to delay syncs.
+        capacity_bytes: `available_bytes` is this less the size of all files (for a full disk use `fail(number=errno.ENOSPC)`).
     """
 
     def __init__(self, root: str = "/memory", *, capacity_bytes: int = 1 << 40) -> None:
@@ -207,19 +207,19 @@ class MemoryDisk:
         self._durable_names: dict[str, _Inode] = {}
         self._durable_folders: dict[str, None] = {"": None}
         self._journal: list[tuple[_Name, _Inode | None]] = []
-        self._names_committed = 0  # journal entries ever made durable
+        self._names_committed = 0  # number of journal entries made durable so far
         self._faults: list[_Fault] = []
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """SIGKILL of the process: handles and locks are gone, everything written stays."""
+        """Simulates SIGKILL of the process: handles and locks end, all written data stays."""
         self.generation += 1
         self.locks.clear()
         self._faults.clear()
 
     def crash(self, rng: Rng | None = None) -> None:
-        """Power loss. With `rng` unsynced changes survive, tear or vanish by its draws; without it all of them vanish."""
+        """Simulates a power loss. `rng` draws whether each unsynced change survives, is torn or is lost. Without it all are lost."""
         self.kill()
         self.boots += 1
         kept = 0 if rng is None else rng.randrange(len(self._journal) + 1)
@@ -240,23 +240,23 @@ class MemoryDisk:
         number: int = errno.EIO,
         prefix: bool = False,
     ) -> None:
-        """Makes coming calls raise OSError(`number`).
+        """Makes later calls raise OSError(`number`).
 
         Args:
             calls: names of Disk and File methods ("open" with create counts as "create").
-            path: only where the path contains this text.
-            after: let this many matching calls pass first.
-            times: how often to fail; None = until `heal`, `kill` or `crash`.
+            path: only calls whose path contains this text fail.
+            after: number of matching calls that succeed first.
+            times: number of calls that fail; None: until `heal`, `kill` or `crash`.
             prefix: a failing pwrite still writes the first half of its bytes.
         """
         self._faults.append(_Fault(frozenset(calls), path, after, times, number, prefix))
 
     def heal(self) -> None:
-        """Forgets the faults asked for."""
+        """Removes all faults."""
         self._faults.clear()
 
     def before(self, call: str, path: str) -> None:
-        """Counts a call and raises the fault that is due. Handles call it too."""
+        """Counts a call and raises its fault, if there is one. Handles call it, too."""
         if call not in ("pread", "size", "read", "open", "listdir"):
             self.calls += 1
         for fault in self._faults:
@@ -279,7 +279,7 @@ class MemoryDisk:
         return f"boot {self.boots}"
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
-        """Opens for reading and writing. FileNotFoundError where it is missing and `create` is false."""
+        """Opens a file for reading and writing. FileNotFoundError if it is missing and `create` is false."""
         inode = self._names.get(path)
         if inode is None:
             if not create or _parent(path) not in self._folders:

@@ -1,7 +1,7 @@
-"""Leader epoch cache: which epoch begins at which offset.
+"""Leader epoch cache: the start offset of each leader epoch.
 
-Driven by: a new leadership, appended batches, truncation from either end. Emits: answers to OffsetForLeaderEpoch, and the
-text of the leader-epoch-checkpoint file (written by the log, when dirty).
+Driven by: a new leader epoch, appended batches, truncation of the log's start or end. Emits: answers to OffsetForLeaderEpoch, and the
+entries of the leader-epoch-checkpoint file (the log writes them when the cache is dirty).
 
 Invariants: epochs and start offsets both strictly increase from entry to entry.
 Follows KIP-101, KIP-279.
@@ -34,7 +34,7 @@ class EpochCache:
 
     @property
     def latest_epoch(self) -> int:
-        """The newest epoch, NO_EPOCH where none is known."""
+        """The newest epoch, NO_EPOCH if none is known."""
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     @property
@@ -43,7 +43,7 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Notes that `epoch` begins at `start_offset`; what contradicts it (as new or newer) goes. Known epochs are left alone."""
+        """Adds `epoch` with `start_offset` unless it is known. Removes entries that contradict it (same or higher epoch or offset)."""
         epochs, starts = self._epochs, self._starts
         if epochs and epoch == epochs[-1] and start_offset >= starts[-1]:
             return
@@ -57,10 +57,10 @@ class EpochCache:
         self.dirty = True
 
     def end_offset_for_epoch(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch ≤ `epoch` and where it ends (exclusive).
+        """The largest known epoch ≤ `epoch` and its end offset (exclusive).
 
-        (NO_EPOCH, NO_OFFSET) where the epoch is unknown because it is newer than all; where it is older than all, the epoch
-        itself and the start of the first known one (KIP-279).
+        For an epoch newer than all known ones: (NO_EPOCH, NO_OFFSET). For an epoch older than all: the epoch itself and the start
+        offset of the first known one (KIP-279).
         """
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return NO_EPOCH, NO_OFFSET
@@ -72,19 +72,19 @@ class EpochCache:
         return self._epochs[index - 1], self._starts[index]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch that wrote `offset`; NO_EPOCH where that is not known."""
+        """The leader epoch of the record at `offset`; NO_EPOCH if it is unknown."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets epochs that begin at or after `end_offset`."""
+        """Removes epochs that begin at or after `end_offset`."""
         while self._starts and self._starts[-1] >= end_offset:
             self._epochs.pop()
             self._starts.pop()
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forgets epochs that end at or before `start_offset`; the one that spans it begins there now."""
+        """Removes epochs that end at or before `start_offset`. The epoch that contains it begins there from now on."""
         index = bisect_right(self._starts, start_offset) - 1
         if index < 0 or (index == 0 and self._starts[0] == start_offset):
             return

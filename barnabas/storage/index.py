@@ -2,11 +2,11 @@
 
 Driven by: the segment that owns them. Emits: file positions, and bytes for the .index and .timeindex files.
 
-Offset index: entries of relative offset uint32 and file position uint32; an entry names a batch by its last offset. Time index:
-timestamp int64 and relative offset uint32; up to that offset no record is younger than that timestamp. Both are arrays in memory,
-searched by bisection. The files grow with them from time to time, and are complete when a segment is rolled or closed.
+Offset index: entries of relative offset uint32 and file position uint32. The offset is the last offset of a batch. Time index:
+entries of timestamp int64 and relative offset uint32: up to that offset no record has a larger timestamp. Both are arrays in memory,
+searched by bisection. The files get new entries from time to time, and are complete when a segment is rolled or closed.
 
-Invariants: keys strictly increase. A file preallocated by a killed Kafka (zeros to 10 MiB) loads as its entries.
+Invariants: keys strictly increase. A file that a killed Kafka has preallocated (zeros to 10 MiB) loads as its entries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _words(data: bytes, entry_size: int) -> array[int]:
 
 
 class OffsetIndex:
-    """Last offsets of some batches, and where these batches begin in the segment's file."""
+    """The last offsets of some batches and the positions of these batches in the segment's file."""
 
     __slots__ = ("_offsets", "_positions", "base_offset")
 
@@ -53,7 +53,7 @@ class OffsetIndex:
         return len(self._offsets)
 
     def append(self, last_offset: int, position: int) -> None:
-        """Notes the batch that ends with `last_offset` and begins at byte `position`."""
+        """Adds the batch that ends with `last_offset` and begins at byte `position`."""
         relative = last_offset - self.base_offset
         if self._offsets and relative <= self._offsets[-1]:
             raise InvariantViolated(f"offset index of {self.base_offset} got {last_offset} after its last entry")
@@ -61,12 +61,12 @@ class OffsetIndex:
         self._positions.append(position)
 
     def entry_before(self, offset: int) -> tuple[int, int]:
-        """(last offset, position) of a batch at or before the one that holds `offset`; (-1, 0) where no entry is older."""
+        """(last offset, position) of a batch at or before the one that contains `offset`; (-1, 0) if there is no such entry."""
         index = bisect_right(self._offsets, offset - self.base_offset) - 1 if offset >= self.base_offset else -1
         return self._entry(index)
 
     def entry_up_to(self, position: int, end_offset: int) -> tuple[int, int]:
-        """The last entry at or below `position` whose batch ends below `end_offset`; (-1, 0) where there is none."""
+        """The last entry at or below `position` whose batch ends below `end_offset`; (-1, 0) if there is none."""
         index = min(
             bisect_right(self._positions, position),
             bisect_left(self._offsets, max(0, end_offset - self.base_offset)),
@@ -77,7 +77,7 @@ class OffsetIndex:
         return (self.base_offset + self._offsets[index], self._positions[index]) if index >= 0 else (-1, 0)
 
     def truncate_to(self, offset: int, position: int) -> None:
-        """Drops entries of batches that end at or after `offset` or begin at or after byte `position`."""
+        """Removes entries of batches that end at or after `offset` or begin at or after byte `position`."""
         keep = bisect_left(self._offsets, offset - self.base_offset) if offset > self.base_offset else 0
         keep = min(keep, bisect_left(self._positions, position))
         del self._offsets[keep:]
@@ -93,7 +93,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes, log_size: int) -> OffsetIndex | None:
-        """Reads a file; None where it cannot belong to a log of `log_size` bytes and must be rebuilt."""
+        """Reads a file; None if its entries do not fit a log of `log_size` bytes and it must be rebuilt."""
         index = cls(base_offset)
         words = _words(data, OFFSET_ENTRY_SIZE)
         offsets, positions = words[0::2], words[1::2]
@@ -108,7 +108,7 @@ class OffsetIndex:
 
 
 def _count(first: array[int], second: array[int]) -> int:
-    """How many entries precede the zeros of a preallocated file."""
+    """The number of entries before the zeros of a preallocated file."""
     start = 0
     while True:
         try:
@@ -121,7 +121,7 @@ def _count(first: array[int], second: array[int]) -> int:
 
 
 class TimeIndex:
-    """Largest timestamps so far, and the last offset of the batch where each was reached."""
+    """Largest timestamps so far, each with the last offset of its batch."""
 
     __slots__ = ("_offsets", "_timestamps", "base_offset")
 
@@ -135,25 +135,25 @@ class TimeIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """(timestamp, offset) of the newest entry; (-1, base_offset) where there is none."""
+        """(timestamp, offset) of the newest entry; (-1, base_offset) if there is none."""
         if not self._timestamps:
             return -1, self.base_offset
         return self._timestamps[-1], self.base_offset + self._offsets[-1]
 
     def append_if_newer(self, timestamp: int, offset: int) -> None:
-        """Notes that `timestamp` was reached at `offset`, unless an entry says as much already."""
+        """Adds an entry if `timestamp` is larger than that of the last entry."""
         if timestamp >= 0 and (not self._timestamps or timestamp > self._timestamps[-1]):
             self._timestamps.append(timestamp)
             self._offsets.append(offset - self.base_offset)
 
     def offset_before(self, timestamp: int) -> int:
-        """An offset at or before the first record that is as young as `timestamp`."""
-        # Entries hold "no record up to this offset is younger": everything up to an entry older than the target is older too.
+        """An offset at or before the first record with a timestamp ≥ `timestamp`."""
+        # An entry says that no record up to its offset has a larger timestamp, so the records up to an entry below `timestamp` are below it.
         index = bisect_left(self._timestamps, timestamp) - 1
         return self.base_offset + self._offsets[index] if index >= 0 else self.base_offset
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries that lie at or after `offset`."""
+        """Removes entries at or after `offset`."""
         keep = bisect_left(self._offsets, offset - self.base_offset) if offset > self.base_offset else 0
         del self._timestamps[keep:]
         del self._offsets[keep:]
@@ -168,7 +168,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> TimeIndex | None:
-        """Reads a file; None where its entries do not increase and it must be rebuilt."""
+        """Reads a file; None if its entries do not increase and it must be rebuilt."""
         index = cls(base_offset)
         words = _words(data, TIME_ENTRY_SIZE)
         try:

@@ -67,7 +67,7 @@ class Inspection:
         batch: as it was given.
         cost: of all steps so far, as `record_walk.walk` counts.
         error: why the batch is refused, once that is known.
-        max_timestamp: of the records, in milliseconds; -1 where none has one.
+        max_timestamp: of the records, in milliseconds; -1 if none has one.
         packed: the records under the topic's codec, after `pack`.
     """
 

@@ -73,7 +73,7 @@ class LogConfig:
 
     @property
     def compression_level(self) -> int | None:
-        """At which level records are compressed that come in another codec; None where the codec has no levels."""
+        """At which level records are compressed that come in another codec; None if the codec has no levels."""
         levels = {
             "gzip": self.compression_gzip_level,
             "lz4": self.compression_lz4_level,

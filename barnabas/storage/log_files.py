@@ -50,7 +50,7 @@ class LogFiles:
         """Whose folder it is: that topic's from now on, where it was nobody's.
 
         Args:
-            found: the topic that the folder says it belongs to; None where it names none.
+            found: the topic that the folder says it belongs to; None if it names none.
 
         Raises:
             BrokerError: INCONSISTENT_TOPIC_ID: it belongs to another topic.

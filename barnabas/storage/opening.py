@@ -33,7 +33,7 @@ class LogOpening:
             have torn the last writes.
         recovery_point: everything below this offset was durable, as the checkpoint has it.
         log_start_offset: as the checkpoint has it: the log may not show anything below.
-        producers_complete_to: as the checkpoint has it, 0 where it has none: `ProducerSnapshots.complete_to`.
+        producers_complete_to: as the checkpoint has it, 0 if it has none: `ProducerSnapshots.complete_to`.
         new: where the folder is missing, no producer can have written to this partition before.
     """
 

@@ -62,7 +62,7 @@ class PartitionLog(ReadableLog):
 
     Attributes:
         directory: its folder on the disk.
-        topic_id: 16 bytes; zeros where the folder has none.
+        topic_id: 16 bytes; zeros if the folder has none.
         log_start_offset: the first offset that may be read.
         log_end_offset: the next offset to be written.
         recovery_point: everything below it is durable.
@@ -289,7 +289,7 @@ class PartitionLog(ReadableLog):
         """Writes batches whose offsets and epochs a leader assigned. A batch cut off at the end is left out.
 
         Raises:
-            BrokerError: CORRUPT_MESSAGE: nothing of it may be written; UNKNOWN_SERVER_ERROR where its offsets do not
+            BrokerError: CORRUPT_MESSAGE: nothing of it may be written; UNKNOWN_SERVER_ERROR if its offsets do not
                 go on from the log's end.
             OSError: the disk failed; batches before the one that failed are in the log.
         """

@@ -29,7 +29,7 @@ class ProducerSnapshots:
     """See the module.
 
     Attributes:
-        newest: offset of the newest snapshot on disk; 0 where there is none.
+        newest: offset of the newest snapshot on disk; 0 if there is none.
         complete_to: snapshots up to this offset, inclusive, are of a complete state; -1: none is known to be.
         lost: committed records may have been lost, with all that was known of their producers.
     """

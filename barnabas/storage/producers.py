@@ -58,7 +58,7 @@ class RetainedBatch(NamedTuple):
 
     @classmethod
     def of(cls, first_sequence: int, first_offset: int, last_offset: int, timestamp: int) -> RetainedBatch:
-        """The batch with these offsets; a sequence of -1 where it has none."""
+        """The batch with these offsets; a sequence of -1 if it has none."""
         delta = last_offset - first_offset
         last_sequence = first_sequence + delta if first_sequence >= 0 else NO_SEQUENCE
         if last_sequence > SEQUENCE_MAX:
@@ -100,7 +100,7 @@ class ProducerEntry:
 
     @property
     def last_offset(self) -> int:
-        """Of its last data record; -1 where no batch of this epoch is remembered."""
+        """Of its last data record; -1 if no batch of this epoch is remembered."""
         return self.batches[-1].last_offset if self.batches else -1
 
 
@@ -185,7 +185,7 @@ class ProducerState:
     def verification_guard(
         self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool
     ) -> object | None:
-        """Begins or continues the verification of a transaction; None where it is ongoing here and needs none.
+        """Begins or continues the verification of a transaction; None if it is ongoing here and needs none.
 
         None also for a batch that comes late, behind ones written in the same epoch (V1): it can be a duplicate at most. Kafka
         has it verified, and the next transaction then refused for beginning behind it.
@@ -373,7 +373,7 @@ class ProducerState:
     def append_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, aborted: bool
     ) -> CompletedTransaction | None:
-        """A marker is in the log. Returns the transaction it ends, None where none was open."""
+        """A marker is in the log. Returns the transaction it ends, None if none was open."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry()

@@ -79,5 +79,5 @@ class ReadableLog:
         return self.segments.offset_for_timestamp(timestamp, self.log_start_offset, end_offset)
 
     def max_timestamp_offset(self, end_offset: int) -> Steps[TimestampOffset | None]:
-        """The first record with the largest timestamp of the log; None where it has none or it is not below `end_offset`."""
+        """The first record with the largest timestamp of the log; None if it has none or it is not below `end_offset`."""
         return self.segments.max_timestamp_offset(self.log_start_offset, end_offset)

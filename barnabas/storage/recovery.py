@@ -303,7 +303,7 @@ class _Loader:
 
 
 def read_topic_id(disk: Disk, directory: str) -> bytes | None:
-    """The topic that a folder belongs to; None where the file is missing, or torn by a power loss before its first sync."""
+    """The topic that a folder belongs to; None if the file is missing, or torn by a power loss before its first sync."""
     try:
         return parse_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA}"))
     except (FileNotFoundError, MalformedCheckpoint):

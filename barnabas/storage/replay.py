@@ -66,7 +66,7 @@ class StoredBatch(NamedTuple):
 
 
 def stored_batch(buffer: Buffer, start: int, position: int) -> StoredBatch | None:
-    """Reads the header at byte `start` of a buffer; None where it is no header of magic 2. `position` is its place in the file."""
+    """Reads the header at byte `start` of a buffer; None if it is no header of magic 2. `position` is its place in the file."""
     (base, length, epoch, magic, _, attributes, delta, _, timestamp, producer_id, producer_epoch, sequence, _) = (
         HEADER.unpack_from(buffer, start)
     )

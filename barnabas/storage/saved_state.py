@@ -48,7 +48,7 @@ class SavedState(NamedTuple):
         boot_id: of the disk then; "" where everything was synced before this was written.
         base_offset: of the active segment.
         size: its bytes.
-        last_position: where its last batch began; `last_header` is that batch's header, empty where there was none.
+        last_position: where its last batch began; `last_header` is that batch's header, empty if there was none.
         indexes: what its index files held.
         aborted: its .txnindex; `producers`: the contents of a .snapshot file; `complete`: as of ProducerState.
     """
@@ -104,7 +104,7 @@ class SavedState(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SavedState | None:
-        """Reads a file; None where it is torn or damaged. What follows its end is of an earlier, longer one."""
+        """Reads a file; None if it is torn or damaged. What follows its end is of an earlier, longer one."""
         if len(data) < _HEAD.size:
             return None
         magic, checksum, length = _HEAD.unpack_from(data)
@@ -138,7 +138,7 @@ class SavedState(NamedTuple):
         )
 
     def restore(self, segment: Segment) -> bool:
-        """Brings a segment, found with all the bytes of its file, to where this state ends. False where it is another log's."""
+        """Brings a segment, found with all the bytes of its file, to where this state ends. False if it is another log's."""
         if segment.base_offset != self.base_offset or segment.size < self.size:
             return False
         if self.last_header and segment.file.pread(len(self.last_header), self.last_position) != self.last_header:

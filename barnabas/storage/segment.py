@@ -70,8 +70,8 @@ class Segment(SegmentFiles):
 
     Attributes:
         size: bytes of whole batches.
-        max_timestamp: of all its records, in milliseconds, -1 where none has one.
-        first_timestamp: max timestamp of its first batch; -1 where it is empty or has none.
+        max_timestamp: of all its records, in milliseconds, -1 if none has one.
+        first_timestamp: max timestamp of its first batch; -1 if it is empty or has none.
         created_ms: when this process began with it: stands in for the age of a segment without timestamps.
     """
 
@@ -190,7 +190,7 @@ class Segment(SegmentFiles):
     def read(
         self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
     ) -> LogSlice | None:
-        """Whole batches from the one that holds `offset`, below `end_offset`; None where this segment holds nothing as late.
+        """Whole batches from the one that holds `offset`, below `end_offset`; None if this segment holds nothing as late.
 
         One read of the file where the reader goes on where it stopped; where it does not, one more finds the place.
 
@@ -272,7 +272,7 @@ class Segment(SegmentFiles):
         return None
 
     def recorded_timestamp(self) -> int:
-        """The largest timestamp of its records; -1 where none has one."""
+        """The largest timestamp of its records; -1 if none has one."""
         if self._time_index is None:
             self.load_indexes()
         return self.max_timestamp

@@ -76,8 +76,8 @@ class SegmentFiles:
 
     Attributes:
         size: bytes of whole batches.
-        max_timestamp: of all its records, in milliseconds, -1 where none has one.
-        first_timestamp: max timestamp of its first batch; -1 where it is empty or has none.
+        max_timestamp: of all its records, in milliseconds, -1 if none has one.
+        first_timestamp: max timestamp of its first batch; -1 if it is empty or has none.
         created_ms: when this process began with it: stands in for the age of a segment without timestamps.
     """
 
@@ -342,7 +342,7 @@ class SegmentFiles:
         self._stored = NOTHING_STORED
 
     def last_batch(self) -> tuple[int, bytes]:
-        """Where the last batch begins, and its header; (0, b"") where there is none, or none that can be found."""
+        """Where the last batch begins, and its header; (0, b"") if there is none, or none that can be found."""
         if self._last_position < 0 and self.size:
             self.last_stored()
         if self._last_position < 0:
@@ -350,7 +350,7 @@ class SegmentFiles:
         return self._last_position, self.file.pread(HEADER_SIZE, self._last_position)
 
     def restore(self, size: int, last_position: int, stored: StoredIndexes, aborted: list[AbortedTransaction]) -> bool:
-        """Takes the segment up to byte `size` as this process or another one left it. Returns False where the index files
+        """Takes the segment up to byte `size` as this process or another one left it. Returns False if the index files
         do not hold what they held then; nothing is changed in that case."""
         offset_size, time_size = stored.offset_entries * OFFSET_ENTRY_SIZE, stored.time_entries * TIME_ENTRY_SIZE
         offset_data = self._read_prefix(".index", offset_size)
@@ -399,7 +399,7 @@ class SegmentFiles:
         return self.base_offset if last is None else last.last_offset + 1
 
     def last_stored(self) -> StoredBatch | None:
-        """Its last whole batch as the file has it; None where it has none."""
+        """Its last whole batch as the file has it; None if it has none."""
         last = None
         for last in walk(self.file, self._last_position if self._last_position >= 0 else self.seek(2**62), self.size):
             self._last_position = last.position

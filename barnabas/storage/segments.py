@@ -124,7 +124,7 @@ class Segments:
         return None
 
     def max_timestamp_offset(self, start_offset: int, end_offset: int) -> Steps[TimestampOffset | None]:
-        """The first record with the largest timestamp; None where none has a timestamp or it is not below `end_offset`."""
+        """The first record with the largest timestamp; None if none has a timestamp or it is not below `end_offset`."""
         youngest = max(self.from_offset(start_offset), key=Segment.recorded_timestamp)
         timestamp = youngest.recorded_timestamp()
         if timestamp < 0:

@@ -280,7 +280,7 @@ def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidation
 def _walk_plain(
     records: memoryview, count: int, base_timestamp: int, max_timestamp: int, config: LogConfig, now_ms: int
 ) -> int:
-    """What the walk over uncompressed records cost, where they agree with their header in everything; -1 where they do not.
+    """What the walk over uncompressed records cost, where they agree with their header in everything; -1 if they do not.
 
     This is the way of nearly every batch; an `Inspection` would double what a small one costs.
 

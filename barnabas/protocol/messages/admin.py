@@ -250,7 +250,7 @@ class DeleteRecordsRequest(Message):
 
 @struct
 class DeleteRecordsPartitionResult:
-    """The new log start of one partition; −1 where it failed."""
+    """The new log start of one partition; −1 if it failed."""
 
     partition_index: int = field(Int32)
     low_watermark: int = field(Int64)

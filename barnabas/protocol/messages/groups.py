@@ -439,7 +439,7 @@ class OffsetFetchRequest(Message):
 
 @struct
 class OffsetFetchResponsePartition:
-    """The committed offset of one partition, up to version 7; −1 where there is none."""
+    """The committed offset of one partition, up to version 7; −1 if there is none."""
 
     partition_index: int = field(Int32)
     committed_offset: int = field(Int64)
@@ -458,7 +458,7 @@ class OffsetFetchResponseTopic:
 
 @struct
 class OffsetFetchResponsePartitions:
-    """The committed offset of one partition, from version 8; −1 where there is none."""
+    """The committed offset of one partition, from version 8; −1 if there is none."""
 
     partition_index: int = field(Int32)
     committed_offset: int = field(Int64)

@@ -103,7 +103,7 @@ class MetadataRequestTopic:
     """A topic asked for, by name or by id."""
 
     topic_id: bytes = field(Uuid, since=10)
-    name: str | None = field(String, nullable_since=10)  # null where the topic is asked for by id
+    name: str | None = field(String, nullable_since=10)  # null if the topic is asked for by id
 
 
 @message(api_key=3, versions=(0, 13), flexible_since=9)

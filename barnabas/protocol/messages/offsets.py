@@ -64,7 +64,7 @@ class ListOffsetsRequest(Message):
 
 @struct
 class ListOffsetsPartitionResponse:
-    """The first record at or after the timestamp; −1 where there is none."""
+    """The first record at or after the timestamp; −1 if there is none."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)

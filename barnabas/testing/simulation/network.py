@@ -134,7 +134,7 @@ class SimHost:
     async def connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to a machine by its name. OSError where nothing listens, or nobody answers for 127 virtual seconds."""
+        """Connects to a machine by its name. OSError if nothing listens, or nobody answers for 127 virtual seconds."""
         target = self if host in _LOCAL_NAMES else self._network.hosts.get(host)
         if target is None or host in self._network.nameless:
             raise OSError(errno.EHOSTUNREACH, "no machine of this name", host)
