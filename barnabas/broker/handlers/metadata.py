@@ -233,7 +233,7 @@ def _metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
                 )
                 continue
             name = asked.name or ""
-            # Also for a topic that could not be created, as in Kafka: the client retries, and more brokers may be registered then.
+            # Also for a topic that could not be created, as in Kafka: the client retries, and more brokers may be there then.
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             topics.append(
                 MetadataResponseTopic(error_code=code, name=name, is_internal=needs.replicas.is_internal(name))

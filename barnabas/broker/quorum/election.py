@@ -1,10 +1,10 @@
-"""Election: who has answered a candidate, or a prospective one, and what that comes to.
+"""Election: counts the votes of one candidate, or pre-votes of one prospective candidate.
 
-Driven by: `RaftMachine`. Emits: whom to ask next and when; won, lost, or open.
+Driven by: `RaftMachine`. Emits: which voters to ask next and when; won, lost, or open.
 
-An election is won when a majority grants, and lost when the voters that may still grant are too few for a majority. A voter that
-cannot be reached is asked again after a pause. Two candidates and a dead voter are a tie. So once a voter has refused, the candidate
-does not wait for voters that cannot be reached or have not answered for PATIENCE_MS: the address of a dead voter may have vanished
+An election is won when a majority grants its vote, and lost when the voters that may still grant are too few for a majority. An
+unreachable voter is asked again after a pause. Two candidates and a dead voter are a tie. So after a voter has refused, the candidate
+does not wait for voters that are unreachable or have not answered for PATIENCE_MS: the address of a dead voter may have vanished
 with it, and connecting to it takes seconds.
 """
 
@@ -15,15 +15,15 @@ from typing import Final
 
 __all__ = ["PATIENCE_MS", "Election"]
 
-PATIENCE_MS: Final = 200  # a vote that comes later still counts
+PATIENCE_MS: Final = 200  # a later vote still counts
 
 
 class Election:
     """One round of votes in one epoch; the node votes for itself.
 
     Attributes:
-        deadline_ms: when it is given up.
-        retry_at_ms: it is lost, and the next one begins then; None while it is open.
+        deadline_ms: end of the election.
+        retry_at_ms: set if the election is lost: time of the next one; None while it is open.
     """
 
     __slots__ = (
@@ -41,7 +41,7 @@ class Election:
         self._voters = tuple(voters)
         self._granted: dict[int, None] = {node_id: None}
         self._refused: dict[int, None] = {}
-        self._missed: dict[int, None] = {}  # could not be reached so far
+        self._missed: dict[int, None] = {}  # voters that could not be reached so far
         self._ask_at: dict[int, int] = {voter: now_ms for voter in voters if voter != node_id}
         self.deadline_ms = deadline_ms
         self._patience_until_ms = min(now_ms + PATIENCE_MS, deadline_ms)
@@ -66,30 +66,30 @@ class Election:
 
     @property
     def granting_voters(self) -> list[int]:
-        """In the order of their ids."""
+        """The voters that granted, in the order of their ids."""
         return sorted(self._granted)
 
     def take_due(self, now_ms: int) -> list[int]:
-        """The voters to ask now; they are not due again before `failed`."""
+        """The voters to ask now; they are not due again until `failed`."""
         due = [voter for voter, at_ms in self._ask_at.items() if at_ms <= now_ms]
         for voter in due:
             del self._ask_at[voter]
         return due
 
     def answered(self, voter: int, *, granted: bool) -> None:
-        """A vote, or its refusal; the first one counts."""
+        """Counts a vote or a refusal; a voter's first answer counts."""
         if voter in self._voters and voter not in self._granted and voter not in self._refused:
             (self._granted if granted else self._refused)[voter] = None
             self._missed.pop(voter, None)
 
     def failed(self, voter: int, ask_at_ms: int) -> None:
-        """No answer: it is asked again then."""
+        """The voter did not answer: ask it again at `ask_at_ms`."""
         if voter in self._voters and voter not in self._granted and voter not in self._refused:
             self._ask_at[voter] = ask_at_ms
             self._missed[voter] = None
 
     def wake_at_ms(self) -> int:
-        """When something is due next."""
+        """The time of the next action."""
         if self.retry_at_ms is not None:
             return self.retry_at_ms
         until_ms = self._patience_until_ms if self._refused else self.deadline_ms

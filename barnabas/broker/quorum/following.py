@@ -1,10 +1,10 @@
-"""Following: what a follower knows of its leader, and what it does with what it fetched.
+"""Following: a follower's state about its leader; applies what the follower fetched.
 
-Driven by: `RaftMachine` (replies to fetches, failures, time). Emits: the next request to the leader; the high watermark; a log
-that is cut, written to, or replaced by a snapshot.
+Driven by: `RaftMachine` (replies to fetches, failures, time). Emits: the next request to the leader; the high watermark. Truncates the
+log, writes to it, or replaces it by a snapshot.
 
-Invariants: nothing below the high watermark is cut off; a snapshot is installed whole or not at all; a batch is written only if
-its epoch is one the leader may have. Follows KIP-595 (divergence), KIP-630 (FetchSnapshot), KIP-996.
+Invariants: nothing below the high watermark is truncated; a snapshot is installed whole or not at all; a batch is written only if
+its epoch is valid under this leader. Follows KIP-595 (divergence), KIP-630 (FetchSnapshot), KIP-996.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
 
 __all__ = ["Following"]
 
-SNAPSHOT_BYTES_MAX: Final = 1 << 30  # it is put together in memory; Kafka's log makes one every 20 MB of records
+SNAPSHOT_BYTES_MAX: Final = 1 << 30  # a snapshot is assembled in memory; Kafka's log makes one every 20 MB of records
 
 
 class Following:
@@ -28,8 +28,8 @@ class Following:
 
     Attributes:
         suspect: no fetch was answered since the beginning, or since one failed: a pre-vote may be granted.
-        deadline_ms: the leader counts as dead then.
-        suspicion_at_ms: a voter starts its pre-vote then, for the connection to the leader was lost; else None.
+        deadline_ms: when the leader counts as dead.
+        suspicion_at_ms: when a voter starts its pre-vote, after it lost its connection to the leader; else None.
     """
 
     __slots__ = ("_download", "_log", "_snapshot", "_voters", "deadline_ms", "suspect", "suspicion_at_ms")
@@ -37,33 +37,33 @@ class Following:
     def __init__(self, raft_log: RaftLog, voters: Sequence[int], deadline_ms: int) -> None:
         self._log = raft_log
         self._voters = voters
-        self._snapshot: SnapshotId | None = None  # that is being fetched
+        self._snapshot: SnapshotId | None = None  # the snapshot that is being fetched
         self._download = bytearray()
         self.suspect = True
         self.deadline_ms = deadline_ms
         self.suspicion_at_ms: int | None = None
 
-    # --- the leader's life ----------------------------------------------------------------------------------------
+    # --- liveness of the leader -----------------------------------------------------------------------------------
 
     def answered(self, deadline_ms: int) -> None:
-        """The leader answered a fetch as one."""
+        """The leader answered a fetch."""
         self.suspect = False
         self.suspicion_at_ms = None
         self.deadline_ms = deadline_ms
 
     def lost(self, suspicion_at_ms: int) -> None:
-        """Its connection ended, or nobody listens there. The first loss counts."""
+        """The leader's connection ended, or nothing listens at its address. The first loss counts."""
         self.suspect = True
         if self.suspicion_at_ms is None:
             self.suspicion_at_ms = suspicion_at_ms
 
     def suspect_later(self, suspicion_at_ms: int) -> None:
-        """Somebody else has begun an election: the own one waits, where one was due."""
+        """Another voter has begun an election: delays this voter's own if one was due."""
         if self.suspicion_at_ms is not None:
             self.suspicion_at_ms = max(self.suspicion_at_ms, suspicion_at_ms)
 
     def gone_at_ms(self) -> int:
-        """When the leader counts as gone."""
+        """The time at which the leader counts as gone."""
         return self.deadline_ms if self.suspicion_at_ms is None else min(self.deadline_ms, self.suspicion_at_ms)
 
     # --- fetching -------------------------------------------------------------------------------------------------
@@ -71,19 +71,19 @@ class Following:
     def next_request(
         self, epoch: int, replica_id: int, directory_id: bytes, high_watermark: int, max_wait_ms: int
     ) -> Fetch | SnapshotFetch:
-        """What to ask next: of the snapshot that is being fetched, else of the log."""
+        """The next request: for the snapshot that is being fetched, else for the log."""
         if self._snapshot is not None:
             position = len(self._download)
             return SnapshotFetch(epoch, replica_id, self._snapshot, position, directory_id=directory_id)
         return Fetch(epoch, replica_id, self._log.end, high_watermark, max_wait_ms, directory_id)
 
     def take(self, reply: FetchReply, high_watermark: int) -> int:
-        """Does what the leader says: cuts the log, begins with a snapshot, or appends. Returns the high watermark.
+        """Applies a fetch reply: truncates the log, begins a snapshot, or appends. Returns the high watermark.
 
         Raises:
-            RemoteProtocolError, BrokerError: the records are not what may follow; nothing of them was written.
-            VotersDisagree: the leader was elected by other voters than this node knows, and they have settled it.
-            InvariantViolated: what is committed here is not what is committed there.
+            RemoteProtocolError, BrokerError: the records cannot follow this log; none was written.
+            VotersDisagree: the leader was elected by other voters than this node knows, and the election is committed.
+            InvariantViolated: this node and the leader have different committed records.
             OSError: the disk failed.
         """
         if reply.diverging is not None:
@@ -114,15 +114,15 @@ class Following:
         self._log.truncate_to(end_offset)
 
     def take_part(self, reply: SnapshotReply, high_watermark: int) -> int:
-        """Takes a part of the snapshot, and installs it with the last one. Returns the high watermark.
+        """Stores a part of the snapshot, and installs the snapshot with the last part. Returns the high watermark.
 
         Raises:
-            RemoteProtocolError: it is damaged, or no part of what was asked for; the fetch of it is over.
+            RemoteProtocolError: the part is damaged, or not the requested one; the fetch of the snapshot ends.
             OSError: the disk failed.
         """
         snapshot = self._snapshot
         if snapshot is None or reply.error is not ErrorCode.NONE:
-            self._forget()  # SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE: a fetch of the log tells of the next one
+            self._forget()  # SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE: a fetch of the log names the next snapshot
             return high_watermark
         wrong = (
             reply.snapshot != snapshot

@@ -1,10 +1,10 @@
-"""Leadership: what a leader of the quorum knows of its replicas, what is committed by that, and what a fetch gets.
+"""Leadership: a leader's state about its replicas; computes the high watermark and the replies to fetches.
 
 Driven by: `RaftMachine` (fetches, answers to BeginQuorumEpoch, syncs of the own log). Emits: the high watermark, replies to
-fetches, when to make itself known to whom, until when a majority is with it.
+fetches, when to send BeginQuorumEpoch to which voter, when to resign without a majority.
 
 Invariants: an offset is committed once a majority of voters holds it durably, and only together with a record of the leader's
-own epoch (Raft §5.4.2); the leader itself counts with what it has synced. Follows KIP-595, KIP-836.
+own epoch (Raft §5.4.2); the leader counts itself up to its synced end. Follows KIP-595, KIP-836.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["Leadership", "Progress"]
 log = logging.getLogger(__name__)
 
 NO_DIRECTORY: Final = bytes(16)
-# So long after its last fetch a replica's place is free for another directory: a disk was replaced.
+# Time after a replica's last fetch until another directory may replace it: a disk was replaced.
 RIVAL_MS: Final = 2_000
-OBSERVERS_MAX = 1_000  # far above the brokers of a cluster; an unknown one beyond is served and not remembered
-OBSERVER_SESSION_MS = 300_000  # an observer silent for so long is forgotten, as in Kafka
+OBSERVERS_MAX = 1_000  # far more than the brokers of a cluster; further observers are served but not remembered
+OBSERVER_SESSION_MS = 300_000  # an observer is forgotten after this silence, as in Kafka
 
 
 class Progress:
-    """How far one replica is. Times are monotonic milliseconds; None: never.
+    """Progress of one replica. Times are monotonic milliseconds; None: never.
 
-    end_offset: everything below is durable with it; -1 before its first fetch.
+    end_offset: the replica holds everything below durably; -1 before its first fetch.
     """
 
     __slots__ = (
@@ -50,13 +50,13 @@ class Progress:
         self.end_offset = -1
         self.last_fetch_ms: int | None = None
         self.caught_up_ms: int | None = None
-        self.leader_end_offset = -1  # at its last fetch
-        self.begin_at_ms = begin_at_ms  # when BeginQuorumEpoch is due; None while one is on its way
+        self.leader_end_offset = -1  # the leader's log end at the replica's last fetch
+        self.begin_at_ms = begin_at_ms  # when BeginQuorumEpoch is due; None while one is unanswered
         self.directory_id = NO_DIRECTORY
-        self.rival_id = NO_DIRECTORY  # of another process that fetches under the same id
+        self.rival_id = NO_DIRECTORY  # directory of another process that fetches under the same id
 
     def is_of_another(self, directory_id: bytes, now_ms: int) -> bool:
-        """Whether a fetch from that directory is none of this replica's, which is alive."""
+        """Whether the directory is not this replica's, while the replica is alive."""
         return (
             NO_DIRECTORY not in (directory_id, self.directory_id)
             and directory_id != self.directory_id
@@ -69,9 +69,9 @@ class Leadership:
     """The leader's side of one epoch.
 
     Attributes:
-        epoch_start_offset: of the LeaderChange record, which is written next.
+        epoch_start_offset: offset of the LeaderChange record, which is written next.
         voters: progress of the other voters by id.
-        observers: progress of everybody else who fetches.
+        observers: progress of all other replicas that fetch.
     """
 
     def __init__(self, node_id: int, epoch: int, voters: Sequence[int], raft_log: RaftLog, now_ms: int) -> None:
@@ -85,13 +85,13 @@ class Leadership:
 
     @property
     def _others_needed(self) -> int:
-        """Other voters that make a majority together with the leader."""
+        """Number of other voters that make a majority together with the leader."""
         return (len(self.voters) + 1) // 2
 
     # --- fetches --------------------------------------------------------------------------------------------------
 
     def on_fetch(self, request: Fetch, now_ms: int) -> None:
-        """A replica fetches: where its log goes on into this one, it holds everything below."""
+        """A replica fetches: if its log is a prefix of this one, it holds everything below its fetch offset."""
         if not self._goes_on_from(request.log):
             return
         progress = self.voters.get(request.replica_id) or self._observer(request.replica_id, now_ms)
@@ -115,7 +115,7 @@ class Leadership:
         progress.directory_id = request.directory_id
 
     def reply(self, request: Fetch, high_watermark: int, max_bytes: int, *, waited: bool) -> FetchReply | None:
-        """What a fetch gets now; None where there is nothing to tell it and it may wait. Raises as `RaftLog.read_until`."""
+        """The reply to a fetch; None if there is nothing new and the fetch may wait. Raises as `RaftLog.read_until`."""
         point, raft_log = request.log, self._log
         standing = FetchReply(ErrorCode.NONE, self.node_id, self.epoch, high_watermark, raft_log.start_offset)
         if not self._goes_on_from(point):
@@ -129,7 +129,7 @@ class Leadership:
         return standing if waited or request.high_watermark < high_watermark else None
 
     def _goes_on_from(self, point: LogPoint) -> bool:
-        """Whether a log that ends there is a beginning of this one, and this one can tell what follows."""
+        """Whether a log that ends at `point` is a prefix of this one, and this one still has what follows."""
         raft_log = self._log
         if point.end_offset < raft_log.start_offset:
             return False
@@ -143,7 +143,7 @@ class Leadership:
         return known.epoch == point.epoch and point.end_offset <= known.end_offset
 
     def snapshot_reply(self, request: SnapshotFetch, now_ms: int) -> SnapshotReply:
-        """A part of a snapshot; who fetches one is with this leader, too. Raises OSError."""
+        """A part of a snapshot; its fetch counts as a sign of life, as any fetch. Raises OSError."""
         progress = self.voters.get(request.replica_id) or self.observers.get(request.replica_id)
         if progress is not None:
             progress.last_fetch_ms = now_ms
@@ -173,7 +173,7 @@ class Leadership:
     # --- the majority ---------------------------------------------------------------------------------------------
 
     def committed_end_offset(self) -> int | None:
-        """The high watermark by what is known; None where nothing of this epoch is committed yet."""
+        """The high watermark from the voters' progress; None if nothing of this epoch is committed yet."""
         ends = sorted(
             [self._log.synced_end_offset, *(progress.end_offset for progress in self.voters.values())], reverse=True
         )
@@ -181,18 +181,18 @@ class Leadership:
         return end_offset if end_offset > self.epoch_start_offset else None
 
     def majority_until_ms(self, check_quorum_ms: int) -> int | None:
-        """When the leader must resign unless somebody fetches; None where it is the only voter."""
+        """When the leader must resign unless a voter fetches; None if it is the only voter."""
         if not self.voters:
             return None
         heard = sorted((progress.last_fetch_ms or self.began_ms for progress in self.voters.values()), reverse=True)
         return heard[self._others_needed - 1] + check_quorum_ms
 
     def successors(self) -> tuple[int, ...]:
-        """The other voters, those with the longest log first."""
+        """The other voters, longest log first."""
         return tuple(sorted(self.voters, key=lambda voter: (-self.voters[voter].end_offset, voter)))
 
     def take_begin_due(self, now_ms: int, silence_ms: int) -> list[int]:
-        """Voters that must be told of the epoch: those that do not fetch, at their time; told ones are not due before `begin_again`."""
+        """Voters that do not fetch and must be told of the epoch now; not due again until `begin_again`."""
         due = []
         for voter, progress in self.voters.items():
             if progress.begin_at_ms is None or progress.begin_at_ms > now_ms:
@@ -205,11 +205,11 @@ class Leadership:
         return due
 
     def begin_again(self, voter: int, at_ms: int) -> None:
-        """The voter was told, or could not be: it is told again then, unless it fetches."""
+        """The voter answered BeginQuorumEpoch or could not be reached: it is due again at `at_ms` unless it fetches."""
         self.voters[voter].begin_at_ms = at_ms
 
     def wake_at_ms(self, check_quorum_ms: int) -> int | None:
-        """When something is due next."""
+        """The time of the next action."""
         times = [progress.begin_at_ms for progress in self.voters.values() if progress.begin_at_ms is not None]
         until_ms = self.majority_until_ms(check_quorum_ms)
         if until_ms is not None:

@@ -2,13 +2,13 @@
 
 Driven by: requests of other members (`on_vote` … `on_snapshot_fetch`, answered at once), replies and failures of its own requests
 (`on_reply`, `on_failure`), time (`on_timer`), its own records (`append`), the end of a sync (`on_synced`).
-Emits: replies; requests to send (`take_outgoing`); when it wants to be woken (`wake_at_ms`); its standing as attributes. It writes
-`quorum-state` and the log itself, through `store` and `RaftLog`, before it returns: whatever an answer promises is durable.
+Emits: replies; requests to send (`take_outgoing`); its next wake-up time (`wake_at_ms`); role, epoch and leader as attributes. It
+writes `quorum-state` and the log through `store` and `RaftLog` before it returns: everything that an answer promises is durable.
 
 Invariants: an epoch has one leader, and one vote of this node; epoch and high watermark never go back; nothing below the high
-watermark is ever cut off; a follower fetches from its log's end only once all before it is synced.
+watermark is ever truncated; a follower fetches from its log's end only once all before it is synced.
 Follows KIP-595, KIP-630, KIP-996. Ours: a lost connection to the leader starts a pre-vote after 50 to 200 ms, and a follower
-grants a pre-vote as soon as its own fetch failed; both ask nobody to trust a guess, for the vote itself is as ever.
+grants a pre-vote as soon as its own fetch failed; both affect only pre-votes; real votes follow KRaft.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ START_SPREAD_MS: Final = 50  # the first pre-votes after a start, so that voters
 
 
 class RaftMachine:
-    """See the module.
+    """One member of the metadata quorum. The module docstring describes it.
 
     Attributes:
         standing: role, epoch, leader and vote.
@@ -70,11 +70,11 @@ class RaftMachine:
         log_once: LogOnce,
         directory_id: bytes = bytes(16),
     ) -> None:
-        """Takes up what the last process left; sends nothing before `start`.
+        """Continues from the state on disk; sends nothing before `start`.
 
         Args:
-            voters: ids of all voters; this node is an observer where it is not among them.
-            state: of quorum-state.
+            voters: ids of all voters; this node is an observer if it is not among them.
+            state: content of quorum-state.
             store: writes quorum-state durably.
             random: floats in [0, 1).
         """
@@ -89,21 +89,21 @@ class RaftMachine:
         self._directory_id = directory_id
         self._random = random
         self._outgoing: list[Outgoing] = []
-        self._election: Election | None = None  # of PROSPECTIVE and CANDIDATE
-        self._leadership: Leadership | None = None  # of LEADER
-        self._following: Following | None = None  # of FOLLOWER, kept by the PROSPECTIVE that came from it
-        self._fetching: Fetch | SnapshotFetch | None = None  # the one on its way
+        self._election: Election | None = None  # while PROSPECTIVE or CANDIDATE
+        self._leadership: Leadership | None = None  # while LEADER
+        self._following: Following | None = None  # while FOLLOWER; a PROSPECTIVE that was a follower keeps it
+        self._fetching: Fetch | SnapshotFetch | None = None  # the unanswered fetch
         self._fetch_at_ms = 0
-        self._discovery = 0  # turn of the voters that an unattached node asks
-        self._alarm_ms: int | None = None  # the end of UNATTACHED (a voter's) and RESIGNED
-        self._elections_lost = 0  # in a row
+        self._discovery = 0  # index of the next voter that an unattached node asks
+        self._alarm_ms: int | None = None  # the end of UNATTACHED (of a voter) and of RESIGNED
+        self._elections_lost = 0  # consecutive lost elections
         self._log_once = log_once
         self._end_epoch_to: dict[int, None] = {}  # voters that have not answered EndQuorumEpoch
 
     # --- start ----------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        """Begins: leads at once where it is the sole voter, else follows whom it knew, or looks for a leader. Raises OSError."""
+        """Starts: the sole voter leads at once; others follow the last known leader, or look for one. Raises OSError."""
         state = self.standing.stored
         self._discovery = int(self._random() * len(self.voters))
         if self.log.end.epoch > self.epoch:
@@ -111,47 +111,47 @@ class RaftMachine:
         elif self.voters == (self.node_id,):
             pass  # it leads at once, in the next epoch
         elif state.leader_id == self.node_id:
-            # Records of this epoch that were never synced may be lost, and their offsets must not be used twice in it:
-            # the epoch is over. No vote is given in it either.
+            # Records of this epoch that were never synced may be lost, and their offsets must not be used twice in it.
+            # So the epoch is over; this node does not vote in it either.
             self._unattached(self.epoch + 1, now_ms)
         elif state.leader_id in self.voters:
             self._follow(state.leader_id, self.epoch, now_ms)
         if self.voters == (self.node_id,):
             self._prospect(now_ms)
         elif self.role is Role.UNATTACHED and self.is_voter:
-            # A pre-vote disturbs nobody: no need to wait an election timeout for a leader that may not be there.
+            # A pre-vote is harmless: no need to wait an election timeout for a leader that may be gone.
             self._alarm_ms = now_ms + self._spread(START_SPREAD_MS)
 
-    # --- standing -------------------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
-        """Where it stands in the table of roles."""
+        """The present role."""
         return self.standing.role
 
     @property
     def epoch(self) -> int:
-        """The highest epoch it knows of."""
+        """The highest known epoch."""
         return self.standing.epoch
 
     @property
     def leader_id(self) -> int:
-        """Who leads in `epoch`, NO_NODE where that is not known."""
+        """The leader of `epoch`, NO_NODE if unknown."""
         return self.standing.leader_id
 
     @property
     def is_voter(self) -> bool:
-        """Whether it may vote: not as long as its log may lack what it acknowledged once."""
+        """Whether this node may vote: not while its log may lack records that it acknowledged."""
         return self.node_id in self.voters and not self.log.lost_records
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads in `epoch`."""
+        """Whether this node leads `epoch`."""
         return self.role is Role.LEADER
 
     @property
     def epoch_committed(self) -> bool:
-        """Whether it leads and its LeaderChange is committed, so that everything before it is, too."""
+        """Whether this node leads and its LeaderChange is committed, and with it everything before."""
         leadership = self._leadership
         return leadership is not None and self.high_watermark > leadership.epoch_start_offset
 
@@ -162,12 +162,12 @@ class RaftMachine:
 
     @property
     def wants_sync(self) -> bool:
-        """Whether somebody waits for the log to be synced: who leads counts its own end, who follows acknowledges by it."""
+        """Whether the log needs a sync: a leader counts its own synced end, a follower acknowledges it."""
         return self.log.synced_end_offset < self.log.end_offset
 
     @property
     def ended_quietly(self) -> bool:
-        """After `resign`: everybody who could be told has answered, or another leader is known."""
+        """After `resign`: whether all reachable voters have answered, or another leader is known."""
         return self.role is not Role.RESIGNED or not self._end_epoch_to
 
     def take_outgoing(self) -> list[Outgoing]:
@@ -176,7 +176,7 @@ class RaftMachine:
         return outgoing
 
     def wake_at_ms(self) -> int | None:
-        """When `on_timer` is due; None where only a message can change something."""
+        """When `on_timer` is due; None if only a message can change the state."""
         if self._leadership is not None:
             return self._leadership.wake_at_ms(self.timing.check_quorum_ms)
         if self._election is not None:
@@ -191,7 +191,7 @@ class RaftMachine:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def on_timer(self, now_ms: int) -> None:
-        """Does what is due. Early and repeated calls are harmless. Raises OSError."""
+        """Performs the due actions. Early and repeated calls are harmless. Raises OSError."""
         if self.role is Role.LEADER:
             self._lead_on(now_ms)
         elif self._election is not None:
@@ -243,7 +243,7 @@ class RaftMachine:
         return now_ms + timing.suspicion_min_ms + self._spread(timing.suspicion_max_ms - timing.suspicion_min_ms)
 
     def _prospect(self, now_ms: int) -> None:
-        """Asks whether an election would be won. Keeps the leader it knew, to go on with where it would not."""
+        """Starts a pre-vote. Keeps the former leader, to continue with it if the pre-vote fails."""
         self._become(Role.PROSPECTIVE, self.epoch, self.leader_id, self.standing.voted_id)
         self._begin_election(now_ms)
 
@@ -266,7 +266,7 @@ class RaftMachine:
         self._lead_on(now_ms)
 
     def resign(self, now_ms: int) -> None:
-        """Gives up leadership, and tells the other voters who should try for it. No effect where it does not lead. Raises OSError."""
+        """Gives up leadership and names successors to the other voters. No effect if this node does not lead. Raises OSError."""
         leadership = self._leadership
         if leadership is None:
             return
@@ -279,7 +279,7 @@ class RaftMachine:
             self._send(voter, EndEpoch(self.epoch, self.node_id, successors))
 
     def _learn(self, leader_id: int, epoch: int, now_ms: int) -> None:
-        """Takes in what a message says of epoch and leader."""
+        """Processes the epoch and leader that a message names."""
         if epoch < self.epoch or (epoch == self.epoch and leader_id in (NO_NODE, self.leader_id)):
             return
         if leader_id != NO_NODE and leader_id not in self.voters:
@@ -316,7 +316,7 @@ class RaftMachine:
 
     def _lose(self, election: Election, now_ms: int) -> None:
         if self.role is Role.PROSPECTIVE and self._following is not None:
-            following = self._follow(self.leader_id, self.epoch, now_ms)  # perhaps it is there after all
+            following = self._follow(self.leader_id, self.epoch, now_ms)  # the leader may still be alive
             following.lost(self._suspicion(now_ms) + self._spread(self.timing.election_backoff_max_ms))
             return
         self._elections_lost += 1
@@ -326,7 +326,7 @@ class RaftMachine:
         election.retry_at_ms = now_ms + 1 + self._spread(most_ms)
 
     def on_vote(self, request: Vote, now_ms: int) -> VoteReply:
-        """A candidate asks. Raises OSError."""
+        """Answers a candidate's request for a vote. Raises OSError."""
         candidate = request.candidate_id
         if candidate not in self.voters or candidate == self.node_id:
             self._log_once.unknown_voter(candidate, self.voters)
@@ -373,7 +373,7 @@ class RaftMachine:
             election.failed(voter, now_ms + self.timing.election_timeout_ms)
             return
         if not reply.granted and self._following is not None and reply.leader_id == self.leader_id:
-            self._follow(self.leader_id, self.epoch, now_ms)  # somebody still hears the leader
+            self._follow(self.leader_id, self.epoch, now_ms)  # another voter still hears from the leader
             return
         election.answered(voter, granted=reply.granted)
         self._elect_on(election, now_ms)
@@ -381,16 +381,16 @@ class RaftMachine:
     # --- epochs ---------------------------------------------------------------------------------------------------
 
     def on_begin_epoch(self, request: BeginEpoch, now_ms: int) -> EpochReply:
-        """A new leader makes itself known. Raises OSError."""
+        """A new leader announces itself. Raises OSError."""
         error = self._check_leader(request.leader_id, request.epoch)
         if error is ErrorCode.NONE:
             self._learn(request.leader_id, request.epoch, now_ms)
             if self._following is not None and self.role is Role.FOLLOWER and self._fetching is None:
-                self._fetch_at_ms = min(self._fetch_at_ms, now_ms)  # it is there again: no need to pause
+                self._fetch_at_ms = min(self._fetch_at_ms, now_ms)  # the leader is back: fetch without a pause
         return EpochReply(error, self.leader_id, self.epoch)
 
     def on_end_epoch(self, request: EndEpoch, now_ms: int) -> EpochReply:
-        """The leader goes. Raises OSError."""
+        """The leader resigns. Raises OSError."""
         error = self._check_leader(request.leader_id, request.epoch)
         if error is ErrorCode.NONE:
             self._learn(request.leader_id, request.epoch, now_ms)
@@ -440,12 +440,12 @@ class RaftMachine:
             self._send(voter, BeginEpoch(self.epoch, self.node_id))
 
     def on_synced(self, now_ms: int) -> None:
-        """The log is synced further: `RaftLog.mark_synced` was called."""
+        """The log was synced: `RaftLog.mark_synced` was called."""
         self._advance()
         self._fetch_on(now_ms)
 
     def _advance(self) -> None:
-        """The leader's high watermark follows the voters."""
+        """Advances the leader's high watermark by the voters' progress."""
         if self._leadership is not None:
             end_offset = self._leadership.committed_end_offset()
             if end_offset is not None and end_offset > self.high_watermark:
@@ -454,7 +454,7 @@ class RaftMachine:
     # --- serving fetches ------------------------------------------------------------------------------------------
 
     def on_fetch(self, request: Fetch, max_bytes: int, now_ms: int) -> FetchReply | None:
-        """A replica fetches: by that it says how far it is. None: it waits, to be asked after by `fetch_reply`. Raises OSError."""
+        """A replica fetches, which reports its progress. None: it waits, see `fetch_reply`. Raises OSError."""
         leadership = self._leadership
         point = request.log
         if self._fetch_error(request.epoch, request.replica_id) is ErrorCode.NONE and leadership is not None:
@@ -465,7 +465,7 @@ class RaftMachine:
         return self.fetch_reply(request, max_bytes, waited=request.max_wait_ms == 0)
 
     def fetch_reply(self, request: Fetch, max_bytes: int, *, waited: bool = False) -> FetchReply | None:
-        """What a fetch gets now; None where there is nothing yet to tell it and it has not `waited` long enough. Raises OSError."""
+        """The reply to a fetch; None if there is nothing new and it has not `waited` long enough. Raises OSError."""
         error = self._fetch_error(request.epoch, request.replica_id)
         if error is not ErrorCode.NONE or self._leadership is None:
             return self._refuse_fetch(error)
@@ -494,7 +494,7 @@ class RaftMachine:
 
     @property
     def _may_fetch(self) -> bool:
-        """A voter's fetch acknowledges all before it, so that must be synced. An unattached node looks for a leader by one."""
+        """Whether a fetch is allowed: a voter's fetch acknowledges all before it, so that must be synced."""
         unsynced = self.node_id in self.voters and self.wants_sync
         if self._fetching is not None or unsynced or self.voters == (self.node_id,):
             return False
@@ -537,7 +537,7 @@ class RaftMachine:
             else:
                 self.high_watermark = following.take_part(reply, self.high_watermark)
             following.answered(self._fetch_deadline(now_ms))
-        except (RemoteProtocolError, BrokerError) as error:  # no answer of a leader: its time runs on
+        except (RemoteProtocolError, BrokerError) as error:  # not a leader's answer: the fetch timeout keeps running
             self._log_once.error(f"what the leader {self.leader_id} of the quorum sent cannot be taken: {error}")
             self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
         self._fetch_on(now_ms)
@@ -550,7 +550,7 @@ class RaftMachine:
         elif not self.is_voter:
             self._unattached(self.epoch, now_ms)
 
-    # --- what came of own requests --------------------------------------------------------------------------------
+    # --- replies to own requests ----------------------------------------------------------------------------------
 
     def _send(self, to: int, request: Request) -> None:
         timing = self.timing
@@ -558,11 +558,11 @@ class RaftMachine:
         self._outgoing.append(Outgoing(to, request, timeout_ms))
 
     def on_reply(self, to: int, request: Request, reply: Reply, now_ms: int) -> None:
-        """The answer to a request that `take_outgoing` gave. Late ones are told by the request. Raises OSError.
+        """Processes the reply to a request of `take_outgoing`; recognizes late ones by the request. Raises OSError.
 
         Raises:
             VotersDisagree: the leader was elected by other voters than this node knows.
-            InvariantViolated: what is committed here is not what is committed there.
+            InvariantViolated: this node and the leader have different committed records.
         """
         if isinstance(request, Vote) and isinstance(reply, VoteReply):
             self._on_vote_reply(to, request, reply, now_ms)
@@ -580,7 +580,7 @@ class RaftMachine:
                 self._leadership.begin_again(to, now_ms + self.timing.fetch_timeout_ms // 2)
 
     def on_failure(self, to: int, request: Request, failure: Failure, now_ms: int) -> None:
-        """A request that `take_outgoing` gave got no answer. Raises OSError."""
+        """A request of `take_outgoing` got no reply. Raises OSError."""
         if isinstance(request, Fetch | SnapshotFetch):
             if request is not self._fetching:
                 return

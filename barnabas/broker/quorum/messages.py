@@ -1,7 +1,7 @@
-"""What the members of the quorum say to each other, as values: the vocabulary of `RaftMachine`.
+"""Messages between the members of the quorum, as values: the inputs and outputs of `RaftMachine`.
 
-`wire.py` translates from and to Kafka's messages. Every reply carries the replying node's epoch and the leader it knows of, so
-that whoever is behind learns from any answer.
+`wire.py` translates from and to Kafka's messages. Every reply carries the replying node's epoch and the leader it knows, so
+that a node with an older epoch learns from any reply.
 
 Offsets are exclusive ends unless they are called `last`. Follows KIP-595, KIP-630, KIP-853, KIP-996.
 """
@@ -35,18 +35,18 @@ __all__ = [
 
 
 class LogPoint(NamedTuple):
-    """How far a log goes. Ordered as Raft compares logs: the higher epoch wins, then the longer log."""
+    """End of a log. Ordered as Raft compares logs: the higher epoch wins, then the longer log."""
 
-    epoch: int  # of the last record below `end_offset`
+    epoch: int  # epoch of the last record below `end_offset`
     end_offset: int
 
 
 class Failure(Enum):
-    """Why a request got no answer."""
+    """Why a request got no reply."""
 
-    REFUSED = "refused"  # nobody listens there
+    REFUSED = "refused"  # nothing listens at the address
     LOST = "lost"  # the connection ended first
-    SILENT = "silent"  # unreachable, or no answer in time
+    SILENT = "silent"  # unreachable, or no reply in time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class Vote:
     candidate_id: int
     log: LogPoint
     pre_vote: bool
-    directory_id: bytes = bytes(16)  # of the candidate; zeros where it is not told
+    directory_id: bytes = bytes(16)  # of the candidate; zeros if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class VoteReply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BeginEpoch:
-    """A new leader makes itself known."""
+    """A new leader announces itself."""
 
     epoch: int
     leader_id: int
@@ -80,7 +80,7 @@ class BeginEpoch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndEpoch:
-    """A leader goes. `successors`: voters in the order in which they should try for its place."""
+    """A leader resigns. `successors`: voters in the order in which they should start an election."""
 
     epoch: int
     leader_id: int
@@ -98,9 +98,9 @@ class EpochReply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetch:
-    """A replica asks for what comes after its log, and says by it that everything before is durable with it.
+    """A replica asks for the records after its log, and acknowledges everything before as durable.
 
-    high_watermark: what the replica knows; the leader answers at once when it knows more (KIP-1166).
+    high_watermark: the replica's; the leader answers at once when its own is higher (KIP-1166).
     """
 
     epoch: int
@@ -113,7 +113,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchReply:
-    """The answer to Fetch: records, or where the logs part, or the snapshot to fetch instead."""
+    """The answer to Fetch: records, or the point where the logs diverge, or the snapshot to fetch instead."""
 
     error: ErrorCode
     leader_id: int
@@ -127,7 +127,7 @@ class FetchReply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotFetch:
-    """A replica asks for bytes of a snapshot, from `position` on."""
+    """A replica asks for bytes of a snapshot from `position`."""
 
     epoch: int
     replica_id: int
@@ -155,7 +155,7 @@ Reply = VoteReply | EpochReply | FetchReply | SnapshotReply
 
 
 class Outgoing(NamedTuple):
-    """A request to be sent; its reply or failure comes back with the same request object."""
+    """A request to send; its reply or failure is returned with the same request object."""
 
     to: int
     request: Request

@@ -1,15 +1,15 @@
-"""Quorum: this node's part in the metadata quorum. The shell around `RaftMachine`.
+"""Quorum: this node's member of the metadata quorum. The shell around `RaftMachine`.
 
 Driven by: the node (`open`, `start`, `stop`), the active controller (`append`, `when_committed`), handlers (`answer`), answers of
-peers, one timer, syncs. It deals in encoded values and knows nothing of what they say.
-Emits: requests to voters; to its listener the snapshot, every committed batch once and in order, and who leads; the calls that
+peers, one timer, syncs. It handles encoded values and does not know their content.
+Emits: requests to voters; to its listener the snapshot, every committed batch once and in order, and the leader; the calls that
 wait for a commit.
 
-Every input goes to the machine and is followed by `_advance`: what the machine wants sent leaves, what is committed is given out,
-who waits is answered, the timer is set. Appends of one wake-up advance together at its end. A sync runs off the loop; whatever was
-appended while it ran goes with the next.
+Every input is passed to the machine, then `_advance` sends the machine's requests, delivers committed batches, answers waiting calls
+and sets the timer. All appends of one wake-up advance together at its end. A sync runs off the loop; the next sync covers everything
+appended while it ran.
 
-Invariants: nothing is given out that is not committed; `on_leading` comes after everything before the own epoch was given out,
+Invariants: only committed batches are delivered; `on_leading` is called after everything before the own epoch was delivered,
 `on_not_leading` before anything of a later epoch is. After a failure of the disk nothing is answered any more: a failed sync is
 never retried. Follows KIP-595, KIP-630, KIP-996.
 """
@@ -55,45 +55,45 @@ __all__ = ["Quorum", "QuorumListener"]
 
 log = logging.getLogger(__name__)
 
-# Purposes of connections to voters: answers come in request order, and a vote must not wait behind a fetch that waits.
+# Purposes of connections to voters: answers come in request order, and a vote must not wait behind a long-polled fetch.
 FETCHES: Final = "quorum"
 VOTES: Final = "election"
 GIVEN_OUT_BYTES: Final = 1024 * 1024  # of committed batches in one call of the listener
-STOP_MS: Final = 1_000  # how long a leader that stops waits until the others know
+STOP_MS: Final = 1_000  # how long a leader that stops waits for the others to be notified
 FAILURES: Final = {PeerErrorKind.REFUSED: Failure.REFUSED, PeerErrorKind.LOST: Failure.LOST}
 
 
 class QuorumListener(Protocol):
-    """Who replays the metadata log of this self."""
+    """Replays this node's metadata log."""
 
     def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
-        """Everything below the snapshot's end offset is replaced by these encoded records. Also at `open`."""
+        """Replaces everything below the snapshot's end offset by these encoded records. Also called by `open`."""
         ...
 
     def on_committed(self, batches: Buffer) -> None:
-        """Whole committed batches, control batches among them, each once and in order. A view, valid during the call.
+        """Receives whole committed batches, including control batches, each once and in order. The view is valid during the call.
 
-        A listener that goes on in later turns calls `Quorum.hold` before it returns, and `Quorum.go_on` at its end."""
+        A listener that continues in later turns calls `Quorum.hold` before it returns, and `Quorum.go_on` at its end."""
         ...
 
     def on_leading(self, epoch: int) -> None:
-        """This node leads, its LeaderChange is committed, and everything before was given out."""
+        """This node leads, its LeaderChange is committed, and everything before was delivered."""
         ...
 
     def on_not_leading(self) -> None:
-        """What `on_leading` said is over."""
+        """This node no longer leads; follows an `on_leading`."""
         ...
 
     def on_leader(self, leader_id: int, epoch: int) -> None:
-        """Leader or epoch changed; −1 where the leader is not known."""
+        """Leader or epoch changed; −1 if the leader is unknown."""
         ...
 
 
 class Quorum:
-    """See the module.
+    """This node's member of the quorum. The module docstring describes it.
 
     Attributes:
-        listener: to be set before `open`.
+        listener: replays the log; set it before `open`.
         voters: ids of the voters, ascending.
     """
 
@@ -106,11 +106,11 @@ class Quorum:
         *,
         on_disk_failed: Callable[[OSError], None],
     ) -> None:
-        """Touches neither disk nor network.
+        """Stores its parts; uses neither disk nor network.
 
         Args:
-            disk: of the directory that holds the metadata log.
-            on_disk_failed: called once when that disk has failed: the quorum has ended, and a leader has told the others.
+            disk: disk of the directory that holds the metadata log.
+            on_disk_failed: called once after that disk failed: the quorum has stopped, and a leader has notified the others.
         """
         self.reactor = reactor
         self.config = config
@@ -127,21 +127,21 @@ class Quorum:
         self._log: RaftLog
         self._machine: RaftMachine
         self._running = self._started = False
-        self._given_out = 0  # everything below went to the listener
-        self._held = False  # the listener is not done with it
-        self._leading_epoch = NO_NODE  # `on_leading` was called with
+        self._given_out = 0  # the listener received everything below
+        self._held = False  # the listener is still processing
+        self._leading_epoch = NO_NODE  # epoch of the last `on_leading`
         self._told_leader = (NO_NODE, 0)
         self._commits = WaitingCommits()
         self._fetches = WaitingFetches()
         self._snapshot_at_ms = 0
         self._advancing = self._advance_again = self._advance_due = self._syncing = False
         self._timer: Timer | None = None
-        self._quiet: asyncio.Future[None] | None = None  # what `stop` waits for
+        self._quiet: asyncio.Future[None] | None = None  # set while `stop` waits
 
-    # --- life -----------------------------------------------------------------------------------------------------
+    # --- start and stop -------------------------------------------------------------------------------------------
 
     def open(self, cluster_id: str, directory_id: bytes, *, clean: bool) -> None:
-        """Opens the log and gives out its snapshot; of a sole voter all of it, for nobody can contradict. Sends nothing, and
+        """Opens the log and delivers its snapshot; for a sole voter the whole log, because it is all committed. Sends nothing and
         writes no record. Blocks; start-up only.
 
         Args:
@@ -150,7 +150,7 @@ class Quorum:
             clean: whether the last stop was clean, so that the log needs no check.
 
         Raises:
-            NotTheSoleVoter: the directory holds a set of voters that is not this node alone.
+            NotTheSoleVoter: the directory holds a set of voters other than this node alone.
             VotersDisagree: quorum-state names other voters than the configuration.
             InvariantViolated: the log is damaged.
             MalformedQuorumState: quorum-state is damaged.
@@ -196,7 +196,7 @@ class Quorum:
         self._advance()
 
     async def stop(self) -> None:
-        """A clean stop: a leader tells the others to elect another, for at most a second; then everything is synced and closed.
+        """Stops cleanly: a leader makes the others elect another, for at most a second; then syncs and closes the log.
 
         Raises:
             OSError: the disk failed.
@@ -214,13 +214,13 @@ class Quorum:
         self.close()
 
     def close(self) -> None:
-        """Syncs and closes the log at once. Calls that wait are dropped. Raises OSError."""
+        """Syncs and closes the log at once. Drops waiting calls. Raises OSError."""
         if self._running:
             self.kill()
             self._log.close()
 
     def kill(self) -> None:
-        """Ends at once, as a crash does: nothing is written, nobody is told."""
+        """Ends at once, as a crash does: writes nothing and notifies no other node."""
         self._running = False
         self._commits.clear()
         self._fetches.clear()
@@ -232,11 +232,11 @@ class Quorum:
         if self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 
-    # --- standing -------------------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------------
 
     @property
     def leader_id(self) -> int:
-        """Who leads the quorum; -1 where that is not known."""
+        """The leader of the quorum; -1 if unknown."""
         return self._machine.leader_id
 
     @property
@@ -246,7 +246,7 @@ class Quorum:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads; `on_leading` comes later, once that is committed."""
+        """Whether this node leads; `on_leading` follows once that is committed."""
         return self._running and self._machine.is_leader
 
     @property
@@ -261,21 +261,21 @@ class Quorum:
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset to be written."""
+        """The offset of the next record."""
         return self._log.end_offset
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that the log still has."""
+        """The first offset in the log."""
         return self._log.start_offset
 
     @property
     def leadership(self) -> Leadership | None:
-        """What the leader knows of the replicas; None where this node does not lead."""
+        """The leader's state about the replicas; None if this node does not lead."""
         return self._machine.leadership if self._running else None
 
     def leader_endpoint(self) -> tuple[int, str, int] | None:
-        """Node id, host and port of the leader; None where it is not known, or is a sole voter without a listener."""
+        """Node id, host and port of the leader; None if it is unknown, or is a sole voter without a listener."""
         leader_id = self.leader_id
         endpoint = self.config.voter_endpoints.get(leader_id)
         return None if endpoint is None else (leader_id, endpoint.host, endpoint.port)
@@ -283,7 +283,7 @@ class Quorum:
     # --- the active controller ------------------------------------------------------------------------------------
 
     def append(self, values: list[bytes]) -> int:
-        """Writes encoded records as one batch; `when_committed` tells when it is committed. Returns the last offset.
+        """Writes encoded records as one batch; `when_committed` reports the commit. Returns the last offset.
 
         Raises:
             BrokerError: NOT_CONTROLLER: this node does not lead, or its disk failed.
@@ -299,22 +299,22 @@ class Quorum:
         return last_offset
 
     def when_committed(self, next_offset: int, done: Callable[[BrokerError | None], None]) -> None:
-        """Calls `done(None)` once everything below `next_offset` is committed and given out, in the order of offsets.
+        """Calls `done(None)` once everything below `next_offset` is committed and delivered, in the order of offsets.
 
-        `done` gets NOT_CONTROLLER where leadership is lost first: the records may yet be committed, or not. Never called from
+        `done` gets NOT_CONTROLLER if leadership is lost first: the records may still be committed, or not. Never called from
         inside this call.
         """
         self._commits.add(next_offset, self._machine, done)
         self._advance_soon()
 
     def resign(self) -> None:
-        """Gives up leadership; the other voters are told. No effect where this node does not lead."""
+        """Gives up leadership and notifies the other voters. No effect if this node does not lead."""
         if self.is_leader:
             self._machine.resign(self.reactor.clock.monotonic_ms())
             self._advance_soon()
 
     def snapshot_due(self) -> bool:
-        """Whether enough was appended, or enough time went by, since the last snapshot."""
+        """Whether enough was appended, or enough time has passed, since the last snapshot."""
         config = self.config
         if self._log.appended_bytes >= config.get_int("metadata.log.max.record.bytes.between.snapshots"):
             return True
@@ -325,9 +325,9 @@ class Quorum:
         """Returns the bytes of a snapshot.
 
         Args:
-            values: encoded records that stand for a committed part of the log, in order.
-            epoch: of the last record in that part.
-            last_timestamp_ms: when that record was appended.
+            values: encoded records that represent a committed part of the log, in order.
+            epoch: epoch of the last record in that part.
+            last_timestamp_ms: append time of that record.
         """
         return encode_snapshot_in_slices(
             values,
@@ -338,10 +338,10 @@ class Quorum:
         )
 
     async def store_snapshot(self, snapshot: SnapshotId, data: bytes | bytearray) -> None:
-        """Writes a snapshot, durably, then drops what metadata.max.retention.* no longer allow. The syncs are off the loop.
+        """Writes a snapshot durably, then drops what metadata.max.retention.* no longer allow. Syncs off the loop.
 
         Args:
-            snapshot: the part of the log that it stands for.
+            snapshot: the part of the log that the snapshot represents.
             data: what `encode_snapshot` returned for that part.
 
         Raises:
@@ -355,13 +355,13 @@ class Quorum:
         self._log.apply_retention(limits[0], self.high_watermark, limits[1])
         await self.disk.discard(*self._log.take_deleted())
 
-    # --- requests of others ---------------------------------------------------------------------------------------
+    # --- requests of other members --------------------------------------------------------------------------------
 
     def answer(self, request: Request, max_bytes: int, done: Callable[[Reply], None]) -> None:
-        """Answers a member of the quorum: now, or, a fetch that has nothing to get, later. Views live during `done`.
+        """Answers a member of the quorum: at once, or later for a fetch without new records. Views are valid during `done`.
 
         Args:
-            max_bytes: of records or snapshot in the answer.
+            max_bytes: limit of records or snapshot bytes in the answer.
 
         Raises:
             BrokerError: BROKER_NOT_AVAILABLE: the node starts or stops, or its disk failed.
@@ -397,7 +397,7 @@ class Quorum:
         return machine.on_fetch(request, max_bytes, now_ms)
 
     def forget(self, request: Request) -> None:
-        """Whoever asked has gone: the fetch need not be answered."""
+        """The requester disconnected: drops its waiting fetch."""
         self._fetches.forget(request)
 
     # --- own requests ---------------------------------------------------------------------------------------------
@@ -447,7 +447,7 @@ class Quorum:
             self.reactor.soon(self._advance)
 
     def _advance(self) -> None:
-        """Carries out what the machine came to; a listener that appends meanwhile is served by another round."""
+        """Carries out the machine's outputs; loops if a listener appends in between."""
         self._advance_due = False
         if not self._running:
             return
@@ -461,7 +461,7 @@ class Quorum:
                 self._advance_again = False
                 self._round()
         except Exception as error:
-            self.fail(error)  # a listener that failed has missed what it was given: the node cannot go on
+            self.fail(error)  # the listener missed delivered batches: the node cannot continue
         finally:
             self._advancing = False
         if self._running:
@@ -495,12 +495,12 @@ class Quorum:
             self.listener.on_snapshot(snapshot, self._log.snapshot_values())
 
     def hold(self) -> bool:
-        """The listener gets nothing more until `go_on`. False: the log is being opened, the listener must end before it returns."""
+        """The listener gets nothing more until `go_on`. False while the log is being opened: then it must finish before it returns."""
         self._held = self._started
         return self._held
 
     def go_on(self) -> None:
-        """The listener is done."""
+        """The listener has finished."""
         self._held = False
         self._advance_soon()
 
@@ -518,7 +518,7 @@ class Quorum:
         at_ms = min((at_ms for at_ms in times if at_ms is not None), default=None)
         if self._timer is not None:
             if self._timer.callback is not None and (at_ms is None or self._timer.deadline_ms <= at_ms):
-                return  # it comes early, and that is harmless
+                return  # an early call is harmless
             self._timer.cancel()
             self._timer = None
         if at_ms is not None:
@@ -557,13 +557,13 @@ class Quorum:
     def _on_synced(self, generation: int, end_offset: int) -> None:
         if not self._running:
             return
-        if generation == self._log.generation:  # else what was synced is no longer in the log
+        if generation == self._log.generation:  # else the synced part was truncated
             self._log.mark_synced(end_offset)
             self._machine.on_synced(self.reactor.clock.monotonic_ms())
         self._advance()
 
     def fail(self, error: BaseException) -> None:
-        """The disk or the listener failed: the node ends. A leader tells the others first, so that they need not find out."""
+        """The disk or the listener failed: ends the node. A leader first resigns, so that the others need not wait for a timeout."""
         if not self._running:
             return
         log.error("node %d leaves the metadata quorum: %s", self.node_id, error)
@@ -577,4 +577,4 @@ class Quorum:
         if isinstance(error, OSError):
             self._on_disk_failed(error)
         else:
-            self.reactor.soon(lambda: self.reactor.fatal(error))  # after what was just sent
+            self.reactor.soon(lambda: self.reactor.fatal(error))  # after the requests just sent

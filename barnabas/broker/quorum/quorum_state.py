@@ -1,10 +1,10 @@
-"""The `quorum-state` file: what a voter must not forget, in Kafka's JSON.
+"""The `quorum-state` file: a voter's durable epoch, leader and vote, in Kafka's JSON.
 
-Plain functions over a Disk. Version 0 is Kafka's with a static list of voters, version 1 (KIP-853) that of a directory whose
-voters are in the log; a file keeps the version it has.
+Plain functions over a Disk. Version 0 is Kafka's with a static list of voters; version 1 (KIP-853) is for directories with the voters in
+the log. A file keeps its version.
 
-Invariants: the file is replaced durably before anything that it promises is done: an epoch is never led twice, a vote never
-given twice. A missing file is epoch 0 without a vote. Follows KIP-595.
+Invariants: the file is replaced durably before anything that it promises is done: no epoch is led twice, no vote given twice. A
+missing file means epoch 0 without a vote. Follows KIP-595.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ QUORUM_STATE: Final = "quorum-state"
 
 
 class MalformedQuorumState(BarnabasError):
-    """The file is damaged: whom this voter voted for is not known, so it may not vote."""
+    """The file is damaged: this voter's vote is unknown, so it may not vote."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """Where this voter stands.
+    """A voter's epoch, leader and vote.
 
-    leader_epoch: the highest epoch it knows of.
-    leader_id: who leads in it, NO_NODE where that is not known.
-    voted_id: whom it voted for in it, NO_NODE where it has not voted.
-    voted_directory_id: the directory of the one voted for (version 1); 22 characters of base64.
+    leader_epoch: the highest known epoch.
+    leader_id: the leader of that epoch, NO_NODE if unknown.
+    voted_id: the candidate it voted for in that epoch, NO_NODE without a vote.
+    voted_directory_id: the directory of that candidate (version 1); 22 characters of base64.
     voters: the static voters (version 0).
-    version: of the file, 0 or 1.
+    version: version of the file, 0 or 1.
     """
 
     leader_epoch: int = 0
@@ -48,7 +48,7 @@ class QuorumState:
 
 
 def write_quorum_state(disk: Disk, directory: str, state: QuorumState) -> None:
-    """Replaces the file, durably."""
+    """Replaces the file durably."""
     standing = {"leaderId": state.leader_id, "leaderEpoch": state.leader_epoch, "votedId": state.voted_id}
     data: dict[str, object]
     if state.version == 0:

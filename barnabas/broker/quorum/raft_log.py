@@ -1,12 +1,12 @@
-"""The log of the metadata quorum on disk: `__cluster_metadata-0` with its snapshots, seen as Raft sees it.
+"""RaftLog: the metadata log on disk, `__cluster_metadata-0` with its snapshots, in Raft's terms.
 
-Driven by: `RaftMachine`, synchronously (appends, truncations, reads, snapshots); the shell, which syncs. Emits: positions in the
-log, bytes, InvariantViolated where the directory contradicts itself, OSError where the disk fails.
+Driven by: `RaftMachine`, synchronously (appends, truncations, reads, snapshots); the shell, which syncs. Emits: log positions,
+bytes, InvariantViolated if the directory contradicts itself, OSError if the disk fails.
 
-A snapshot stands for everything below its end offset: the log may begin there, or reach further back.
+A snapshot represents everything below its end offset: the log may begin there, or further back.
 
-Invariants: `synced_end_offset` ≤ `end_offset`; a truncation is durable before anything is written behind it, or a power cut
-could leave old batches behind new ones. `generation` is raised by each, so that a sync begun before says nothing.
+Invariants: `synced_end_offset` ≤ `end_offset`; a truncation is durable before anything is written after it; otherwise a power cut
+could leave old batches behind new ones. Each truncation raises `generation`, which invalidates a sync begun before.
 Follows KIP-595 (log, divergence), KIP-630 (snapshots).
 """
 
@@ -54,19 +54,19 @@ log = logging.getLogger(__name__)
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
-BATCH_BYTES_MAX: Final = 64 * 1024 * 1024  # far above what one decision may write
-ASIDE: Final = ".part"  # behind the name of a snapshot while it is written, as in Kafka
-WRITTEN_BYTES: Final = 1024 * 1024  # of a snapshot in one turn of the loop
-LOST_RECORDS: Final = "lost-records"  # a file beside the log
-READ_BYTES: Final = 1024 * 1024  # read at once when the whole log is walked through
+BATCH_BYTES_MAX: Final = 64 * 1024 * 1024  # far more than one decision may write
+ASIDE: Final = ".part"  # suffix of a snapshot's name while it is written, as in Kafka
+WRITTEN_BYTES: Final = 1024 * 1024  # of a snapshot written in one turn of the loop
+LOST_RECORDS: Final = "lost-records"  # name of a file beside the log
+READ_BYTES: Final = 1024 * 1024  # read at once when the whole log is checked
 
 
 def log_config_of(config: BrokerConfig) -> LogConfig:
-    """What the metadata log is told, `metadata.log.segment.*`."""
+    """The log configuration of the metadata log, from `metadata.log.segment.*`."""
     return LogConfig(
         segment_bytes=config.get_int("metadata.log.segment.bytes"),
         segment_ms=config.get_int("metadata.log.segment.ms"),
-        retention_ms=-1,  # segments go when snapshots do, not by their age
+        retention_ms=-1,  # segments are deleted with snapshots, not by age
         retention_bytes=-1,
         max_message_bytes=BATCH_BYTES_MAX,
         flush_messages=INT64_MAX,
@@ -76,29 +76,29 @@ def log_config_of(config: BrokerConfig) -> LogConfig:
 
 
 class RaftLog:
-    """See the module.
+    """The metadata log of one node. The module docstring describes it.
 
     Attributes:
-        voter_set: what the control records of log and snapshot say of the voters.
-        appended_bytes: since the newest snapshot.
-        generation: how often the log was cut.
-        lost_records: it may lack what this node has acknowledged, and what is therefore committed; so until `recovered`, over
-            restarts, too.
+        voter_set: the voters in the control records of log and snapshot.
+        appended_bytes: bytes appended since the newest snapshot.
+        generation: number of truncations.
+        lost_records: whether the log may lack acknowledged, and therefore committed, records; true until `recovered`, also across
+            restarts.
     """
 
     def __init__(self, disk: Disk, config: BrokerConfig, clock: Clock, *, clean: bool, alone: bool = False) -> None:
-        """Opens the folder, or makes it.
+        """Opens the folder, or creates it.
 
-        After a crash a damaged log ends before the damage. After a clean stop this is done, and noted, only where other voters
-        hold what follows, from which it is then fetched again.
+        After a crash a damaged log is truncated before the damage. After a clean stop this is done, and recorded, only if other voters
+        hold the rest, which is then fetched again.
 
         Args:
             clean: whether the last stop was clean, so that only checksums above the snapshot need a check.
-            alone: whether this voter has the only log.
+            alone: whether no other voter has a copy of the log.
 
         Raises:
-            InvariantViolated: the log begins above offset 0 and no whole snapshot reaches to where it begins, or it is damaged
-                and nobody else has it.
+            InvariantViolated: the log begins above offset 0 and no whole snapshot reaches its beginning, or it is damaged
+                and no other voter has it.
             OSError: the disk failed.
         """
         self.disk = disk
@@ -142,7 +142,7 @@ class RaftLog:
 
     def _open_snapshots(self) -> None:
         for name in self.disk.listdir(METADATA_DIRECTORY):
-            if name.endswith(ASIDE):  # its writing was cut short
+            if name.endswith(ASIDE):  # an interrupted write
                 self.disk.remove(f"{METADATA_DIRECTORY}/{name}")
         partition_log = self._log
         for snapshot in reversed(list_snapshots(self.disk, METADATA_DIRECTORY)):
@@ -164,13 +164,13 @@ class RaftLog:
             )
         if found is None or start == found.end_offset:
             return
-        # The snapshot was written, and the log behind it not yet replaced: it is short of it, or another one.
+        # The snapshot was written but the log not yet replaced: the log ends before the snapshot, or diverges from it.
         epoch = partition_log.epochs.epoch_for_offset(found.end_offset - 1)
         if found.end_offset > partition_log.log_end_offset or (epoch >= 0 and epoch != found.epoch):
             self._start_at(found.end_offset)
 
     def _read_voters(self) -> None:
-        """Raises RemoteProtocolError or BrokerError where a batch above the snapshot is damaged."""
+        """Reads the voter set. Raises RemoteProtocolError or BrokerError if a batch above the snapshot is damaged."""
         offset = self.latest_snapshot.end_offset if self.latest_snapshot else 0
         while offset < self.end_offset:
             batches = self._log.read(offset, READ_BYTES, end_offset=self.end_offset).records
@@ -188,13 +188,13 @@ class RaftLog:
             offset = next_offset
 
     def recovered(self) -> None:
-        """It was seen to hold everything that the leader of the quorum holds. Raises OSError."""
+        """The log holds everything that the quorum's leader holds. Raises OSError."""
         if self.lost_records:
             self.sync_now()
             self.disk.remove(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
             self.lost_records = False
 
-    # --- where it stands ------------------------------------------------------------------------------------------
+    # --- positions ------------------------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
@@ -203,7 +203,7 @@ class RaftLog:
 
     @property
     def end_offset(self) -> int:
-        """The next offset to be written."""
+        """The offset of the next record."""
         return self._log.log_end_offset
 
     @property
@@ -213,12 +213,12 @@ class RaftLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of the segments."""
+        """Size of the segments."""
         return self._log.size_bytes
 
     @property
     def end(self) -> LogPoint:
-        """The end of the log with the epoch of its last record; (0, 0) where there never was one."""
+        """The end of the log with the epoch of its last record; (0, 0) if it never had one."""
         return LogPoint(self._last_epoch(), self._log.log_end_offset)
 
     def _last_epoch(self) -> int:
@@ -229,12 +229,12 @@ class RaftLog:
 
     @property
     def first_epoch(self) -> int:
-        """The oldest epoch of which it holds records; that of its snapshot where it holds none."""
+        """The oldest epoch of its records; the snapshot's epoch without records."""
         entries = self._log.epochs.entries
         return entries[0][0] if entries else self._last_epoch()
 
     def end_of_epoch(self, epoch: int) -> LogPoint:
-        """The largest epoch up to `epoch` that this log knows, and where it ends."""
+        """The largest epoch up to `epoch` in this log, and its end offset."""
         if epoch >= self._last_epoch():
             return self.end
         found = LogPoint(*self._log.epochs.end_offset_for_epoch(epoch, self._log.log_end_offset))
@@ -267,11 +267,11 @@ class RaftLog:
         return self._log.log_end_offset - 1
 
     def append_replicated(self, batches: Buffer) -> None:
-        """Writes what a leader sent. Raises BrokerError where it does not go on from the log's end, OSError."""
+        """Writes a leader's batches. Raises BrokerError if they do not start at the log's end, and OSError."""
         self.appended_bytes += self._log.append_as_follower(batches, now_ms=self._clock.now_ms()).size_bytes
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts the log so that it ends at `offset`, durably. Raises OSError."""
+        """Truncates the log to end at `offset`, durably. Raises OSError."""
         if offset < self._log.log_end_offset:
             self.generation += 1
             self._log.truncate_to(offset)
@@ -283,15 +283,15 @@ class RaftLog:
         self.appended_bytes = 0
 
     def read(self, offset: int, max_bytes: int) -> Buffer:
-        """Whole batches from `offset`; at least one, where there is one. Raises as `read_until`."""
+        """Whole batches from `offset`; at least one, if there is one. Raises as `read_until`."""
         return self._read(offset, max_bytes, self._log.log_end_offset).records
 
     def read_until(self, offset: int, max_bytes: int, end_offset: int) -> tuple[Buffer, int]:
         """Whole batches from `offset` that begin below `end_offset`, and the offset after them.
 
         Raises:
-            InvariantViolated: the log is damaged there, and the next start fetches it again from the other voters.
-            BrokerError: CORRUPT_MESSAGE: it is damaged there, and no other voter has it.
+            InvariantViolated: the log is damaged there; the next start fetches it again from the other voters.
+            BrokerError: CORRUPT_MESSAGE: the log is damaged there, and no other voter has it.
             OSError: the disk failed.
         """
         found = self._read(offset, max_bytes, end_offset)
@@ -309,17 +309,17 @@ class RaftLog:
             raise InvariantViolated(f"{METADATA_DIRECTORY} cannot be read at offset {offset}: {error}") from error
 
     def _note_loss(self) -> None:
-        """Until `recovered`, the next starts know that the log may lack what this node has acknowledged."""
+        """Records, until `recovered`, that the log may lack what this node has acknowledged."""
         self.disk.replace(f"{METADATA_DIRECTORY}/{LOST_RECORDS}", b"")
 
     # --- durability -----------------------------------------------------------------------------------------------
 
     def unsynced_files(self) -> list[File]:
-        """What a sync must cover; `mark_synced` when it is over."""
+        """The files that a sync must cover; call `mark_synced` after it."""
         return self._log.unsynced_files()
 
     def mark_synced(self, end_offset: int) -> None:
-        """A sync of what `unsynced_files` gave when the log ended there is over, and the log was not cut meanwhile."""
+        """The files of `unsynced_files` are synced up to `end_offset`, and the log was not truncated since."""
         self._log.mark_synced(end_offset)
 
     def sync_now(self) -> None:
@@ -329,11 +329,11 @@ class RaftLog:
         self._log.mark_synced(end_offset)
 
     def close(self) -> None:
-        """Clean stop: synced and closed. Raises OSError."""
+        """Stops cleanly: syncs and closes. Raises OSError."""
         self._log.close()
 
     def abandon(self) -> None:
-        """Lets go of the files, writes nothing."""
+        """Closes the files without writing."""
         self._log.abandon()
 
     # --- snapshots ------------------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ class RaftLog:
         return f"{METADATA_DIRECTORY}/{snapshot_name(snapshot)}"
 
     def snapshot_values(self) -> Iterable[bytes]:
-        """The encoded records of the newest snapshot; empty where there is none.
+        """The encoded records of the newest snapshot; empty without one.
 
         Raises:
             OSError: the disk failed.
@@ -355,11 +355,11 @@ class RaftLog:
         return () if self.latest_snapshot is None else decode_snapshot(self._read_snapshot(self.latest_snapshot))
 
     def has_snapshot(self, snapshot: SnapshotId) -> bool:
-        """Whether that very snapshot is there."""
+        """Whether exactly this snapshot exists."""
         return snapshot == self.latest_snapshot or self.disk.exists(self._path(snapshot))
 
     def snapshot_part(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes] | None:
-        """Size of a snapshot and its bytes from `position`; None where it is not there. Raises OSError."""
+        """Size of a snapshot and its bytes from `position`; None if it does not exist. Raises OSError."""
         path = self._path(snapshot)
         if not self.disk.exists(path):
             return None
@@ -370,7 +370,7 @@ class RaftLog:
             file.close()
 
     async def write_snapshot(self, snapshot: SnapshotId, data: bytes | bytearray) -> None:
-        """As `store_snapshot`, with its syncs off the loop. Nothing changes if a newer one has been stored by then. Raises OSError."""
+        """As `store_snapshot`, with its syncs off the loop. No effect if a newer one has been stored by then. Raises OSError."""
         aside = self._path(snapshot) + ASIDE
         self.disk.remove(aside)
         file = self.disk.open(aside, create=True)
@@ -387,7 +387,7 @@ class RaftLog:
             file.close()
         renamed = self.disk.open(self._path(snapshot))
         try:
-            await self.disk.sync([renamed])  # and of the folder, for the new name
+            await self.disk.sync([renamed])  # also the folder, for the new name
         finally:
             renamed.close()
         if self.latest_snapshot is None or snapshot > self.latest_snapshot:
@@ -395,27 +395,27 @@ class RaftLog:
             self.appended_bytes = 0
 
     def store_snapshot(self, snapshot: SnapshotId, data: Buffer) -> None:
-        """Writes a snapshot, durably, blocking. Raises OSError."""
+        """Writes a snapshot durably. Blocks. Raises OSError."""
         self.disk.replace(self._path(snapshot), data)
         if self.latest_snapshot is None or snapshot > self.latest_snapshot:
             self.latest_snapshot = snapshot
         self.appended_bytes = 0
 
     def install_snapshot(self, snapshot: SnapshotId, data: Buffer) -> None:
-        """Takes a leader's snapshot, durably, in place of the whole log.
+        """Replaces the whole log by a leader's snapshot, durably.
 
         Raises:
-            RemoteProtocolError: it is damaged; nothing was changed.
+            RemoteProtocolError: the snapshot is damaged; nothing was changed.
             OSError: the disk failed.
         """
         voter_set = VoterSet()
-        check_snapshot(data, voter_set.take)  # the records are decoded by the replay, in slices
+        check_snapshot(data, voter_set.take)  # the replay decodes the records, in slices
         self.store_snapshot(snapshot, data)
         self.voter_set = voter_set
         self._start_at(snapshot.end_offset)
         self.sync_now()
         for each in list_snapshots(self.disk, METADATA_DIRECTORY):
-            if each < snapshot:  # the log that went on from it is gone
+            if each < snapshot:  # the log that followed it is gone
                 self._drop_snapshot(each)
 
     def _drop_snapshot(self, snapshot: SnapshotId) -> None:
@@ -424,7 +424,7 @@ class RaftLog:
         self._dropped.append(path + DELETED_SUFFIX)
 
     def take_deleted(self) -> list[str]:
-        """Files of segments and snapshots that were dropped, for the caller to remove; a start finds those that are left."""
+        """Files of dropped segments and snapshots, for the caller to remove; a start removes remaining ones."""
         dropped, self._dropped = self._dropped, []
         return dropped + self._log.take_deleted(None)
 
@@ -432,7 +432,7 @@ class RaftLog:
         """Drops the oldest snapshots, with the log below their successors, until log and snapshots fit. The newest stays.
 
         Args:
-            limit_ms: a snapshot goes, too, when what it says is older; -1: whatever its age.
+            limit_ms: a snapshot older than this by its timestamp is dropped, too; -1: no limit.
 
         Raises:
             OSError: the disk failed.
@@ -453,5 +453,5 @@ class RaftLog:
     def _said_at_ms(self, snapshot: SnapshotId) -> int:
         try:
             return snapshot_timestamp_ms(self.disk.read(self._path(snapshot)))
-        except RemoteProtocolError:  # damaged: the sooner it goes the better
+        except RemoteProtocolError:  # damaged: drop it
             return 0

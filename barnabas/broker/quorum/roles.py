@@ -1,8 +1,8 @@
-"""Roles of a member of the metadata quorum, as a table, and the times they live by.
+"""Roles of a member of the metadata quorum with their valid transitions, and its timeouts.
 
 UNATTACHED knows an epoch and no leader; PROSPECTIVE asks for a pre-vote without raising the epoch (KIP-996); CANDIDATE asks for
-votes in a new one; LEADER; FOLLOWER; RESIGNED was the leader and leads no more, but still owns the epoch, so it gives no vote
-in it. A node that is no voter (an observer) is only ever UNATTACHED or FOLLOWER.
+votes in a new one; LEADER; FOLLOWER; RESIGNED was the leader of the epoch, so it does not vote in it. An observer (a node that is
+not a voter) is only ever UNATTACHED or FOLLOWER.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["VALID_PREVIOUS", "Role", "Timing"]
 
 
 class Role(Enum):
-    """See the module."""
+    """Role of a member of the quorum."""
 
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"
@@ -27,7 +27,7 @@ class Role(Enum):
     RESIGNED = "resigned"
 
 
-# Every role becomes UNATTACHED by a higher epoch, and FOLLOWER by a leader of one.
+# A higher epoch makes every role UNATTACHED; a leader with a higher epoch makes it FOLLOWER.
 VALID_PREVIOUS: Final[dict[Role, frozenset[Role]]] = {
     Role.UNATTACHED: frozenset(Role),
     Role.PROSPECTIVE: frozenset({Role.UNATTACHED, Role.FOLLOWER, Role.CANDIDATE}),
@@ -40,14 +40,14 @@ VALID_PREVIOUS: Final[dict[Role, frozenset[Role]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Times in milliseconds, from Kafka's keys where one stands beside it."""
+    """Timeouts in milliseconds, from Kafka's keys where one is named."""
 
     fetch_timeout_ms: int = 2_000  # controller.quorum.fetch.timeout.ms: silence of the leader before a pre-vote
     election_timeout_ms: int = 1_000  # controller.quorum.election.timeout.ms: wait for votes
     election_backoff_max_ms: int = 1_000  # controller.quorum.election.backoff.max.ms: random wait after a lost election
     request_timeout_ms: int = 2_000  # controller.quorum.request.timeout.ms
     retry_backoff_ms: int = 20  # controller.quorum.retry.backoff.ms
-    fetch_wait_ms: int = 500  # how long a leader may keep a fetch that has nothing to get
+    fetch_wait_ms: int = 500  # limit of a long-polled fetch at the leader
     # A lost fetch connection to the leader starts a pre-vote after a random time between these: a killed process closes
     # its connections at once, and waiting for the fetch timeout would cost two seconds.
     suspicion_min_ms: int = 50
@@ -55,7 +55,7 @@ class Timing:
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> Timing:
-        """As the node's keys say."""
+        """The timeouts of a node's configuration."""
         return cls(
             fetch_timeout_ms=config.get_int("controller.quorum.fetch.timeout.ms"),
             election_timeout_ms=config.get_int("controller.quorum.election.timeout.ms"),
@@ -66,5 +66,5 @@ class Timing:
 
     @property
     def check_quorum_ms(self) -> int:
-        """A leader that no majority has fetched from for so long resigns (KIP-595)."""
+        """A leader resigns if no majority has fetched for this time (KIP-595)."""
         return self.fetch_timeout_ms * 3 // 2

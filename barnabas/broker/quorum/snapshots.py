@@ -1,10 +1,10 @@
 """Snapshots of the metadata log: files `<end offset>-<epoch>.checkpoint` in Kafka's format (KIP-630).
 
-A snapshot stands for the log below its end offset. Its bytes are record batches: a control batch with SnapshotHeader, batches
-of records, a control batch with SnapshotFooter; offsets in it count from 0 and mean nothing.
+A snapshot represents the log below its end offset. Its bytes are record batches: a control batch with SnapshotHeader, batches
+of records, a control batch with SnapshotFooter. Their offsets count from 0 and have no meaning.
 
-Plain functions: bytes in and out, and the few that touch the Disk. A file without its footer, or with a broken checksum, is no
-snapshot: it is passed over and the one before it is taken.
+Plain functions: bytes in and out; a few use the Disk. A file without footer, or with a wrong checksum, is not a snapshot: readers use
+the previous one.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
 
 
 class SnapshotId(NamedTuple):
-    """Which part of the log a snapshot stands for."""
+    """The part of the log that a snapshot represents."""
 
     end_offset: int  # exclusive
-    epoch: int  # of the record before it
+    epoch: int  # of the last record below end_offset
 
 
 def snapshot_name(snapshot: SnapshotId) -> str:
-    """The file's name in the folder of the metadata log."""
+    """The file's name in the metadata log's folder."""
     return f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
 
 
 def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
-    """The snapshots that are there, oldest first."""
+    """The existing snapshots, oldest first."""
     found = (_NAME.match(name) for name in disk.listdir(directory))
     return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
 
@@ -81,7 +81,7 @@ def encode_snapshot(
 
     Args:
         values: encoded metadata records, in order.
-        control: (type, value) of the control records that stand behind the header: kraft.version and voters.
+        control: (type, value) of the control records after the header: kraft.version and voters.
     """
     data: bytearray = finished(
         encode_snapshot_in_slices(
@@ -141,13 +141,13 @@ def decode_snapshot(data: Buffer, on_control: Callable[[int, bytes], None] | Non
 
 
 def check_snapshot(data: Buffer, on_control: Callable[[int, bytes], None]) -> None:
-    """Checks what can be checked without decoding the records: checksums, header and footer. Arguments and errors as above."""
+    """Checks everything except the records' content: checksums, header and footer. Arguments and errors as `decode_snapshot`."""
     for _ in _data_batches(data, on_control):
         pass
 
 
 def _data_batches(data: Buffer, on_control: Callable[[int, bytes], None] | None) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every batch of metadata records; the control batches around them are looked at on the way."""
+    """Position and header of every batch of metadata records; passes the control batches to `on_control`."""
     end = 0
     ended = False
     for position, header in iter_batches(data):
@@ -172,7 +172,7 @@ def _data_batches(data: Buffer, on_control: Callable[[int, bytes], None] | None)
 
 
 def snapshot_timestamp_ms(data: bytes) -> int:
-    """When the last record that a snapshot stands for was appended. Raises RemoteProtocolError where it has no header."""
+    """Append time of the last record that a snapshot represents. Raises RemoteProtocolError if it has no header."""
     for position, header in iter_batches(data):
         (first, *_) = decode_records(data, position, header)
         if header.is_control and read_control(first).type == CONTROL_SNAPSHOT_HEADER:
@@ -182,7 +182,7 @@ def snapshot_timestamp_ms(data: bytes) -> int:
 
 
 def read_bootstrap(disk: Disk) -> list[bytes]:
-    """The records that Kafka's storage tool formatted the directory with; empty where there are none.
+    """The records that Kafka's storage tool wrote when it formatted the directory; empty without them.
 
     Raises:
         RemoteProtocolError: bootstrap.checkpoint is damaged.

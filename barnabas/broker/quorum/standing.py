@@ -1,8 +1,8 @@
-"""Standing of a member of the quorum: its role, the epoch, who leads in it and whom it voted for. The one place where they change.
+"""Standing: role, epoch, leader and vote of a member of the quorum. Only this module changes them.
 
 Driven by: `RaftMachine`. Emits: `quorum-state`, durable before a change counts.
 
-Invariants: a role follows only those that `VALID_PREVIOUS` names; the epoch never goes back; in one epoch there is one vote and
+Invariants: a role follows only its predecessors in `VALID_PREVIOUS`; the epoch never goes back; an epoch has one vote and
 one leader. Follows KIP-595.
 """
 
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class Standing:
-    """See the module.
+    """Role, epoch, leader and vote of one member.
 
     Attributes:
-        epoch: the highest epoch it knows of.
-        leader_id: who leads in it, NO_NODE where that is not known.
-        voted_id: whom it voted for in it, NO_NODE where it has not voted.
-        voted_directory_id: of whom it voted for in this epoch and this life; None where that is not known.
-        stored: what quorum-state says.
+        epoch: the highest known epoch.
+        leader_id: the leader of that epoch, NO_NODE if unknown.
+        voted_id: the candidate it voted for in that epoch, NO_NODE without a vote.
+        voted_directory_id: the directory of that candidate if this process cast the vote; else None.
+        stored: the content of quorum-state.
     """
 
     __slots__ = (
@@ -57,14 +57,14 @@ class Standing:
         self.voted_directory_id: bytes | None = None
 
     def has_voted_for(self, candidate_id: int, directory_id: bytes) -> bool:
-        """Whether the vote of this epoch is that candidate's: of two processes with one id, the first one's."""
+        """Whether this epoch's vote was for that candidate: if two processes share one id, for the first one."""
         return self.voted_id == candidate_id and self.voted_directory_id in (None, directory_id)
 
     def become(self, role: Role, epoch: int, leader_id: int, voted_id: int) -> None:
-        """Takes a role.
+        """Changes role, epoch, leader and vote.
 
         Raises:
-            InvariantViolated: that must not follow what is.
+            InvariantViolated: the change is not valid.
             OSError: the disk failed; nothing changed.
         """
         if role is not self.role and self.role not in VALID_PREVIOUS[role]:
@@ -86,11 +86,11 @@ class Standing:
     def _remember(self, epoch: int, leader_id: int, voted_id: int) -> None:
         stored = self.stored
         if leader_id == self._node_id:
-            voted_id = NO_NODE  # as in Kafka: whoever led an epoch leaves it at its next start
+            voted_id = NO_NODE  # as in Kafka: a leader resigns its epoch at its next start
         if (stored.leader_epoch, stored.leader_id, stored.voted_id) == (epoch, leader_id, voted_id):
             return
         if self._node_id not in self._voters and stored.leader_epoch == epoch:
-            return  # whom an observer follows it finds out anew
+            return  # an observer finds its leader again at each start
         voters = () if stored.version else self._voters
         state = QuorumState(epoch, leader_id=leader_id, voted_id=voted_id, voters=voters, version=stored.version)
         self._store(state)

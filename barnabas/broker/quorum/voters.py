@@ -1,12 +1,12 @@
-"""Who votes in the metadata quorum: static voters, or the voter set that the log itself holds (KIP-853).
+"""The voters of the metadata quorum: static voters, or the voter set in the log (KIP-853).
 
-Driven by: the metadata log, which hands over the control records it reads (KRaftVersion, KRaftVoters) from log and snapshots.
-Emits: the voter ids; the control records that a new snapshot must carry; refusals of voters that disagree.
+Driven by: the metadata log, which passes the control records (KRaftVersion, KRaftVoters) of log and snapshots.
+Emits: the voter ids; the control records that a new snapshot must carry; errors if voter lists disagree.
 
-A directory that Kafka formatted with `--standalone` has kraft.version 1 and a voter set in its log, one formatted for
-controller.quorum.voters has neither. Both are led on as they are: nothing is upgraded here.
+A directory that Kafka formatted with `--standalone` has kraft.version 1 and a voter set in its log; one formatted for
+controller.quorum.voters has neither. Both are continued as they are: nothing is upgraded here.
 
-Invariants: a node leads without an election only where it is the one voter. Control records are kept byte for byte.
+Invariants: a node leads without an election only if it is the sole voter. Control records are kept byte for byte.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ KRAFT_VERSION_MAX: Final = 1
 
 
 class NotTheSoleVoter(BarnabasError):
-    """The quorum has other voters, or is of a version that is not known here: leading without them would split the brain."""
+    """The quorum has other voters, or an unknown kraft.version: leading without the others could make two leaders."""
 
 
 class VotersDisagree(BarnabasError):
-    """Two nodes have different lists of voters: two majorities could be had that share nobody."""
+    """Two nodes have different voter lists: two disjoint majorities would be possible."""
 
 
 @struct
 class VoterEndpoint:
-    """Where a voter is reached by the quorum."""
+    """An endpoint of a voter for the quorum."""
 
     name: str = field(String)
     host: str = field(String)
@@ -81,7 +81,7 @@ def _shown(voters: Sequence[int]) -> str:
 
 
 class VoterSet:
-    """What the log says of its voters.
+    """The voters as the log names them.
 
     Attributes:
         kraft_version: 0 static voters, 1 the voters of the log.
@@ -91,10 +91,10 @@ class VoterSet:
     def __init__(self) -> None:
         self.kraft_version = 0
         self.voters: tuple[int, ...] = ()
-        self._values: dict[int, bytes] = {}  # by control type, as they were written
+        self._values: dict[int, bytes] = {}  # by control type, as written
 
     def take(self, kind: int, value: bytes) -> None:
-        """Takes in a control record; of other types it knows nothing. Raises RemoteProtocolError where it is malformed."""
+        """Processes a control record; ignores other types. Raises RemoteProtocolError if it is malformed."""
         if kind == CONTROL_KRAFT_VERSION:
             self.kraft_version = decode(KRaftVersionRecord, value, 0).kraft_version
         elif kind == CONTROL_KRAFT_VOTERS:
@@ -104,18 +104,18 @@ class VoterSet:
         self._values[kind] = value
 
     def control_records(self) -> list[tuple[int, bytes]]:
-        """What a snapshot carries behind its header: (control type, value)."""
+        """The control records of a snapshot, after its header: (control type, value)."""
         return sorted(self._values.items())
 
     def check(self, node_id: int, state: QuorumState, voters: tuple[int, ...], *, directory: str = "") -> None:
-        """Makes sure that this directory may belong to a member of the quorum of `voters`, ids ascending.
+        """Checks that this directory may belong to a member of the quorum of `voters`, ids ascending.
 
         Args:
             directory: its path, for the message.
 
         Raises:
-            NotTheSoleVoter: kraft.version is not known here, or the log holds a set of voters other than this node alone.
-            VotersDisagree: quorum-state names others than the configuration does.
+            NotTheSoleVoter: kraft.version is unknown, or the log holds a voter set other than this node alone.
+            VotersDisagree: quorum-state names other voters than the configuration.
         """
         if self.kraft_version > KRAFT_VERSION_MAX:
             raise NotTheSoleVoter(
@@ -135,19 +135,19 @@ class VoterSet:
 
 
 def check_elected(batches: Buffer, epoch: int, voters: Sequence[int], high_watermark: int) -> None:
-    """Makes sure that the leader of `epoch` was elected by the voters that this node knows.
+    """Checks that the leader of `epoch` was elected by the voters that this node knows.
 
-    Of two nodes whose lists differ one is wrong, and it must not take the other down. Once the election is committed, a majority
-    of the leader's voters has agreed to its list: then it is this node that cannot go on. Until then, and where the leader
-    votes alone, it is not followed.
+    If the lists of two nodes differ, one is wrong, and it must not stop the other. Once the election is committed, a majority
+    of the leader's voters has agreed to its list: then this node stops. Until then, or if the leader votes alone, this node does
+    not follow it.
 
     Args:
         batches: whole batches of the metadata log that the leader sent.
         high_watermark: the leader's.
 
     Raises:
-        VotersDisagree: its LeaderChange record names others, and is committed.
-        RemoteProtocolError: it names others, and is not; a control batch is malformed, or one is of an epoch to come.
+        VotersDisagree: its LeaderChange record names other voters, and is committed.
+        RemoteProtocolError: it names other voters, and is not committed; a control batch is malformed, or its epoch is too high.
     """
     for position, header in iter_batches(batches):
         if header.leader_epoch > epoch:

@@ -1,8 +1,8 @@
-"""Calls that wait on the metadata log: for a commit, or for something to fetch.
+"""Calls that wait on the metadata log: for a commit, or for records to fetch.
 
-Driven by: `Quorum`, which asks after every input what can be answered. Emits: the answers, in order.
+Driven by: `Quorum`, which calls `release` after every input. Emits: the answers, in order.
 
-A call that was answered is forgotten first: an answer may make new calls.
+A call is removed before it is answered, because an answer may make new calls.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from barnabas.errors import BrokerError, ErrorCode
 
 __all__ = ["WaitingCommits", "WaitingFetches"]
 
-FETCHES_MAX: Final = 10_000  # far above the nodes of a cluster; one beyond is answered at once, with nothing
-NOT_LEADING: Final = NO_NODE - 1  # an epoch that no call waits in
+FETCHES_MAX: Final = 10_000  # far more than the nodes of a cluster; further fetches are answered at once, empty
+NOT_LEADING: Final = NO_NODE - 1  # an epoch in which no call waits
 
 
 class _WaitingCommit(NamedTuple):
@@ -34,14 +34,14 @@ class WaitingCommits:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: deque[_WaitingCommit] = deque()  # ascending by offset
+        self._waiting: deque[_WaitingCommit] = deque()  # by ascending offset
 
     def add(self, next_offset: int, machine: RaftMachine, done: Callable[[BrokerError | None], None]) -> None:
-        """Everything below `next_offset` is waited for, in the epoch of now."""
+        """Waits until everything below `next_offset` is committed, in the present epoch."""
         self._waiting.append(_WaitingCommit(next_offset, machine.epoch if machine.is_leader else NO_NODE, done))
 
     def release(self, given_out: int, machine: RaftMachine) -> None:
-        """Answers what lies below `given_out`, and NOT_CONTROLLER to what waits in an epoch that is over."""
+        """Answers calls below `given_out`, and NOT_CONTROLLER to calls of past epochs."""
         epoch = machine.epoch if machine.is_leader else NOT_LEADING
         waiting = self._waiting
         while waiting and (waiting[0].next_offset <= given_out or waiting[0].epoch != epoch):
@@ -52,7 +52,7 @@ class WaitingCommits:
                 commit.done(BrokerError(ErrorCode.NOT_CONTROLLER, "leadership of the metadata quorum was lost"))
 
     def clear(self) -> None:
-        """Forgets them all."""
+        """Drops all calls."""
         self._waiting.clear()
 
 
@@ -64,7 +64,7 @@ class _WaitingFetch(NamedTuple):
 
 
 class WaitingFetches:
-    """Fetches of replicas that have everything."""
+    """Fetches of replicas that have all records."""
 
     __slots__ = ("_waiting",)
 
@@ -77,11 +77,11 @@ class WaitingFetches:
         return len(self._waiting) >= FETCHES_MAX
 
     def add(self, request: Fetch, max_bytes: int, deadline_ms: int, done: Callable[[Reply], None]) -> None:
-        """Waits until there is something to tell, or the deadline has come."""
+        """Waits for new records until the deadline."""
         self._waiting.append(_WaitingFetch(request, max_bytes, deadline_ms, done))
 
     def release(self, machine: RaftMachine, now_ms: int) -> None:
-        """Answers those that have something to get, those whose time has come, and all where this node leads no more."""
+        """Answers fetches with new records and fetches past their deadline; all if this node no longer leads."""
         waiting, self._waiting = self._waiting, []
         kept = []
         for fetch in waiting:
@@ -93,13 +93,13 @@ class WaitingFetches:
         self._waiting = kept + self._waiting
 
     def forget(self, request: Request) -> None:
-        """Whoever asked has gone."""
+        """The requester disconnected: drops its fetch."""
         self._waiting = [waiting for waiting in self._waiting if waiting.request is not request]
 
     def next_deadline_ms(self) -> int | None:
-        """When the first one is answered whatever there is."""
+        """The earliest deadline."""
         return min((waiting.deadline_ms for waiting in self._waiting), default=None)
 
     def clear(self) -> None:
-        """Forgets them all."""
+        """Drops all fetches."""
         self._waiting.clear()

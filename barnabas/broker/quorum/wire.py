@@ -1,10 +1,10 @@
 """The quorum's values as Kafka's messages: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot, both ways.
 
-Plain functions. `request_message` and `read_reply` serve who asks; `read_request` and `reply_message` serve who answers. All
-speak of the one partition `__cluster_metadata-0`; a message about anything else is refused as a whole.
+Plain functions. Requesters use `request_message` and `read_reply`; responders use `read_request` and `reply_message`. All
+concern the one partition `__cluster_metadata-0`; a message about another partition is refused as a whole.
 
-Voters are static, so directory ids do not say who votes; this node's own goes along, as Kafka's does, and tells two processes
-with one id apart.
+Voters are static, so directory ids do not identify voters. This node sends its own, as Kafka does; it distinguishes two processes
+with the same id.
 Follows KIP-595, KIP-630, KIP-853 (endpoints, voter ids), KIP-996.
 """
 
@@ -37,7 +37,7 @@ from barnabas.protocol.messages import quorum as messages
 
 __all__ = ["read_reply", "read_request", "refusal", "reply_message", "request_message"]
 
-ANY_VOTER: Final = -1  # in requests before the version that names the voter asked
+ANY_VOTER: Final = -1  # in versions of requests that do not name the voter
 FETCH_WITH_REPLICA_STATE: Final = 15
 
 RequestMessage = (
@@ -56,7 +56,7 @@ ReplyMessage = (
 )
 
 
-# --- who asks ---------------------------------------------------------------------------------------------------------
+# --- requester --------------------------------------------------------------------------------------------------------
 
 
 def request_message(
@@ -65,10 +65,10 @@ def request_message(
     """The message that carries a request.
 
     Args:
-        to: the voter asked.
-        directory_id: of this node.
-        endpoint: where this node listens for controllers; told by a leader.
-        max_bytes: of records or snapshot in the answer.
+        to: id of the voter that receives the request.
+        directory_id: directory id of this node.
+        endpoint: this node's controller endpoint; sent by a leader.
+        max_bytes: limit of records or snapshot bytes in the answer.
     """
     leader = (
         []
@@ -137,10 +137,10 @@ def request_message(
 
 
 def read_reply(message: ReplyMessage) -> Reply:
-    """What an answer says. Records and bytes are views, as they are in the message.
+    """Decodes an answer. Records and bytes are views into the message.
 
     Raises:
-        RemoteProtocolError: it does not speak of the metadata partition, or has an error code that does not exist.
+        RemoteProtocolError: it does not name the metadata partition, or has an unknown error code.
     """
     error = _error(message.error_code)
     topics: list[Any] = message.responses if isinstance(message, fetches.FetchResponse) else message.topics
@@ -190,18 +190,18 @@ def _error(code: int) -> ErrorCode:
         raise RemoteProtocolError(f"error code {code} does not exist") from None
 
 
-# --- who answers ------------------------------------------------------------------------------------------------------
+# --- responder --------------------------------------------------------------------------------------------------------
 
 
 def read_request(message: RequestMessage, version: int, *, cluster_id: str, node_id: int) -> Request:
-    """What a request asks.
+    """Decodes a request.
 
     Args:
-        node_id: of this node: a request may name the voter that it means.
+        node_id: id of this node: a request may name the voter that it is meant for.
 
     Raises:
-        BrokerError: INCONSISTENT_CLUSTER_ID; INVALID_VOTER_KEY, it means another voter; INVALID_REQUEST, it speaks of
-            anything but the metadata partition.
+        BrokerError: INCONSISTENT_CLUSTER_ID; INVALID_VOTER_KEY: it is meant for another voter; INVALID_REQUEST: it names
+            another partition than the metadata partition.
     """
     if message.cluster_id is not None and message.cluster_id != cluster_id:
         raise BrokerError(
@@ -270,7 +270,7 @@ def refusal(message: RequestMessage, error: ErrorCode) -> ReplyMessage:
 
 
 def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]) -> ReplyMessage:
-    """The message that carries a reply, with the address of the leader that it names."""
+    """The message of a reply, with the endpoint of the leader that it names."""
     leader = voters.get(reply.leader_id)
     known = (
         [] if leader is None else [messages.NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
