@@ -1,15 +1,15 @@
-"""Inspection of the records of one produced batch, in parts that are short enough for an event loop.
+"""Checks the records of one produced batch, in parts that are short enough for an event loop.
 
-Driven by: `storage/validation`, in one go, for a batch that is short; `broker/long_work`, step by step, for a long one.
-Emits: the refusal, or what the append needs to know: the largest timestamp, and the records under the topic's codec.
+Driven by: `storage/validation`, at once, for a short batch; `broker/long_work`, step by step, for a long batch.
+Emits: the refusal, or the results that the append needs: the largest timestamp, and the records compressed by the topic's codec.
 
-The parts, in order: `unpack` decompresses (C code that releases Python's lock: it may run in a thread); `step` walks over
-SLICE_RECORDS records, until it returns True; `pack` compresses for a topic with a `compression.type` of its own (C code again).
+The parts, in order: `unpack` decompresses (C code that releases Python's lock: it may run in a thread). `step` checks the next
+SLICE_RECORDS records, until it returns True. `pack` compresses for a topic that sets `compression.type` (C code again).
 Several steps may fit in a turn of the loop: `cost` says how much of SLICE_RECORDS they took.
 
-Invariants: nothing here changes the batch; memory is bounded by BATCH_BYTES_MAX, the refused records that are listed by
-RECORD_ERRORS_MAX. Follows Kafka's LogValidator. Deviations: a batch of more records or bytes than the bounds is refused
-(MESSAGE_TOO_LARGE, which makes producers split it); offset deltas with gaps are refused in uncompressed batches, too.
+Invariants: the batch is not changed. BATCH_BYTES_MAX bounds the memory, RECORD_ERRORS_MAX the list of refused records. Follows Kafka's
+LogValidator. Deviations: a batch above the limits of records or bytes is refused (MESSAGE_TOO_LARGE, after which producers split it).
+Uncompressed batches with gaps between offset deltas are refused, too.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ CODECS: Final = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
-_SHOWN_MAX: Final = 3  # refused records spelled out in the message
+_SHOWN_MAX: Final = 3  # refused records that the message describes
 
 
 class RecordValidationError(BrokerError):
-    """A refusal that names records.
+    """A refusal of a batch that lists its refused records.
 
     Attributes:
-        record_errors: (index in the batch, message) of the records refused (KIP-467), RECORD_ERRORS_MAX at most.
+        record_errors: (index in the batch, message) of the refused records (KIP-467), RECORD_ERRORS_MAX at most.
     """
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
@@ -51,24 +51,24 @@ class RecordValidationError(BrokerError):
 
 
 def changes_codec(attributes: int, config: LogConfig) -> bool:
-    """Whether the topic wants these records under another codec (compression.type)."""
+    """Whether the topic's compression.type requires another codec for these records."""
     return config.compression_type != "producer" and attributes & COMPRESSION_MASK != CODECS[config.compression_type]
 
 
 class Inspection:
-    """The records of one batch. See the module.
+    """The check of the records of one batch. See the module.
 
     Args:
         batch: one batch; it must not change before `unpack`.
-        config: of the topic; the append goes by the same one.
-        now_ms: what timestamps are compared with.
+        config: of the topic; the append uses the same configuration.
+        now_ms: the present time, with which timestamps are compared.
 
     Attributes:
-        batch: as it was given.
-        cost: of all steps so far, as `record_walk.walk` counts.
-        error: why the batch is refused, once that is known.
-        max_timestamp: of the records, in milliseconds; -1 if none has one.
-        packed: the records under the topic's codec, after `pack`.
+        batch: the unchanged batch.
+        cost: of all steps so far, in the units of `record_walk.walk`.
+        error: the refusal of the batch, None while there is none.
+        max_timestamp: the largest timestamp of the records, in milliseconds; -1 if no record has one.
+        packed: the records compressed by the topic's codec, after `pack`.
     """
 
     __slots__ = (
@@ -111,10 +111,10 @@ class Inspection:
         self._records = b""
         self._position = self._next = 0
         self._faults: list[tuple[int, str]] = []
-        self._late = False  # one of the faults is a timestamp
+        self._late = False  # at least one record is refused for its timestamp
 
     def steps(self) -> Steps[None]:
-        """All parts; the result is in the attributes."""
+        """Runs all parts. The attributes have the result."""
         if self._codec:
             yield self.unpack
         else:
@@ -133,10 +133,10 @@ class Inspection:
         """Decompresses the records.
 
         Args:
-            size_bytes_max: another bound than that of the topic.
+            size_bytes_max: a limit that replaces the topic's limit; 0: the topic's limit.
 
         Raises:
-            DecompressedTooLarge: they exceed the bound that was given. Without one this is a refusal as any other.
+            DecompressedTooLarge: the records exceed `size_bytes_max`. If they exceed the topic's limit, `error` is set instead.
         """
         bound = size_bytes_max or max(BATCH_BYTES_MAX, self.config.max_message_bytes)
         try:
@@ -156,7 +156,7 @@ class Inspection:
                 )
 
     def step(self) -> bool:
-        """Walks over the next records. Returns whether all is known: either all were seen, or the batch is refused."""
+        """Checks the next records. Returns whether the check is over: all records are checked, or the batch is refused."""
         if self.error is not None:
             return True
         first = self._next
@@ -190,7 +190,7 @@ class Inspection:
         return True
 
     def pack(self) -> None:
-        """Compresses the records for a topic that wants another codec, where they were accepted."""
+        """Compresses the records if they were accepted and the topic requires another codec."""
         if self._repacks:
             codec = CODECS[self.config.compression_type]
             self.packed = compress(codec, self._records, self.config.compression_level)

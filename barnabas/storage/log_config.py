@@ -1,6 +1,6 @@
-"""What a partition log is told, its configuration and who appends to it, and what an append came to.
+"""The configuration of a partition log, the origin of an append, and its result.
 
-Driven by: the broker, from topic and server keys. Values are plain numbers and words, in Kafka's units.
+Driven by: the broker, from topic and server keys. Values are plain numbers and strings, in Kafka's units.
 Defaults are those of Kafka 4.3.1.
 """
 
@@ -17,11 +17,11 @@ INT64_MAX = 2**63 - 1
 
 
 class Origin(Enum):
-    """Who appends; it decides what is validated."""
+    """The origin of an append, which selects the checks."""
 
     CLIENT = "client"  # everything is checked
-    COORDINATOR = "coordinator"  # a coordinator on this node: no sequences, and control batches are its right
-    REPLICATION = "replication"  # the leader has checked already; offsets and epochs are taken as they are
+    COORDINATOR = "coordinator"  # a coordinator on this node: batches have no sequences, control batches are allowed
+    REPLICATION = "replication"  # the leader has checked the batches; offsets and epochs are not changed
     RAFT = "raft"  # the metadata log's leader
 
 
@@ -33,7 +33,7 @@ def _least(stop: int) -> int:
 class LogConfig:
     """Configuration of one partition's log.
 
-    Attributes named as Kafka's topic keys with dots as underscores; where a name differs the key stands beside it.
+    Attributes have the names of Kafka's topic keys, with underscores for dots. If a name differs, a comment gives the key.
     """
 
     segment_bytes: int = 1 << 30
@@ -65,15 +65,13 @@ class LogConfig:
     producer_id_expiration_ms: int = 24 * 3_600_000  # producer.id.expiration.ms
     transaction_partition_verification_enable: bool = True
     randrange: Callable[[int], int] = field(default=_least, compare=False, repr=False)  # Rng.randrange, for the jitter
-    # No key: whether a start may go on at a saved state. The metadata log is always checked whole.
+    # No key: whether a start may continue from a saved state. The metadata log is always checked completely.
     saves_state: bool = True
-    record_validation: str = (
-        "full"  # record.validation (ours): "header" takes records as their batch header describes them
-    )
+    record_validation: str = "full"  # record.validation (not a key of Kafka): "header" checks only the batch header
 
     @property
     def compression_level(self) -> int | None:
-        """At which level records are compressed that come in another codec; None if the codec has no levels."""
+        """The level at which records are recompressed; None if the codec has no levels."""
         levels = {
             "gzip": self.compression_gzip_level,
             "lz4": self.compression_lz4_level,
@@ -81,8 +79,8 @@ class LogConfig:
         }
         return levels.get(self.compression_type)
 
-    # Drawn from the keys once, as every append asks for them.
-    compacted: bool = field(init=False, repr=False)  # the cleaner works on this log, so that every record needs a key
+    # Computed once from the keys, because each append reads them.
+    compacted: bool = field(init=False, repr=False)  # the cleaner cleans this log, so every record needs a key
     roll_ms: int = field(
         init=False, repr=False
     )  # age at which a segment is closed: the active one is not cleaned (KIP-354)
@@ -94,7 +92,7 @@ class LogConfig:
         object.__setattr__(self, "roll_ms", roll_ms)
 
     def random_jitter_ms(self) -> int:
-        """By how much one segment is closed before its time: in [0, min(segment.jitter.ms, segment.ms)), drawn for each."""
+        """The time by which a segment is rolled early, drawn for each segment from [0, min(segment.jitter.ms, segment.ms))."""
         return self.randrange(min(self.segment_jitter_ms, self.roll_ms)) if self.segment_jitter_ms > 0 else 0
 
     @property
@@ -104,13 +102,13 @@ class LogConfig:
 
 
 class AppendInfo(NamedTuple):
-    """What an append came to; offsets inclusive."""
+    """The result of an append. Offsets are inclusive."""
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int  # -1: CreateTime
     log_start_offset: int
-    duplicate: bool  # nothing was written: the offsets are those of the batch that this one repeats
+    duplicate: bool  # nothing was written: the batch repeats an earlier one, which has these offsets
     max_timestamp: int
     size_bytes: int
     cost: int = 0  # of the check and the write, in half microseconds: what `record_walk.walk` counts, and 1 for each COST_UNIT_BYTES

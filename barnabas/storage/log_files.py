@@ -1,12 +1,12 @@
-"""The files of one partition's folder: written small ones, what is not synced yet, what waits to be removed.
+"""The files of one partition's folder: writes small files, and tracks unsynced files and files to remove.
 
-Driven by: the partition log. Emits: the files that a sync must cover; files renamed `.deleted`, and removed later.
+Driven by: the partition log. Emits: the files that a sync must cover; files that were renamed to `.deleted` and are removed later.
 
-A sync runs beside appends: `mark` numbers what it covers, and `synced` forgets only that. The active .log is not listed here: the
-log knows by its recovery point whether it must be synced.
+A sync runs concurrently with appends: `mark` numbers the changes that it covers, and `synced` removes only those from the list. The
+list does not contain the active .log: the recovery point tells the log whether the file must be synced.
 
-Invariants: a file leaves the list only by a sync that began after its last change; leader-epoch-checkpoint is replaced whole
-(written aside and renamed, or within one sector), the others check themselves when read.
+Invariants: only a sync that began after a file's last change removes the file from the list. leader-epoch-checkpoint is replaced
+atomically (written to another file and renamed, or within one sector). The other files have checks that detect a torn write.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = ["LogFiles"]
 
 
 class LogFiles:
-    """Bookkeeping of a partition's folder.
+    """The unsynced and deleted files of a partition's folder.
 
     Attributes:
-        stored_epochs: as leader-epoch-checkpoint has them; none where that is not known.
+        stored_epochs: the entries of the leader-epoch-checkpoint file; none if they are unknown.
     """
 
     __slots__ = ("_changes", "_deleted", "_disk", "_marks", "_unsynced", "directory", "stored_epochs")
@@ -47,13 +47,13 @@ class LogFiles:
         self._deleted: list[tuple[int, str]] = []  # (deadline in ms, path), in the order of deadlines
 
     def claim(self, found: bytes | None, topic_id: bytes | None) -> bytes:
-        """Whose folder it is: that topic's from now on, where it was nobody's.
+        """Returns the id of the topic that owns the folder. A folder without an owner belongs to `topic_id` from now on.
 
         Args:
-            found: the topic that the folder says it belongs to; None if it names none.
+            found: the topic id in the folder's partition.metadata; None if there is none.
 
         Raises:
-            BrokerError: INCONSISTENT_TOPIC_ID: it belongs to another topic.
+            BrokerError: INCONSISTENT_TOPIC_ID: the folder belongs to another topic.
         """
         if topic_id is None:
             return found or bytes(16)
@@ -67,15 +67,15 @@ class LogFiles:
         return topic_id
 
     def store(self, name: str, data: bytes) -> None:
-        """Writes a small file whole; durable with the next sync."""
+        """Writes a small file. The next sync makes it durable."""
         self._write(f"{self.directory}/{name}", data)
 
     def store_epochs(self, epochs: EpochCache, log_end_offset: int, *, closing: bool = False) -> None:
-        """Writes the epochs that have records: one without is forgotten by the next load, and every start begins one.
+        """Writes the epochs that have records. The next load ignores an epoch without records, and each start begins one.
 
         Args:
-            closing: a sync follows at once, so that what fits one sector may be written over the old contents. File systems
-                write a file to the disk before it replaces another one, which takes milliseconds.
+            closing: a sync follows at once, so contents of at most one sector may overwrite the old ones. This saves milliseconds:
+                file systems write a file to the disk before it replaces another one.
         """
         if not epochs.dirty:
             return
@@ -90,7 +90,7 @@ class LogFiles:
         epochs.dirty = len(written) < len(epochs.entries)
 
     def _replace(self, name: str, data: bytes) -> None:
-        """Writes a file whose old contents must not mix with the new ones; a crash may leave it cut off or old."""
+        """Writes a file whose old and new contents must not mix. A crash may leave it truncated or old."""
         path = f"{self.directory}/{name}"
         aside = path + ".tmp"
         self._write(aside, data)
@@ -99,13 +99,13 @@ class LogFiles:
         self._note(path)
 
     def store_segment(self, segment: Segment) -> None:
-        """Completes a segment's index files, now that it grows no more or is closed."""
+        """Completes the index files of a segment that is rolled or closed."""
         self.store_indexes(segment, complete=True)
         self.store_aborted(segment)
         self._note(segment.log_path)
 
     def store_indexes(self, segment: Segment, *, complete: bool) -> None:
-        """Writes what .index and .timeindex lack; `complete` as of Segment.index_changes."""
+        """Writes the entries that .index and .timeindex lack; `complete` as in Segment.index_changes."""
         try:
             for path, position, data in segment.index_changes(complete=complete):
                 self._write(path, data, position)
@@ -114,7 +114,7 @@ class LogFiles:
             raise
 
     def store_aborted(self, segment: Segment) -> None:
-        """Writes .txnindex, which is there only where a transaction was aborted."""
+        """Writes .txnindex, which exists only if a transaction was aborted."""
         name = file_name(segment.base_offset, ".txnindex")
         if segment.aborted:
             self.store(name, encode_aborted(segment.aborted))
@@ -130,14 +130,14 @@ class LogFiles:
         self._note(path)
 
     def changed_segment(self, segment: Segment) -> None:
-        """Another process wrote the segment and did not sync it: all that it has is to be synced."""
+        """Marks all files of a segment as unsynced: an earlier process wrote them without a sync."""
         base = segment.base_offset
         for suffix in (".log", *INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
             self._note(f"{self.directory}/{file_name(base, suffix)}")
         self._note(f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
 
     def changed(self, *paths: str) -> None:
-        """Files were changed otherwise, and are to be synced."""
+        """Marks files as unsynced that were changed elsewhere."""
         for path in paths:
             self._note(path)
 
@@ -148,18 +148,18 @@ class LogFiles:
     # -- syncs ----------------------------------------------------------------------------------------------------
 
     def mark(self, log_end_offset: int) -> list[File]:
-        """The files that are not synced; a sync of them is about to begin."""
+        """Returns the unsynced files. The caller starts a sync of them at once."""
         files: list[File] = []
         self._marks.append((log_end_offset, self._changes, files))
         for path in list(self._unsynced):
             try:
                 files.append(self._disk.handle(path))
             except FileNotFoundError:
-                del self._unsynced[path]  # removed since: nothing to sync
+                del self._unsynced[path]  # it was removed: nothing to sync
         return list(files)
 
     def synced(self, up_to_offset: int) -> None:
-        """A sync that was marked at `up_to_offset` is over; of several marks there the oldest is meant. Closes its files."""
+        """Handles the end of the sync that was marked at `up_to_offset`, the oldest such mark. Closes its files."""
         changes = -1
         while self._marks and self._marks[0][0] <= up_to_offset:
             offset, changes, files = self._marks.pop(0)
@@ -173,13 +173,13 @@ class LogFiles:
     # -- removal --------------------------------------------------------------------------------------------------
 
     def delete_segment(self, segment: Segment, deadline_ms: int, *, with_snapshot: bool = True) -> None:
-        """Renames a segment's files to `.deleted`; `take_deleted` gives them out when their time has come.
+        """Renames a segment's files to `.deleted`. `take_deleted` returns them after their deadline.
 
-        The log goes first, as in Kafka: without its .txnindex a segment would show aborted records, and a start removes index
-        files that have no log.
+        The .log is renamed first, as in Kafka: without its .txnindex a segment would show aborted records, and a start removes index
+        files that have no .log.
 
         Args:
-            with_snapshot: the producer snapshot goes, too: no other segment begins at its offset.
+            with_snapshot: also delete the producer snapshot, because no other segment begins at its offset.
         """
         segment.close()
         base = segment.base_offset
@@ -197,11 +197,11 @@ class LogFiles:
         self._disk.remove(path)
 
     def found_deleted(self, names: list[str]) -> None:
-        """An earlier process renamed these files to `.deleted` and did not come to remove them."""
+        """Adds files that an earlier process renamed to `.deleted` and did not remove."""
         self._deleted[:0] = [(0, f"{self.directory}/{name}") for name in names]
 
     def take_deleted(self, now_ms: int | None) -> list[str]:
-        """Paths of the `.deleted` files whose time has come, for the caller to remove; all of them where `now_ms` is None."""
+        """Returns the `.deleted` files after their deadline, all of them if `now_ms` is None. The caller removes them."""
         due = [path for deadline, path in self._deleted if now_ms is None or deadline <= now_ms]
         if due:
             self._deleted = [entry for entry in self._deleted if now_ms is not None and entry[0] > now_ms]

@@ -1,6 +1,6 @@
-"""LogOpening: what is known of a partition's log before its folder is read.
+"""LogOpening: the facts about a partition's log that its owner knows before the folder is read.
 
-Driven by: whoever opens a log (replicas, the metadata log, tools). Emits: nothing; the partition log and recovery read it.
+Driven by: owners of logs (replicas, the metadata log, tools). Emits: nothing; the partition log and recovery read it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ __all__ = ["DamagedLog", "LogOpening"]
 
 
 class DamagedLog(OSError):
-    """A log is damaged, or ends too early, where everything was durable. Nothing was changed.
+    """A log is damaged or ends too early, although all of it was durable. Nothing was changed.
 
-    An OSError, because the directory of such a log has failed: the disk lost what it had confirmed.
+    It is an OSError, because the log directory has failed: the disk lost data that it had confirmed.
     """
 
     def __init__(self, path: str, what: str) -> None:
@@ -23,18 +23,18 @@ class DamagedLog(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOpening:
-    """What is known of a log before its folder is read.
+    """The facts about a log that are known before its folder is read.
 
     Attributes:
-        now_ms: the time: producers may have expired.
-        topic_id: 16 bytes: whose folder it must be; None takes the id found there.
-        clean: the log was stopped cleanly, so files are trusted, and damage, or a log that ends below `recovery_point`, raises
-            DamagedLog. Otherwise what lies beyond `recovery_point` is read and checked, and the log is cut before damage: a crash may
-            have torn the last writes.
-        recovery_point: everything below this offset was durable, as the checkpoint has it.
-        log_start_offset: as the checkpoint has it: the log may not show anything below.
-        producers_complete_to: as the checkpoint has it, 0 if it has none: `ProducerSnapshots.complete_to`.
-        new: where the folder is missing, no producer can have written to this partition before.
+        now_ms: the present time, by which producers expire.
+        topic_id: 16 bytes: the topic that must own the folder; None accepts the id in the folder.
+        clean: the log was stopped cleanly. Then files are trusted, and damage, or a log that ends below `recovery_point`, raises
+            DamagedLog. Otherwise everything above `recovery_point` is read and checked, and the log is truncated before damage: a
+            crash may have torn the last writes.
+        recovery_point: from the checkpoint: everything below this offset was durable.
+        log_start_offset: from the checkpoint: readers get nothing below it.
+        producers_complete_to: from the checkpoint, 0 if it has none: `ProducerSnapshots.complete_to`.
+        new: if the folder is missing, no producer can have written to this partition before.
     """
 
     now_ms: int

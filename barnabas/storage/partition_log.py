@@ -1,15 +1,15 @@
-"""The log of one partition: segments, producer state, epochs and offsets, in a folder laid out as Kafka's.
+"""The log of one partition: segments, producer state, epochs and offsets, in a folder with Kafka's layout.
 
-Driven by: the replica that owns it, synchronously, with `now_ms`. Emits: offsets of appends, slices of whole batches, BrokerError
-for what Kafka refuses, OSError for what the disk refuses; the files that a sync must cover.
+Driven by: the replica that owns it, synchronously, with `now_ms`. Emits: offsets of appends, slices of whole batches, the files that
+a sync must cover; BrokerError for requests that Kafka refuses, OSError for failures of the disk.
 
-Durability is the caller's: `unsynced_files` names the files, the caller syncs them and says so with `mark_synced`. Small
-files are written without a sync, because each can be had again: partition.metadata from the topic id that the metadata log
-holds, leader-epoch-checkpoint and indexes from the batches above the recovery point; all are in
-`unsynced_files` before the recovery point passes them.
+The caller is responsible for durability: `unsynced_files` returns the files, the caller syncs them and then calls `mark_synced`. Small
+files are written without a sync, because each can be rebuilt: partition.metadata from the topic id in the metadata log,
+leader-epoch-checkpoint and indexes from the batches above the recovery point. `unsynced_files` contains all of them before the recovery
+point passes them.
 
-Invariants: log_start_offset ≤ recovery_point and last stable offset ≤ log_end_offset; state in memory changes only after
-the write succeeded; segments' base offsets ascend, the last segment alone grows.
+Invariants: log_start_offset ≤ recovery_point and last stable offset ≤ log_end_offset. State in memory changes only after
+the write succeeded. The base offsets of segments ascend, and only the last segment grows.
 Follows KIP-98, KIP-101, KIP-360, KIP-890, KIP-107 (DeleteRecords).
 """
 
@@ -53,7 +53,7 @@ __all__ = [
     "TimestampOffset",
 ]
 
-COST_UNIT_BYTES: Final = 1_024  # copied, summed and written in half a microsecond
+COST_UNIT_BYTES: Final = 1_024  # copied, checksummed and written in half a microsecond
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 
 
@@ -66,9 +66,9 @@ class PartitionLog(ReadableLog):
         log_start_offset: the first offset that may be read.
         log_end_offset: the next offset to be written.
         recovery_point: everything below it is durable.
-        cleaned_to: the cleaner has been through everything below it.
+        cleaned_to: the cleaner has cleaned everything below it.
         size_bytes: of all its .log files.
-        cuts: how often its end was taken back: a sync that began before a cut says nothing of what was appended after it.
+        cuts: number of truncations of its end. A sync that began before a truncation does not cover later appends.
         snapshots: the producer snapshots on disk.
     """
 
@@ -98,7 +98,7 @@ class PartitionLog(ReadableLog):
         self.cleaned_to = 0
         self.size_bytes = 0
         self.cuts = 0
-        self.truncated_bytes = 0  # cut off by the recovery that opened it
+        self.truncated_bytes = 0  # removed by the recovery at the opening
         self.epochs = EpochCache()
         self._files = LogFiles(disk, directory)
         self.states = StateFiles(disk, directory)
@@ -107,22 +107,22 @@ class PartitionLog(ReadableLog):
 
     @classmethod
     def open(cls, disk: Disk, directory: str, config: LogConfig, opening: LogOpening) -> PartitionLog:
-        """As `opening`, in one go."""
+        """Runs all steps of `opening` at once."""
         return recovery.drain(cls.opening(disk, directory, config, opening))
 
     @classmethod
     def opening(
         cls, disk: Disk, directory: str, config: LogConfig, opening: LogOpening
     ) -> Generator[int, None, PartitionLog]:
-        """Opens a folder, or makes it if it is missing, in steps of a few milliseconds.
+        """Opens a folder, or creates it if it is missing, in steps of a few milliseconds.
 
         Yields:
-            First how many bytes are to be read, then how many were read since.
+            First the number of bytes to read, then after each step the number of bytes read by it.
 
         Raises:
             BrokerError: INCONSISTENT_TOPIC_ID: the folder belongs to another topic of that name.
             DamagedLog: the last stop was clean, and the log is damaged.
-            OSError: as the disk says.
+            OSError: the disk failed.
         """
         topic_id = opening.topic_id
         log = cls(disk, directory, config, topic_id or bytes(16))
@@ -137,7 +137,7 @@ class PartitionLog(ReadableLog):
             return log
         found = recovery.read_topic_id(disk, directory)
         if found is None and not opening.new and not disk.listdir(directory):
-            log.snapshots.lose(log.producers)  # a crash came between its making and its first file
+            log.snapshots.lose(log.producers)  # a crash happened after its creation and before its first file
         log.topic_id = log._files.claim(found, topic_id)
         loaded = yield from recovery.loading(disk, directory, config, opening)
         log.segments = Segments(loaded.segments)
@@ -184,14 +184,15 @@ class PartitionLog(ReadableLog):
         origin: Origin = Origin.CLIENT,
         guard: object | None = None,
     ) -> AppendInfo:
-        """Checks one batch, gives it offsets and writes it.
+        """Checks one batch, assigns its offsets and writes it.
 
         Args:
-            batches: one whole batch, or its finished inspection; stamped in place where it is writable.
-            guard: what `verification_guard` returned before the coordinator verified the transaction.
+            batches: one whole batch, or its finished inspection. A writable batch is changed in place.
+            guard: the result of `verification_guard` before the coordinator verified the transaction.
 
         Raises:
-            BrokerError, LongBatch: whatever Kafka answers to such a batch, or it must be inspected first; nothing is written then.
+            BrokerError: Kafka's refusal of the batch; nothing is written.
+            LongBatch: the batch must be inspected first; nothing is written.
             OSError: the disk failed.
         """
         try:
@@ -259,7 +260,7 @@ class PartitionLog(ReadableLog):
         now_ms: int,
         transaction_version: int,
     ) -> AppendInfo:
-        """Writes the control batch that ends a producer's transaction here. A repeated one is written again, as Kafka does.
+        """Writes the control batch that ends a producer's transaction in this partition. A repeated marker is written again, as in Kafka.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -286,11 +287,11 @@ class PartitionLog(ReadableLog):
         return AppendInfo(offset, offset, -1, self.log_start_offset, False, now_ms, len(marker))
 
     def append_as_follower(self, batches: Buffer, *, now_ms: int) -> AppendInfo:
-        """Writes batches whose offsets and epochs a leader assigned. A batch cut off at the end is left out.
+        """Writes batches with the offsets and epochs that the leader assigned. An incomplete batch at the end is ignored.
 
         Raises:
-            BrokerError: CORRUPT_MESSAGE: nothing of it may be written; UNKNOWN_SERVER_ERROR if its offsets do not
-                go on from the log's end.
+            BrokerError: CORRUPT_MESSAGE: a batch is damaged, nothing is written; UNKNOWN_SERVER_ERROR if the offsets do not
+                continue from the log's end.
             OSError: the disk failed; batches before the one that failed are in the log.
         """
         view = memoryview(batches)
@@ -298,7 +299,7 @@ class PartitionLog(ReadableLog):
         first_offset = parsed[0].base_offset if parsed else self.log_end_offset
         max_timestamp = -1
         size = 0
-        run: list[StoredBatch] = []  # what one write takes: neighbours that fit the segment
+        run: list[StoredBatch] = []  # the batches of one write: neighbours that fit the segment
         for batch in parsed:
             max_timestamp = max(max_timestamp, batch.max_timestamp)
             size += batch.size
@@ -326,7 +327,7 @@ class PartitionLog(ReadableLog):
     def _append(
         self, data: Buffer, base_offset: int, last_offset: int, leader_epoch: int, max_timestamp: int, now_ms: int
     ) -> None:
-        """Writes one batch and notes it everywhere but in the producer state."""
+        """Writes one batch and updates everything except the producer state."""
         size = len(data)
         self._prepared = False
         segment = self.segments.active
@@ -347,13 +348,13 @@ class PartitionLog(ReadableLog):
             self.segments.active.aborted.append(entry)
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forgets producers idle for producer.id.expiration.ms; returns how many."""
+        """Removes producers that were idle for producer.id.expiration.ms. Returns their number."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
-    # -- segments come and go -------------------------------------------------------------------------------------
+    # -- segments -------------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
-        """Begins a new segment at the log end; nothing happens where the last one is empty."""
+        """Begins a new segment at the log end. Does nothing if the last segment is empty."""
         if self.segments.active.size:
             self._roll(self.log_end_offset, now_ms)
 
@@ -367,12 +368,12 @@ class PartitionLog(ReadableLog):
         return new
 
     def apply_retention(self, now_ms: int, high_watermark: int, *, segments_max: int = INT64_MAX) -> int:
-        """Deletes whole segments that are too old, too many, or below the log start. Returns how many.
+        """Deletes whole segments below the high watermark that retention or the log start allows. Returns their number.
 
-        Only what lies below the high watermark goes. `take_deleted` gives out the files after file.delete.delay.ms.
+        `take_deleted` returns the files after file.delete.delay.ms.
 
         Args:
-            segments_max: a call deletes no more of them.
+            segments_max: largest number of segments that a call deletes.
         """
         count = expired_segments(
             self.segments.all, self.config, now_ms, self.log_start_offset, high_watermark, self.log_end_offset
@@ -390,14 +391,14 @@ class PartitionLog(ReadableLog):
         return count
 
     def take_deleted(self, now_ms: int | None) -> list[str]:
-        """Files of deleted segments whose time has come, all of them where `now_ms` is None: the caller removes them.
+        """Returns files of deleted segments after file.delete.delay.ms, all of them if `now_ms` is None. The caller removes them.
 
-        Nothing else removes them but a clean stop.
+        Otherwise only a clean stop removes them.
         """
         return self._files.take_deleted(now_ms)
 
     def swap_in(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> None:
-        """Puts a segment that the cleaner wrote, and that is synced, in the place of those it was made of: a crash leaves either."""
+        """Replaces segments by the synced one that the cleaner made from them. After a crash the log has the old or the new ones."""
         self.producers.complete = False
         cleaned.rename(recovery.SWAP_SUFFIX)
         self.segments.replace(replaced, cleaned)
@@ -407,13 +408,13 @@ class PartitionLog(ReadableLog):
             self._files.delete_segment(segment, deadline_ms, with_snapshot=segment is not replaced[0])
         cleaned.rename("")
         if self._tail.start_offset < self.segments.from_offset(cleaned.base_offset)[1].base_offset:
-            self._tail.clear(self.log_end_offset)  # it holds what was cleaned as it was before
+            self._tail.clear(self.log_end_offset)  # it may have batches as they were before the cleaning
 
     def delete_records_before(self, offset: int) -> None:
-        """Moves the log start up to `offset` (KIP-107); segments below it go with the next retention.
+        """Moves the log start up to `offset` (KIP-107). The next retention deletes the segments below it.
 
         Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: above the log end.
+            BrokerError: OFFSET_OUT_OF_RANGE: `offset` is above the log end.
         """
         if offset > self.log_end_offset:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}, the log ends at {self.log_end_offset}")
@@ -427,15 +428,20 @@ class PartitionLog(ReadableLog):
         self.epochs.truncate_from_start(offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts the log at `offset`, or before a batch that holds it or is damaged. Raises OSError, or BrokerError and cuts nothing."""
+        """Truncates the log to `offset`, or to the start of a batch that contains it or is damaged before it.
+
+        Raises:
+            BrokerError: CORRUPT_MESSAGE: a .txnindex is damaged; nothing was truncated.
+            OSError: the disk failed.
+        """
         if offset >= self.log_end_offset:
-            # An epoch that this replica began as leader and never wrote in is not the new leader's.
+            # The new leader does not know an epoch that this replica began as leader and in which it wrote nothing.
             self.epochs.truncate_from_end(offset)
             return
         if offset <= self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        _ = self.segments.from_offset(offset - 1)[0].aborted  # raises before anything is cut
+        _ = self.segments.from_offset(offset - 1)[0].aborted  # raises before anything is truncated
         while self.segments.active.base_offset >= offset:
             self._files.delete_segment(self.segments.take_active(), 0)
         self.log_end_offset = self.segments.active.truncate_to(offset)
@@ -451,12 +457,12 @@ class PartitionLog(ReadableLog):
             pass
 
     def on_records_lost(self) -> None:
-        """Committed records may be gone, with all that was known of their producers: these may go on with any sequence."""
+        """Notes that committed records may be lost, with the state of their producers. These producers may use any next sequence."""
         self.snapshots.lose(self.producers)
         self._files.changed(*self.states.on_cut(-1))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Empties the log and begins anew at `offset`: nothing of it is shared with the leader's."""
+        """Removes all records and starts the log at `offset`: it has no records in common with the leader's log."""
         created_ms = self.segments.active.created_ms
         while len(self.segments):
             self._files.delete_segment(self.segments.take_active(), 0)
@@ -480,28 +486,28 @@ class PartitionLog(ReadableLog):
     # -- durability -----------------------------------------------------------------------------------------------
 
     def unsynced_files(self) -> list[File]:
-        """The files that a sync must cover so that everything below the present log end is durable.
+        """Returns the files that a sync must cover to make everything below the present log end durable.
 
-        Sync them, then call `mark_synced` with the log end offset of now. A second call before that is fine.
+        Sync them, then call `mark_synced` with the present log end offset. Another call before `mark_synced` is allowed.
         """
         if self.log_end_offset == 0:
-            return []  # a folder that holds no record is made again where it is lost
+            return []  # a lost folder without records is created again
         files = self._files.mark(self.log_end_offset)
         if self.recovery_point < self.log_end_offset or files:
             files.append(self.segments.active.file)
         return files
 
     def mark_synced(self, up_to_offset: int) -> None:
-        """A sync of what `unsynced_files` gave when the log ended at `up_to_offset` is over."""
+        """Handles the end of a sync of the files that `unsynced_files` returned when the log ended at `up_to_offset`."""
         self._files.synced(up_to_offset)
         self.states.on_synced(up_to_offset)
         self.recovery_point = max(self.recovery_point, min(up_to_offset, self.log_end_offset))
 
     def save_state(self, *, synced: bool = False, complete: bool = False) -> None:
-        """Writes what a start after a kill needs to read nothing below the present end. Raises OSError.
+        """Saves the state at the present end, so that a start after a kill reads nothing below it. Raises OSError.
 
         Args:
-            synced: for a start after a power loss instead: written when a sync has covered the present end.
+            synced: save it for a start after a power loss instead; it is written after a sync has covered the present end.
             complete: the index files were completed.
         """
         active = self.segments.active
@@ -516,8 +522,8 @@ class PartitionLog(ReadableLog):
             self.states.save(state)
 
     def prepare_close(self) -> list[File]:
-        """Writes what a clean stop needs: indexes, epochs, the producer snapshot at the log end. Returns what is to be synced.
-        For a stop of many logs: prepare all, sync all files at once, `mark_synced`, close."""
+        """Writes the files of a clean stop: indexes, epochs, the producer snapshot at the log end. Returns the files to sync.
+        To stop many logs: prepare all, sync all files at once, call `mark_synced` and `close` for each."""
         if not self._prepared:
             self.segments.active.seal_file()
             if self.segments.active.size:
@@ -531,7 +537,7 @@ class PartitionLog(ReadableLog):
         return self.unsynced_files()
 
     def close(self) -> None:
-        """Prepares, syncs what is not synced, and lets go of the files. The log may not be used after it."""
+        """Prepares, syncs all unsynced files, and closes the files. The log cannot be used afterwards."""
         files = self.prepare_close()
         if files:
             self._disk.sync_now(files)
@@ -540,20 +546,20 @@ class PartitionLog(ReadableLog):
         self.abandon()
 
     def take_superseded(self) -> list[str]:
-        """Paths of the files that nothing needs once a clean stop is synced."""
+        """Paths of files that are obsolete after a clean stop is synced."""
         return self.snapshots.take_superseded([segment.base_offset for segment in self.segments])
 
     def abandon(self) -> None:
-        """Lets go of the files and writes nothing: the disk failed, or the folder is about to be deleted."""
+        """Closes the files without writing: the disk failed, or the folder will be deleted."""
         for segment in self.segments:
             segment.close()
 
     def rename(self, directory: str) -> None:
-        """Moves the folder (Kafka's `-delete` and `-stray` names); the log may not be used after it."""
+        """Renames the folder (Kafka's `-delete` and `-stray` names). The log cannot be used afterwards."""
         self.abandon()
         self._disk.rename(self.directory, directory)
         self.directory = directory
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Takes the topic's new configuration; from the next append on."""
+        """Sets the topic's new configuration, which takes effect with the next append."""
         self.config = config

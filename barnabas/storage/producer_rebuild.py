@@ -1,10 +1,10 @@
-"""ProducerRebuild: the producer state of a log at an offset, from its snapshots, saved states and batches.
+"""ProducerRebuild: rebuilds the producer state of a log at an offset from its snapshots, saved states and batches.
 
-Driven by: recovery, at a start; the partition log, after a cut. Emits: a ProducerState; damaged snapshot files are removed.
+Driven by: recovery, at a start; the partition log, after a truncation. Emits: a ProducerState; damaged snapshot files are removed.
 
-Invariants: a state is called complete (`ProducerState.complete`) only if it holds every producer that ever wrote to the log. A log
-that begins at offset 0 and is read from there without a gap tells of all of them. A snapshot does up to `complete_to`. Neither does
-where committed records were lost: the file LOST_PRODUCERS in the log's folder says so.
+Invariants: a state is complete (`ProducerState.complete`) only if it has every producer that ever wrote to the log. The state is
+complete if the log begins at offset 0 and is read from there without a gap, or if it comes from a snapshot up to `complete_to`. It is
+never complete if committed records were lost, which the file LOST_PRODUCERS in the log's folder records.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from barnabas.storage.segment import Segment, file_name
 __all__ = ["LOST_PRODUCERS", "SNAPSHOT_SUFFIX", "ProducerRebuild"]
 
 SNAPSHOT_SUFFIX = ".snapshot"
-LOST_PRODUCERS = "lost-producers"  # a file in the folder of a log that may lack producers of records that were lost
+LOST_PRODUCERS = "lost-producers"  # a file in the folder of a log whose state may lack producers of lost records
 _STEP_BATCHES = 128  # read in one step: some milliseconds of work
-# Of the log's end, looked through for producers' last batches, or more where batches are large.
+# Size of the log's end that is searched for the last batches of producers; more if batches are large.
 _REMEMBERED_BYTES = 16 * 1024
 _REMEMBERED_BYTES_MAX = 8 * 1024 * 1024
 
 
 class ProducerRebuild:
-    """How the producer state of one log is made anew.
+    """Rebuilds the producer state of one log. See the module.
 
     Args:
-        complete_to: as of `ProducerSnapshots.complete_to`; -1: no state of this log is complete.
-        now_ms: producers of a snapshot that are too old then are left out; None keeps all of them.
+        complete_to: as in `ProducerSnapshots.complete_to`; -1: no state of this log is complete.
+        now_ms: the time by which producers of a snapshot expire; None keeps all of them.
     """
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, *, complete_to: int, now_ms: int | None) -> None:
@@ -48,12 +48,12 @@ class ProducerRebuild:
     def steps(
         self, state: ProducerState, segments: list[Segment], snapshots: list[int], start_offset: int, end_offset: int
     ) -> Iterator[int]:
-        """Sets `state` to that of the log at `end_offset`: the newest good snapshot, then the batches after it.
+        """Sets `state` to the state of the log at `end_offset`: loads the newest valid snapshot and replays the batches after it.
 
-        A damaged snapshot is removed.
+        Removes damaged snapshots.
 
         Yields:
-            0 after some milliseconds of work: what it reads was not planned.
+            0 after some milliseconds of work: the planned number of bytes to read does not include these reads.
         """
         state.clear(start_offset)
         state.complete = start_offset == 0 and self._complete_to >= 0
@@ -78,7 +78,7 @@ class ProducerRebuild:
                 if batch.base_offset >= end_offset:
                     break
                 if batch.last_offset >= state.end_offset:
-                    # Only markers need their records.
+                    # Only markers need their records here.
                     control = batch.attributes & ATTRIBUTE_CONTROL
                     data = segment.file.pread(batch.size, batch.position) if control else b""
                     replay(state, batch, data)
@@ -87,7 +87,7 @@ class ProducerRebuild:
             _remember_batches(segments[-1], state, end_offset)
 
     def take(self, saved: SavedState, state: ProducerState, segment: Segment, *, complete: bool) -> None:
-        """Sets `state` to that of a saved state; `segment` ends where that does. Raises MalformedSnapshot."""
+        """Sets `state` from a saved state, whose end is the end of `segment`. Raises MalformedSnapshot."""
         state.load_snapshot(saved.producers, saved.end_offset, self._now_ms, self._expiration_ms, complete=complete)
         state.end_offset = saved.end_offset
         if any(entry.batches for entry in state.entries.values()):
@@ -95,7 +95,7 @@ class ProducerRebuild:
 
 
 def _remember_batches(segment: Segment, state: ProducerState, end_offset: int) -> None:
-    """A snapshot holds each producer's last batch alone; the log's end tells of those before, so that a retry of one is recognised."""
+    """Adds each producer's earlier batches from the log's end, so that a retry of one is recognised. A snapshot has only the last one."""
     largest = max((batch.size for batch in _last_batches(segment, _REMEMBERED_BYTES, end_offset)), default=0)
     size = min(max(_REMEMBERED_BYTES, RETAINED_BATCHES * largest), _REMEMBERED_BYTES_MAX)
     found: dict[int, list[StoredBatch]] = {}
@@ -114,7 +114,7 @@ def _remember_batches(segment: Segment, state: ProducerState, end_offset: int) -
 
 
 def _last_batches(segment: Segment, size: int, end_offset: int) -> Iterator[StoredBatch]:
-    """Batches below `end_offset` in at least the last `size` bytes of a segment, as far as it reaches."""
+    """The batches below `end_offset` in at least the last `size` bytes of a segment."""
     last_offset, position = segment.offset_index.entry_up_to(max(0, segment.size - size), end_offset)
     for batch in walk(segment.file, segment.seek(last_offset) if position else 0, segment.size):
         if batch.base_offset >= end_offset:

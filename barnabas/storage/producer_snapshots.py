@@ -1,14 +1,14 @@
-"""ProducerSnapshots: the producer snapshot files of one log, and which of them hold a complete state.
+"""ProducerSnapshots: the producer snapshot files of one log, and which of them have a complete state.
 
-Driven by: the partition log: at a roll, at a clean stop, at a cut. Emits: `.snapshot` files in Kafka's format.
+Driven by: the partition log: at a roll, at a clean stop, at a truncation. Emits: `.snapshot` files in Kafka's format.
 
-Kafka's format cannot say whether a state was complete (`ProducerState.complete`). The offset `complete_to` says it: every snapshot
-of this log up to this offset holds a complete state, and so does a state that is rebuilt from the log up to it. Each log directory
+Kafka's format has no field for whether a state was complete (`ProducerState.complete`). The offset `complete_to` replaces it: each
+snapshot of this log up to this offset has a complete state, and so has a state that is rebuilt from the log up to it. Each log directory
 keeps these offsets in a checkpoint file that Kafka ignores. If the checkpoint is old or missing, or Kafka has written to the log since,
-the offset is too low. A state from a snapshot is then treated as one that has forgotten a producer, which is always safe.
+the offset is too low. A state from a snapshot is then treated as incomplete, which is always safe.
 
-Where committed records may have been lost, producers may be missing that no file of Kafka's tells of. An empty file, `lost-producers`,
-says so from then on; without it a log that begins at offset 0 would count as complete after it is read whole.
+If committed records may have been lost, the state may lack producers, and no file of Kafka records this. The empty file
+`lost-producers` does: without it a log that begins at offset 0 would count as complete after a full read.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["ProducerSnapshots"]
 
 
 class ProducerSnapshots:
-    """See the module.
+    """The snapshot files of one log. See the module.
 
     Attributes:
         newest: offset of the newest snapshot on disk; 0 if there is none.
-        complete_to: snapshots up to this offset, inclusive, are of a complete state; -1: none is known to be.
-        lost: committed records may have been lost, with all that was known of their producers.
+        complete_to: snapshots up to this offset, inclusive, have a complete state; -1: unknown.
+        lost: committed records may have been lost, with the state of their producers.
     """
 
     __slots__ = ("_disk", "_files", "_kept", "complete_to", "lost", "newest")
@@ -45,15 +45,21 @@ class ProducerSnapshots:
         self._kept: list[int] = []  # found at the start
 
     def found(self, offsets: list[int], complete_to: int, *, lost: bool) -> None:
-        """What a start found on disk."""
+        """Sets what a start found on disk."""
         self.lost = lost
         self._kept = offsets
         self.newest = max(offsets, default=0)
         self.complete_to = complete_to
 
     def take_superseded(self, bases: Container[int]) -> list[str]:
-        """Paths of what earlier stops left: of no segment that begins at one of `bases`, and older than the newest one. To be removed
-        when that is synced, not by a start, which would wait for the file system with each of many logs."""
+        """Paths of obsolete snapshots of earlier stops: older than the newest one, and without a segment that begins at their offset.
+
+        Remove them after the newest one is synced. A start does not remove them: it would wait for the file system for each of many
+        logs.
+
+        Args:
+            bases: base offsets of the segments.
+        """
         kept, self._kept = self._kept, []
         return [
             f"{self._files.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
@@ -62,7 +68,7 @@ class ProducerSnapshots:
         ]
 
     def store(self, offset: int, state: ProducerState) -> None:
-        """Writes the state at `offset`, unless there is a snapshot of it or a newer one."""
+        """Writes the state at `offset`, unless a snapshot of this or a higher offset exists."""
         if offset > self.newest:
             self._files.store(file_name(offset, SNAPSHOT_SUFFIX), state.to_snapshot())
             self.newest = offset
@@ -70,14 +76,14 @@ class ProducerSnapshots:
                 self.complete_to = offset
 
     def clear(self, state: ProducerState) -> None:
-        """The log is empty: nothing of it is on disk, and `state` is that of an empty log."""
+        """Handles an emptied log: none of its records is on disk, and `state` is the state of an empty log."""
         self.newest = 0
         state.complete = state.complete and not self.lost
         self.complete_to = 0 if state.complete else -1
 
     def lose(self, state: ProducerState) -> None:
-        """Committed records may be lost: neither `state` nor a later one is complete. Over restarts, too, of which a power loss before
-        the next sync of the log is not one."""
+        """Notes that committed records may be lost: neither `state` nor a later state is complete. This also holds after a restart,
+        unless a power loss happens before the next sync of the log."""
         if not self.lost:
             self._files.store(LOST_PRODUCERS, b"")
             self.lost = True
@@ -85,7 +91,7 @@ class ProducerSnapshots:
         self.complete_to = -1
 
     def cut(self, end_offset: int) -> None:
-        """Removes the snapshots above the log's new end."""
+        """Removes the snapshots above the new end of the log."""
         for snapshot in recovery.snapshot_offsets(self._disk.listdir(self._files.directory)):
             if snapshot > end_offset:
                 self._files.remove(file_name(snapshot, SNAPSHOT_SUFFIX))

@@ -1,16 +1,16 @@
-"""Producer state of one partition: who wrote what last, and which transactions are open.
+"""Producer state of one partition: the last batches of each producer, and the open transactions.
 
-Driven by: batches about to be appended (`check`), batches appended or replayed (`append_data`, `append_marker`), the high watermark.
-Emits: refusals, duplicates with their original offsets, completed transactions, snapshot files.
+Driven by: batches before their append (`check_data`, `check_marker`), batches appended or replayed (`append_data`, `append_marker`), the
+high watermark. Emits: refusals, duplicates with their original offsets, completed transactions, snapshot files.
 
-Check and change are apart: `check` and `check_marker` only read, so that a failed write leaves no trace here.
+Checks do not change the state: after a failed write it is still correct.
 
-A state is `complete` while it holds every producer that ever wrote to the log. Then an unknown producer that does not begin at
+A state is `complete` while it has every producer that ever wrote to the log. Then an unknown producer that does not begin at
 sequence 0 has lost its first batch, and gets OUT_OF_ORDER_SEQUENCE_NUMBER. Below transaction version 2, Kafka accepts any first
-sequence. A state that has forgotten anything accepts any first sequence, as in Kafka (KAFKA-5793, KIP-360).
+sequence. An incomplete state accepts any first sequence, as in Kafka (KAFKA-5793, KIP-360).
 
-Invariants: at most RETAINED_BATCHES batches a producer, all of its current epoch, oldest first; `_ongoing` is ordered by first offset (a new
-transaction begins at the log's end); a producer has at most one open transaction; open transactions never expire.
+Invariants: a producer has at most RETAINED_BATCHES batches, all of its current epoch, oldest first. `_ongoing` is ordered by first
+offset (a new transaction begins at the log's end). A producer has at most one open transaction. Open transactions never expire.
 Follows KIP-98, KIP-360, KIP-890 (verification, lowest tried sequence, TV2 markers) and Kafka 4.3's answers in each case.
 """
 
@@ -40,11 +40,11 @@ _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 
 
 class MalformedSnapshot(BarnabasError):
-    """A .snapshot file is damaged or of another version: an older one or the log itself must be read instead."""
+    """A .snapshot file is damaged or has another version: an older one or the log must be read instead."""
 
 
 class RetainedBatch(NamedTuple):
-    """A batch remembered so that its repetition is recognised."""
+    """A batch that is kept so that its repetition is recognised."""
 
     first_sequence: int
     last_sequence: int
@@ -76,14 +76,14 @@ class CompletedTransaction(NamedTuple):
     last_stable_offset: int
 
     def index_entry(self) -> AbortedTransaction | None:
-        """Its place in the index of aborted transactions; None for a committed one."""
+        """Its entry in the index of aborted transactions; None for a committed transaction."""
         if not self.aborted:
             return None
         return AbortedTransaction(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
 class ProducerEntry:
-    """What is known of one producer id."""
+    """The state of one producer id."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
 
@@ -100,7 +100,7 @@ class ProducerEntry:
 
     @property
     def last_offset(self) -> int:
-        """Of its last data record; -1 if no batch of this epoch is remembered."""
+        """The offset of its last data record; -1 if the state has no batch of this epoch."""
         return self.batches[-1].last_offset if self.batches else -1
 
 
@@ -118,8 +118,8 @@ class _Verification:
     def ended_by(self, marker_epoch: int) -> bool:
         """Whether a marker ends the transaction that is being verified, not the one before it.
 
-        Where ending a transaction raises the epoch, its marker carries the epoch that the next one writes under: a producer may
-        be ahead of the marker of its last transaction.
+        If the end of a transaction raises the epoch, its marker has the epoch of the next transaction. The next transaction may
+        begin before the marker of the last one arrives.
         """
         return self.epoch < marker_epoch if self.supports_epoch_bump else self.epoch <= marker_epoch
 
@@ -133,8 +133,8 @@ class ProducerState:
 
     Attributes:
         entries: by producer id.
-        end_offset: the state is that of the log up to here, exclusive.
-        complete: the log began at offset 0 and no producer of it was forgotten: nothing expired, was deleted or cleaned.
+        end_offset: end of the log to which the state belongs, exclusive.
+        complete: the log began at offset 0 and the state has all of its producers: none expired, no record was deleted or cleaned.
     """
 
     __slots__ = ("_ongoing", "_refused", "_unreplicated", "_verifications", "complete", "end_offset", "entries")
@@ -145,15 +145,15 @@ class ProducerState:
         self.complete = True
         self._refused: dict[int, tuple[int, int]] = {}  # epoch and next sequence by producer id, oldest first
         self._ongoing: dict[int, int] = {}  # first offset -> producer id, in the order of offsets
-        # First offset -> marker's offset, in the order of markers: completed, marker maybe not below the high watermark.
+        # First offset -> marker's offset, in the order of markers: completed, but the high watermark may not have passed the marker.
         self._unreplicated: dict[int, int] = {}
         self._verifications: dict[int, _Verification] = {}
 
-    # -- questions ------------------------------------------------------------------------------------------------
+    # -- offsets --------------------------------------------------------------------------------------------------
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction begins."""
+        """The first offset of the oldest open transaction."""
         return next(iter(self._ongoing)) if self._ongoing else None
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
@@ -165,7 +165,7 @@ class ProducerState:
         return first
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Markers below it are there for good."""
+        """Removes completed transactions whose markers are below the high watermark."""
         if self._unreplicated:
             for first_offset, marker_offset in list(self._unreplicated.items()):
                 if marker_offset >= high_watermark:
@@ -185,10 +185,10 @@ class ProducerState:
     def verification_guard(
         self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool
     ) -> object | None:
-        """Begins or continues the verification of a transaction; None if it is ongoing here and needs none.
+        """Begins or continues the verification of a transaction; None if the transaction is ongoing here and needs none.
 
-        None also for a batch that comes late, behind ones written in the same epoch (V1): it can be a duplicate at most. Kafka
-        has it verified, and the next transaction then refused for beginning behind it.
+        Also None for a late batch whose successors in the same epoch were written already (V1): it can only be a duplicate. Kafka
+        verifies it, and then refuses the next transaction because its sequence follows that of the late batch.
         """
         if self.has_ongoing_transaction(producer_id, epoch) or self._is_past(producer_id, epoch, sequence):
             return None
@@ -211,11 +211,11 @@ class ProducerState:
     def find_duplicate(
         self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int
     ) -> RetainedBatch | None:
-        """The batch that this one repeats."""
+        """The earlier batch that this batch repeats, None if it is new."""
         entry = self.entries.get(producer_id)
         if entry is not None and entry.epoch == epoch and entry.batches:
             if first_sequence == entry.batches[-1].last_sequence + 1:
-                return None  # it goes on: the few batches retained cannot reach round to the same sequence
+                return None  # it continues the sequence: the retained batches are too few to wrap around to the same sequence
             last_sequence = _wrapped(first_sequence + offset_delta)
             for batch in entry.batches:
                 if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
@@ -223,10 +223,10 @@ class ProducerState:
         return None
 
     def check_verified(self, producer_id: int, epoch: int, guard: object | None) -> None:
-        """A transactional batch must belong to an open transaction or bring the guard of its verification.
+        """Checks that a transactional batch belongs to an open transaction or has the guard of its verification.
 
         Raises:
-            BrokerError: INVALID_PRODUCER_EPOCH (so that a fenced producer learns of it), INVALID_TXN_STATE.
+            BrokerError: INVALID_PRODUCER_EPOCH for a fenced producer, INVALID_TXN_STATE.
         """
         entry = self.entries.get(producer_id)
         if entry is not None:
@@ -242,10 +242,10 @@ class ProducerState:
     def check_data(
         self, producer_id: int, epoch: int, first_sequence: int, transactional: bool, *, sequenced: bool
     ) -> None:
-        """Whether a data batch may follow what this producer wrote.
+        """Checks that a data batch may follow the earlier batches of this producer.
 
         Args:
-            sequenced: whether sequences are checked too: batches of clients are, those of coordinators have none.
+            sequenced: check sequences, too. Batches of clients have sequences, batches of coordinators have none.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
@@ -265,7 +265,9 @@ class ProducerState:
             verification = self._verifications.get(producer_id)
             if verification is not None:
                 if verification.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
-                    raise self._out_of_order(producer_id, sequence, "0, as nothing is known of this producer (TV2)")
+                    raise self._out_of_order(
+                        producer_id, sequence, "0, as the partition has no state of this producer (TV2)"
+                    )
                 if sequence > verification.lowest_sequence:
                     raise self._out_of_order(
                         producer_id, sequence, f"at most {verification.lowest_sequence}, the lowest being verified"
@@ -283,9 +285,9 @@ class ProducerState:
             raise self._out_of_order(producer_id, sequence, f"{_wrapped(last + 1)}")
 
     def on_refused(self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int) -> None:
-        """A client's batch was refused for what is in it, and will not come again.
+        """Notes a client's batch that was refused because of its records. The client will not send it again.
 
-        A client that goes on with the next sequence (aiokafka) does not lack a batch: its first sequence here is not 0.
+        A client that continues with the next sequence (aiokafka) lacks no batch: its first sequence in this log is not 0.
         """
         if producer_id in self.entries or first_sequence < 0:
             return
@@ -296,10 +298,10 @@ class ProducerState:
                 del self._refused[next(iter(self._refused))]
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
-        """Whether an end-of-transaction marker may be appended.
+        """Checks that an end-of-transaction marker may be appended.
 
-        From transaction version 2 on every transaction has an epoch of its own, raised by its end: a marker of the present epoch
-        is late, unless no transaction is open, when it repeats one that was written (KAFKA-19999) and is written again.
+        From transaction version 2 on the end of each transaction raises the epoch, so a marker of the present epoch is late. If no
+        transaction is open, it repeats a marker that was written (KAFKA-19999), and is written again.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -313,13 +315,13 @@ class ProducerState:
         if coordinator_epoch < entry.coordinator_epoch:
             raise BrokerError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"marker for producer {producer_id} from coordinator epoch {coordinator_epoch}, {entry.coordinator_epoch} was seen",
+                f"marker for producer {producer_id} from coordinator epoch {coordinator_epoch}, the log has {entry.coordinator_epoch}",
             )
 
     @staticmethod
     def _stale(producer_id: int, epoch: int, current: int) -> BrokerError:
         return BrokerError(
-            ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} came with epoch {epoch}, {current} was seen"
+            ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {epoch}, the log has epoch {current}"
         )
 
     @staticmethod
@@ -341,7 +343,7 @@ class ProducerState:
         timestamp: int,
         transactional: bool,
     ) -> None:
-        """A data batch is in the log."""
+        """Applies a data batch that is in the log."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry()
@@ -363,7 +365,7 @@ class ProducerState:
                 self._verifications.pop(producer_id, None)
 
     def remember(self, producer_id: int, batches: list[RetainedBatch]) -> None:
-        """Batches of its present epoch, as they stand in the log, oldest first: those before the one that a snapshot holds."""
+        """Adds batches of a producer's present epoch from the log, oldest first: those before the batch that a snapshot has."""
         entry = self.entries.get(producer_id)
         if entry is None or len(batches) <= len(entry.batches):
             return
@@ -373,7 +375,7 @@ class ProducerState:
     def append_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, aborted: bool
     ) -> CompletedTransaction | None:
-        """A marker is in the log. Returns the transaction it ends, None if none was open."""
+        """Applies a marker that is in the log. Returns the transaction that it ends, None if none was open."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry()
@@ -397,7 +399,7 @@ class ProducerState:
         return CompletedTransaction(producer_id, first_offset, offset, aborted, stable)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers idle for `expiration_ms`, and verifications that were never used. Returns how many producers."""
+        """Removes producers that were idle for `expiration_ms`, and unused verifications. Returns the number of producers."""
         expired = [
             producer_id for producer_id, entry in self.entries.items() if _is_expired(entry, now_ms, expiration_ms)
         ]
@@ -412,7 +414,7 @@ class ProducerState:
         return len(expired)
 
     def clear(self, end_offset: int) -> None:
-        """Forgets everything: the log is empty from `end_offset` on. Verifications stay: they are about what comes."""
+        """Removes everything: the log is empty and begins at `end_offset`. Verifications stay: they concern later batches."""
         self.complete = end_offset == 0
         self.entries.clear()
         self._ongoing.clear()
@@ -431,13 +433,13 @@ class ProducerState:
     def load_snapshot(
         self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int, *, complete: bool = False
     ) -> None:
-        """Becomes what a snapshot of `end_offset` says, but for expired producers.
+        """Replaces the state by that of a snapshot of `end_offset`, without expired producers.
 
         Args:
-            complete: the state was, when the snapshot was made of it.
+            complete: whether the state was complete when the snapshot was made.
 
         Raises:
-            MalformedSnapshot: nothing is changed then.
+            MalformedSnapshot: the snapshot is damaged; the state is not changed.
         """
         loaded = list(_read_snapshot(data))
         self.clear(end_offset)

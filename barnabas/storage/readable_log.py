@@ -1,6 +1,6 @@
-"""The reading half of a partition's log: records, timestamps, aborted transactions and the last stable offset.
+"""Reads a partition's log: records, timestamps, aborted transactions and the last stable offset. `PartitionLog` adds the writes.
 
-Driven by: replicas and handlers. Emits: slices of whole batches, offsets, BrokerError where Kafka refuses a request. `PartitionLog` is the writing half.
+Driven by: replicas and handlers. Emits: slices of whole batches, offsets, BrokerError for requests that Kafka refuses.
 
 Invariants: log_start_offset ≤ last stable offset ≤ log_end_offset.
 Follows KIP-98 (transactions).
@@ -21,7 +21,7 @@ __all__ = ["ReadableLog"]
 
 
 class ReadableLog:
-    """What can be read of a log. Attributes as of PartitionLog."""
+    """The read methods of a log. Attributes as in PartitionLog."""
 
     __slots__ = ("_tail", "config", "log_end_offset", "log_start_offset", "producers", "segments")
 
@@ -37,31 +37,31 @@ class ReadableLog:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction begins, never below the log start; None without one."""
+        """The first offset of the oldest open transaction, at least the log start; None if no transaction is open."""
         first = self.producers.first_undecided_offset
         return None if first is None else max(first, self.log_start_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to here (exclusive) every transaction is decided, and its marker below the high watermark."""
+        """The offset (exclusive) up to which every transaction is complete and its marker is below the high watermark."""
         first = self.producers.first_unstable_offset(high_watermark)
         if first is None or first >= high_watermark:
             return high_watermark
         return max(first, self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that a reader of [start_offset, end_offset) must skip, in the order of their markers."""
+        """The aborted transactions that a reader of [start_offset, end_offset) must skip, in the order of their markers."""
         return self.segments.aborted_transactions(start_offset, end_offset)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True) -> LogSlice:
-        """Whole batches from the one that holds `offset`, that begin below `end_offset`.
+        """Whole batches from the one that contains `offset`. All begin below `end_offset`.
 
         Args:
-            max_bytes: of the answer at most; with `at_least_one` a larger first batch is read whole.
+            max_bytes: largest size of the result; with `at_least_one` a larger first batch is returned, too.
 
         Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: below the log start or above the log end.
+            BrokerError: OFFSET_OUT_OF_RANGE: `offset` is below the log start or above the log end.
         """
         if offset < self.log_start_offset or offset > self.log_end_offset:
             raise BrokerError(
@@ -75,7 +75,7 @@ class ReadableLog:
         return self.segments.read(offset, max_bytes, end_offset, self.log_end_offset, at_least_one=at_least_one)
 
     def offset_for_timestamp(self, timestamp: int, *, end_offset: int) -> Steps[TimestampOffset | None]:
-        """The first record below `end_offset` that is as young as `timestamp` or younger."""
+        """The first record below `end_offset` with a timestamp ≥ `timestamp`."""
         return self.segments.offset_for_timestamp(timestamp, self.log_start_offset, end_offset)
 
     def max_timestamp_offset(self, end_offset: int) -> Steps[TimestampOffset | None]:

@@ -1,18 +1,19 @@
-"""Opening a partition's folder: what is there, what of it holds, and the state that follows from it.
+"""Recovers a partition's folder: reads its files, checks and repairs them, and rebuilds the state.
 
-Driven by: PartitionLog.open. Emits: segments, producer state, epoch cache and offsets, the folder cleaned of what a crash left.
+Driven by: PartitionLog.open. Emits: segments, producer state, epoch cache and offsets; the folder without leftovers of a crash.
 
-After a clean stop files are trusted; the producer snapshot at the log's end makes the rest unnecessary. Nothing is cut then: a log
-that is seen to be damaged is left as it is, and raises DamagedLog. Otherwise reading begins at the newest state that the log saved (`saved_state`) and that may be believed: after a kill the last one, after a power loss the last
-one that was synced. Without one, it begins at the segment that holds the recovery point. Headers below the recovery point are
-believed; from there on every batch is read and its checksum checked. The log is cut at the first batch that is torn or damaged, and
-later segments are deleted. A snapshot, index or epoch file that fails its check is ignored. A gap between two segments means that
-records were lost; in a compacted log the cleaner may have made it, which is believed if the index files agree with the shorter
-segment.
+After a clean stop files are trusted, and the producer snapshot at the log's end makes a read of batches unnecessary. Nothing is truncated
+then: a damaged log is not changed and raises DamagedLog.
+
+Otherwise reading begins at the newest saved state (`saved_state`) that is valid: after a kill the last one, after a power loss the last
+synced one. Without one it begins at the segment that contains the recovery point. Headers below the recovery point are trusted. Above it
+every batch is read and its checksum is checked. The log is truncated at the first torn or damaged batch, and later segments are deleted.
+A snapshot, index or epoch file that fails its check is ignored. A gap between two segments means that records were lost. In a compacted
+log the cleaner may have made the gap: this is assumed if the index files fit the shorter segment.
 
 `loading` is a generator, so that its caller can do other work between two steps.
 
-Invariants: nothing below the recovery point is lost or rewritten; segments left follow one another upwards.
+Invariants: nothing below the recovery point is lost or rewritten. The base offsets of the remaining segments ascend.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 # Read in one step: some milliseconds of work.
 _STEP_BATCHES = 128
 _STEP_BYTES = 2 * 1024 * 1024
-LARGE_BYTES = 256 * 1024  # a segment of less is read whole sooner than a state of it is written
-_LEFTOVER_SUFFIXES = (CLEANED_SUFFIX, ".tmp")  # Kafka removes the same ones at a start, and .deleted files
+LARGE_BYTES = 256 * 1024  # reading a smaller segment takes less time than writing a state of it
+_LEFTOVER_SUFFIXES = (CLEANED_SUFFIX, ".tmp")  # Kafka removes these and .deleted files at a start
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A folder as it was found and repaired."""
+    """The contents of a folder after the repair."""
 
     segments: list[Segment]
     producers: ProducerState
@@ -75,28 +76,28 @@ class LoadedLog:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
-    recovered: list[Segment]  # read: their index files are to be completed
+    recovered: list[Segment]  # segments that were read: their index files must be completed
     unsynced: list[
         Segment
-    ]  # they reach beyond the recovery point: what the last process left of them may not be durable
-    states: list[SavedState]  # that tell of this log
+    ]  # segments that end above the recovery point: the writes of the last process may not be durable
+    states: list[SavedState]  # the ones that belong to this log
     snapshots: list[int]  # offsets of the producer snapshots
     producers_complete_to: int  # as of ProducerSnapshots.complete_to
     producers_lost: bool  # as of ProducerSnapshots.lost
-    deleted: list[str]  # names of files that are still to be removed
+    deleted: list[str]  # names of files that must still be removed
     truncated_bytes: int
 
 
 @dataclass(slots=True)
 class _Start:
-    """Where reading begins: in which segment, and at which state of it, where one was saved."""
+    """The start of reading: a segment, and the saved state of it, if there is one."""
 
     index: int
     state: SavedState | None = None
 
 
 def drain(steps: Generator[int, None, T]) -> T:
-    """Takes all steps of a generator at once; returns its result."""
+    """Runs all steps of a generator at once and returns its result."""
     while True:
         try:
             next(steps)
@@ -109,11 +110,11 @@ def loading(disk: Disk, directory: str, config: LogConfig, opening: LogOpening) 
     """Reads a folder that exists.
 
     Yields:
-        First how many bytes of the log are to be read, then, again and again, how many were read since.
+        First the number of bytes of the log to read, then after each step the number of bytes read by it.
 
     Raises:
         DamagedLog: the last stop was clean, and the log is damaged.
-        OSError: as the disk says.
+        OSError: the disk failed.
     """
     loader = _Loader(disk, directory, config, opening)
     try:
@@ -125,7 +126,7 @@ def loading(disk: Disk, directory: str, config: LogConfig, opening: LogOpening) 
 
 
 class _Loader:
-    """One reading of a folder: `steps`, once. Attributes as of LoadedLog."""
+    """Reads one folder by `steps`, once. Attributes as in LoadedLog."""
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, opening: LogOpening) -> None:
         self._disk = disk
@@ -141,7 +142,7 @@ class _Loader:
         self.truncated_bytes = 0
 
     def steps(self) -> Generator[int, None, LoadedLog]:
-        """As `loading`."""
+        """Reads the folder, as `loading` describes."""
         disk, directory, config, opening = self._disk, self._directory, self._config, self._opening
         bases, self.snapshots, names = _tidy(disk, directory)
         deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
@@ -156,7 +157,7 @@ class _Loader:
         start_offset = opening.log_start_offset
         if segments:
             start_offset = max(start_offset, segments[0].base_offset)
-        # A log that begins at offset 0 and is read from there tells of every producer, unless records were lost.
+        # A log that begins at offset 0 and is read from there has all producers, unless records were lost.
         lost = LOST_PRODUCERS in names
         complete_to = -1 if lost else opening.producers_complete_to
         self.producers.complete = complete_to >= 0
@@ -184,10 +185,10 @@ class _Loader:
         if opening.clean and end_offset < opening.recovery_point:
             path = segments[-1].log_path if segments else directory
             raise DamagedLog(
-                path, f"the log ends at offset {end_offset}, and was durable up to {opening.recovery_point}"
+                path, f"the log ends at offset {end_offset}, but it was durable up to {opening.recovery_point}"
             )
         if start_offset > end_offset or not segments:
-            # What is left lies below the log start that was acknowledged (DeleteRecords): begin anew there.
+            # All remaining records are below the acknowledged log start (DeleteRecords): start an empty log there.
             for segment in segments:
                 remove_segment(disk, directory, segment)
             end_offset = start_offset
@@ -229,11 +230,11 @@ class _Loader:
         )
 
     def _find_start(self) -> _Start:
-        """Where reading begins; behind the last segment where nothing need be read."""
+        """The start of reading; after the last segment if nothing must be read."""
         segments, opening = self.segments, self._opening
         if opening.clean:
             return _Start(_first_suspect(segments))
-        # The newest state that is this log's, or the segment of the recovery point where that is newer.
+        # The newest state of this log, or the segment of the recovery point if that is newer.
         first = _holding(segments, opening.recovery_point)
         for state in self.states:
             if not state.counts(self._disk.boot_id):
@@ -244,7 +245,7 @@ class _Loader:
         return _Start(first)
 
     def _recover(self, start: _Start) -> Generator[int, None, None]:
-        """Reads segments from `start` on, cuts at the first damage, drops what follows it."""
+        """Reads segments from `start` on, truncates the log at the first damage and deletes later segments."""
         segments, sizes, producers, epochs = self.segments, self.sizes, self.producers, self.epochs
         recovery_point = 0 if self._opening.clean else self._opening.recovery_point
         steps = _Steps()
@@ -303,7 +304,7 @@ class _Loader:
 
 
 def read_topic_id(disk: Disk, directory: str) -> bytes | None:
-    """The topic that a folder belongs to; None if the file is missing, or torn by a power loss before its first sync."""
+    """The id of the topic that owns a folder; None if the file is missing, or was torn by a power loss before its first sync."""
     try:
         return parse_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA}"))
     except (FileNotFoundError, MalformedCheckpoint):
@@ -311,20 +312,20 @@ def read_topic_id(disk: Disk, directory: str) -> bytes | None:
 
 
 def remove_segment(disk: Disk, directory: str, segment: Segment) -> None:
-    """Deletes a segment's files at once, the log last, so that what a crash leaves is a segment or nothing."""
+    """Deletes a segment's files at once. The .log is last, so that a crash leaves a segment or nothing."""
     segment.close()
     for suffix in (SNAPSHOT_SUFFIX, *INDEX_SUFFIXES, ".log"):
         disk.remove(f"{directory}/{file_name(segment.base_offset, suffix)}")
 
 
 def snapshot_offsets(names: list[str]) -> list[int]:
-    """Offsets of the producer snapshots among a folder's names, ascending."""
+    """The offsets of the producer snapshots among a folder's names, ascending."""
     end = len(SNAPSHOT_SUFFIX)
     return [int(name[:-end]) for name in names if name.endswith(SNAPSHOT_SUFFIX) and name[:-end].isdigit()]
 
 
 def _drop_snapshots_above(disk: Disk, directory: str, offsets: list[int], end_offset: int) -> list[int]:
-    """Removes the snapshots above the log end; returns those kept. What earlier stops left goes at the next one (`ProducerSnapshots`)."""
+    """Removes the snapshots above the log end and returns the others. The next clean stop removes obsolete ones (`ProducerSnapshots`)."""
     for offset in offsets:
         if offset > end_offset:
             disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
@@ -332,19 +333,19 @@ def _drop_snapshots_above(disk: Disk, directory: str, offsets: list[int], end_of
 
 
 def _tidy(disk: Disk, directory: str) -> tuple[list[int], list[int], list[str]]:
-    """Removes what a crash left behind, but for .deleted files, which may be large: they are removed later.
+    """Removes the leftovers of a crash, except .deleted files: they may be large and are removed later.
 
     Returns the base offsets of segments and the offsets of snapshots, both ascending, and the names of all files.
     """
     names = disk.listdir(directory)
-    # The cleaner renames all files of a segment to .swap before it touches another: one that is not renamed yet makes the others void.
+    # The cleaner renames all files of a segment to .swap before it changes another: if one is not renamed yet, the others are invalid.
     unfinished = min((name[:20] for name in names if name.endswith(CLEANED_SUFFIX)), default="~")
     leftovers = [
         name
         for name in names
         if name.endswith(_LEFTOVER_SUFFIXES) or (name.endswith(SWAP_SUFFIX) and name[:20] >= unfinished)
     ]
-    # .cleaned files go last: without them a crash here would make the others valid.
+    # .cleaned files are removed last: without them, after a crash here, the others would count as valid.
     for name in sorted(leftovers, key=lambda name: name.endswith(CLEANED_SUFFIX)):
         disk.remove(f"{directory}/{name}")
     if _finish_swaps(disk, directory, [name for name in names if name not in leftovers]) or leftovers:
@@ -358,7 +359,7 @@ def _tidy(disk: Disk, directory: str) -> tuple[list[int], list[int], list[str]]:
 
 
 def _finish_swaps(disk: Disk, directory: str, names: list[str]) -> bool:
-    """A cleaned segment named .swap was written whole: the segments that it covers go, and it takes their place."""
+    """Finishes the swap of a cleaned segment named .swap, which is complete: it replaces the segments that it covers."""
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     for swap in swaps:
         stem, _, suffix = swap.partition(".")
@@ -392,19 +393,19 @@ def _load_epochs(disk: Disk, directory: str) -> tuple[EpochCache, bool]:
 
 
 def _first_suspect(segments: list[Segment]) -> int:
-    """After a clean stop: index of the first segment that must be read all the same; len(segments) where none must."""
+    """After a clean stop: the index of the first segment that must still be read; len(segments) if none must."""
     for index, segment in enumerate(segments):
         if index == len(segments) - 1:
             last = segment.last_stored()
             if segment.size != (0 if last is None else last.position + last.size):
-                return index  # the mark of a clean stop was wrong about it
+                return index  # the mark of a clean stop was wrong
         if not segment.has_valid_aborted():
             return index
     return len(segments)
 
 
 def _holding(segments: list[Segment], offset: int) -> int:
-    """Index of the segment that holds `offset`, or would."""
+    """The index of the segment whose range includes `offset`."""
     for index in range(1, len(segments)):
         if segments[index].base_offset > offset:
             return index - 1
@@ -412,7 +413,7 @@ def _holding(segments: list[Segment], offset: int) -> int:
 
 
 def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> None:
-    """The epoch file is damaged: epochs stand in the batches too."""
+    """Rebuilds the epochs from the batches, because the epoch file is damaged."""
     for segment in segments:
         for batch in walk(segment.file, 0, segment.size):
             if batch.leader_epoch > epochs.latest_epoch:
@@ -420,14 +421,14 @@ def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> None:
 
 
 def _was_cleaned(segment: Segment, states: list[SavedState]) -> bool:
-    """Whether its index files say that it has always ended where it ends now; not so if they are of a time when it still grew."""
+    """Whether its index files show that it was completed with its present end. They do not if the segment still grew."""
     return segment.fits_its_indexes() and not any(
         state.base_offset == segment.base_offset and segment.has_indexes(state.indexes) for state in states
     )
 
 
 class _Steps:
-    """Counts what is read, and says when a step is long enough."""
+    """Counts the bytes read, and decides when a step is long enough."""
 
     __slots__ = ("_batches", "_bytes")
 
@@ -440,13 +441,13 @@ class _Steps:
         return self._batches >= _STEP_BATCHES or self._bytes >= _STEP_BYTES
 
     def take(self) -> int:
-        """The bytes of the step, which is over."""
+        """Ends the step and returns its number of bytes."""
         size, self._bytes, self._batches = self._bytes, 0, 0
         return size
 
 
 def _checked(file: File, position: int, end: int, next_offset: int, recovery_point: int) -> Iterator[StoredBatch]:
-    """Whole batches from `position` on whose offsets go up from `next_offset`; checksums are checked beyond the recovery point."""
+    """Whole batches from `position` on whose offsets ascend from `next_offset`. Checks checksums above the recovery point."""
     if next_offset < recovery_point:
         for batch in walk(file, position, end):
             if batch.base_offset < next_offset or batch.last_offset >= recovery_point:

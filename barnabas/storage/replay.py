@@ -1,9 +1,9 @@
-"""Batches as they lie in a file: walking over them, and replaying them into producer state.
+"""Reads the batches of a file, and replays them into producer state.
 
 Driven by: recovery, follower appends, searches. Emits: positions and header fields of batches, completed transactions.
 
-Invariants: `walk` and `scan` stop at the first byte that is not a whole batch of magic 2 with offsets that go on upwards; they never
-raise for what they find in a file.
+Invariants: `walk` and `scan` stop at the first position without a whole batch of magic 2 whose offsets ascend. They never
+raise because of the contents of a file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SCAN_CHUNK = 1024 * 1024
 
 
 class StoredBatch(NamedTuple):
-    """A batch in a file: where it is, and the header fields that storage needs."""
+    """A batch in a file: its position, and the header fields that storage needs."""
 
     position: int
     size: int
@@ -66,7 +66,7 @@ class StoredBatch(NamedTuple):
 
 
 def stored_batch(buffer: Buffer, start: int, position: int) -> StoredBatch | None:
-    """Reads the header at byte `start` of a buffer; None if it is no header of magic 2. `position` is its place in the file."""
+    """Reads the header at byte `start` of a buffer; None if it is no header of magic 2. `position` is its position in the file."""
     (base, length, epoch, magic, _, attributes, delta, _, timestamp, producer_id, producer_epoch, sequence, _) = (
         HEADER.unpack_from(buffer, start)
     )
@@ -92,7 +92,7 @@ def checksum_holds(data: memoryview) -> bool:
 
 
 def walk(file: File, position: int, end: int) -> Iterator[StoredBatch]:
-    """Headers of the whole batches between two positions, checksums not looked at."""
+    """The headers of the whole batches between two positions, without a check of checksums."""
     chunk = b""
     chunk_start = position
     while position + HEADER_SIZE <= end:
@@ -109,7 +109,7 @@ def walk(file: File, position: int, end: int) -> Iterator[StoredBatch]:
 
 
 def scan(file: File, position: int, end: int) -> Iterator[tuple[StoredBatch, memoryview]]:
-    """Whole batches whose checksums hold, each with its bytes, as long as their offsets go up."""
+    """Whole batches with valid checksums, each with its bytes, as long as their offsets ascend."""
     chunk = memoryview(b"")
     chunk_start = position
     next_offset = 0
@@ -156,10 +156,12 @@ def replay(state: ProducerState, batch: StoredBatch, data: Buffer) -> CompletedT
     try:
         records = decode_records(data)
         if not records:
-            return None  # the cleaner took the transaction, and kept the batch for its producer's sake
+            return (
+                None  # the cleaner removed the transaction's records, and kept the empty batch for its producer's state
+            )
         control = read_control(records[0])
     except RemoteProtocolError:
-        return None  # its checksum held: a control type or version of a later Kafka
+        return None  # its checksum is valid: a control type or version of a later Kafka
     if control.type not in (CONTROL_ABORT, CONTROL_COMMIT):
         return None
     return state.append_marker(
@@ -173,7 +175,7 @@ def replay(state: ProducerState, batch: StoredBatch, data: Buffer) -> CompletedT
 
 
 def note_refused(state: ProducerState, data: Buffer) -> None:
-    """A client's batch was refused for what is in it: its producer may go on with the next sequence."""
+    """Notes a client's batch that was refused because of its records: its producer may continue with the next sequence."""
     batch = stored_batch(data, 0, 0) if len(data) >= HEADER_SIZE else None
     if batch is not None and batch.producer_id >= 0:
         delta = batch.last_offset - batch.base_offset

@@ -1,9 +1,9 @@
-"""Which segments have outlived the topic's retention.
+"""Selects the segments that retention deletes.
 
 A pure function over segments and configuration. Driven by: the partition log.
 
-Invariants: segments go oldest first and without gaps; none that reaches above the high watermark; the last one only if its
-records are too old (its place is taken by an empty one).
+Invariants: segments are deleted oldest first and without gaps. A segment that ends above the high watermark stays. The last segment is
+deleted only if its records are too old (an empty one replaces it).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def expired_segments(
     high_watermark: int,
     log_end_offset: int,
 ) -> int:
-    """How many of the oldest segments may go: by retention.ms, by retention.bytes, or below the log start offset.
+    """The number of oldest segments to delete: by retention.ms, by retention.bytes, or below the log start offset.
 
-    Without "delete" in cleanup.policy only the last reason counts.
+    Without "delete" in cleanup.policy only the log start offset counts.
     """
     surplus = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
