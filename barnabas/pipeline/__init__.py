@@ -1,7 +1,7 @@
 """The data pipeline on Spark: a source, an exactly-once sink, and the two-phase commit under it.
 
-Importing this starts no Java and needs neither Spark nor Arrow: names are resolved when they are first used, and a missing
-extra is then told in one sentence.
+The import starts no JVM and needs neither Spark nor Arrow: names are resolved at their first use. A PipelineError then
+reports a missing extra.
 """
 
 from __future__ import annotations
@@ -56,5 +56,5 @@ def __getattr__(name: str) -> Any:
             ) from error
         raise
     found = getattr(module, name)
-    globals()[name] = found  # the function `session` takes the place of the submodule of the same name
+    globals()[name] = found  # the function `session` replaces the submodule of the same name
     return found

@@ -1,11 +1,11 @@
-"""Record batches into Arrow columns, without a Python object for a record.
+"""Decodes record batches into Arrow columns, without a Python object per record.
 
-Pure: fed with chunks of `client.ranges`, gives Arrow record batches in the columns of Spark's Kafka connector. First the
-places where records begin are found, whole runs of records of one length at a time; then every field of all records is
-decoded by a few vector operations. Keys, values and headers are taken out of the chunk by Arrow itself: an array of pieces,
-every other of them a gap, of which the pieces that are wanted are taken.
+Pure: takes chunks of `client.ranges` and returns Arrow record batches with the columns of Spark's Kafka connector. It
+first finds where records begin, a whole run of records of equal length at a time. Then a few vector operations decode
+each field of all records. Arrow copies keys, values and headers out of the chunk: it views the chunk as an array in
+which fields and gaps alternate, and takes the fields.
 
-Invariants: malformed records raise RemoteProtocolError; rows are in offset order, and of the asked range only.
+Invariants: malformed records raise RemoteProtocolError; rows are in offset order and within the requested range.
 """
 
 from __future__ import annotations
@@ -39,21 +39,23 @@ ARROW_TYPES: dict[str, Any] = {
     "headers": pa.list_(pa.field("element", _HEADER)),
 }
 COLUMNS = tuple(ARROW_TYPES)
-_RUN_MIN = 24  # shorter runs of equal lengths cost more to find than their records one by one
+_RUN_MIN = 24  # records; it is slower to search for shorter runs than to read their records one by one
 _ONE_BY_ONE = 512
 _NO_TIMESTAMP_TYPE = -1
 
 
 def arrow_schema(columns: Sequence[str]) -> Any:
-    """The Arrow schema of these columns, in their order."""
+    """Returns the Arrow schema of these columns, in their order."""
     return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])
 
 
 def decode(chunk: Chunk, start: int, end: int, topic: str, partition: int, columns: Sequence[str]) -> Any:
-    """The records of a chunk with offsets from `start` to before `end`, as one Arrow record batch; None where there are none.
+    """Decodes the records of a chunk with offsets from `start` (inclusive) to `end` (exclusive).
+
+    Returns one Arrow record batch, or None if no record is in the range.
 
     Raises:
-        RemoteProtocolError: the records disagree with themselves or with their batch.
+        RemoteProtocolError: the records are malformed or contradict their batch.
     """
     try:
         return _Decoder(chunk, start, end).table(topic, partition, columns)
@@ -62,7 +64,7 @@ def decode(chunk: Chunk, start: int, end: int, topic: str, partition: int, colum
 
 
 class _Decoder:
-    """The fields of one chunk, as arrays with an element for each record."""
+    """The fields of one chunk, as arrays with one element per record."""
 
     def __init__(self, chunk: Chunk, start: int, end: int) -> None:
         self.data = chunk.data
@@ -70,11 +72,11 @@ class _Decoder:
         batches = chunk.batches
         counts = np.array([batch.header.record_count for batch in batches], np.int64)
         starts = self._starts(batches)
-        ends = np.append(starts[1:], 0)  # a record ends where the next one begins, or its batch ends
+        ends = np.append(starts[1:], 0)  # a record ends at the next record or at the end of its batch
         if len(counts):
             ends[np.cumsum(counts) - 1] = [batch.end for batch in batches]
         _, at = self._varints(starts)
-        timestamp_deltas, at = self._varints(at + 1)  # attributes of a record: none are defined
+        timestamp_deltas, at = self._varints(at + 1)  # skips the attributes of the record: none are defined
         offset_deltas, at = self._varints(at)
         self.offsets: Ints = np.repeat([batch.header.base_offset for batch in batches], counts) + offset_deltas
         base = np.repeat([batch.header.base_timestamp for batch in batches], counts)
@@ -149,7 +151,7 @@ class _Decoder:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def _run(self, position: int, end: int, left: int) -> tuple[int, int]:
-        """How many records from `position` on have the length of the first, and bytes from one to the next."""
+        """Returns the number of records from `position` with equal length, and the distance between them in bytes."""
         if position >= end:
             raise RemoteProtocolError("a batch ends before its last record")
         data = self.data
@@ -164,7 +166,7 @@ class _Decoder:
         stride = width + (length >> 1)
         count = min(left, (end - position) // stride)
         if length & 1 or count == 0:
-            return 0, 0  # malformed: record_starts says how
+            return 0, 0  # malformed: record_starts raises the error
         rows = self.bytes[position : position + count * stride].reshape(count, stride)
         same = rows[:, 0] == rows[0, 0]
         if width == 2:
@@ -172,7 +174,7 @@ class _Decoder:
         return (count if same.all() else int(same.argmin())), stride
 
     def _varints(self, at: Ints) -> tuple[Ints, Ints]:
-        """The zigzag varints at these places, and the places behind them."""
+        """Decodes the zigzag varints at these positions; returns the values and the positions after them."""
         data = self.bytes
         raw = data[at]
         at = at + 1
@@ -189,7 +191,7 @@ class _Decoder:
             value[more] |= (raw & np.uint8(0x7F)).astype(np.int64) << shift
             more = more[raw > 127]
             shift += 7
-        # the sign bit of a full 64-bit varint is shifted in from the left by numpy: it is masked off
+        # numpy's right shift copies the sign bit of a full 64-bit varint: it is masked off
         return ((value >> 1) & np.int64(0x7FFF_FFFF_FFFF_FFFF)) ^ -(value & 1), at
 
     def _check(self, at: Ints, ends: Ints) -> None:
@@ -197,7 +199,7 @@ class _Decoder:
             raise RemoteProtocolError("a field of a record reaches beyond its record")
 
     def _cut(self, start: int, end: int) -> None:
-        """Leaves only the records of the range: batches at its ends may lie across them."""
+        """Keeps only the records of the range: the first and the last batch may extend beyond it."""
         offsets = self.offsets
         if not len(offsets) or (offsets[0] >= start and offsets[-1] < end):
             return
@@ -218,13 +220,13 @@ class _Decoder:
     # -- columns -------------------------------------------------------------------------------------------------------
 
     def _taken(self, starts: Ints, lengths: Ints, kind: Any) -> Any:
-        """The pieces of the chunk as an Arrow array; a length of −1 is null."""
+        """Copies byte ranges of the chunk into an Arrow array; a length of −1 is null."""
         count = len(starts)
         null = lengths < 0
         some_null = bool(null.any())
         if some_null and bool(null.all()):
             return pa.nulls(count, kind)
-        bounds = np.empty(2 * count, np.int32)  # pieces alternate with the gaps between them
+        bounds = np.empty(2 * count, np.int32)  # fields alternate with the gaps between them
         bounds[0::2] = starts
         bounds[1::2] = starts + np.maximum(lengths, 0)
         pieces = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(self.data)])
@@ -232,7 +234,10 @@ class _Decoder:
         return pieces.take(pa.array(wanted, mask=null) if some_null else pa.array(wanted))
 
     def _headers(self) -> Any:
-        """Lists of headers, null for records without any. All records' first headers are decoded at once, then the second …"""
+        """Decodes the lists of headers; null for records without headers.
+
+        Decodes the first headers of all records at once, then the second ones, and so on.
+        """
         counts, at = self._varints(self.headers_at)
         if bool((counts < 0).any()) or bool((counts * 2 > self.ends - at).any()):
             raise RemoteProtocolError("a record claims more headers than it has bytes for")

@@ -1,4 +1,4 @@
-"""The way from the options to a cluster: one client for source and sink, and one refusal where nobody answers."""
+"""Connects to the cluster that the options name, for source and sink."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["connected", "unreachable"]
 async def connected(
     client: ClientOptions, *, auto_create_topics: bool = False, timeout_ms: int | None = None
 ) -> Cluster:
-    """A started client of the cluster that the options name.
+    """Starts a client of the cluster that the options name.
 
     Args:
-        auto_create_topics: naming a topic may create it, where the brokers do that.
-        timeout_ms: how long a first answer is waited for; the request timeout by default.
+        auto_create_topics: lets metadata requests create topics, if the brokers are configured to.
+        timeout_ms: how long to wait for the first answer; by default the request timeout.
 
     Raises:
-        PipelineError: no broker answers there.
+        PipelineError: no broker answers.
     """
     cluster = Cluster(
         client.bootstrap_servers,
@@ -41,7 +41,7 @@ async def connected(
 
 
 def unreachable(client: ClientOptions, error: KafkaError) -> PipelineError:
-    """What is said where no broker answers."""
+    """Returns the error for a cluster of which no broker answers."""
     return PipelineError(
         "kafka.bootstrap.servers",
         client.bootstrap_servers,

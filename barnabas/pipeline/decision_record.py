@@ -1,11 +1,13 @@
-"""What a driver decides about a micro-batch, and how that is written down: values, and their text.
+"""The decision of a driver about a micro-batch, and its text format.
 
-A `Handle` stands for the prepared part of one task at one participant. A `Decision` names the batch that comes next and every
-handle of the batch before it; its commit is the one atomic point of a batch. Its text is the metadata of a committed offset
-(the offset is the batch that comes next), cut into chunks where it is longer than a broker allows; all chunks are committed in
-one transaction and carry the same token, so that a reader sees whether it has those of one decision.
+A `Handle` identifies the prepared part of one task at one participant. A `Decision` names the next batch and every
+handle of the batch before it. Its commit is the atomic point of a batch. The text is stored as the metadata of a
+committed offset; the offset is the number of the next batch. A text that is longer than a broker allows is split into
+chunks. One transaction commits all chunks, and they carry the same token, so that a reader detects chunks of different
+decisions.
 
-Invariants: `Decision.decode(decision.encode())` is the decision; text that is none raises ValueError and nothing else.
+Invariants: `Decision.decode(decision.encode())` returns the decision; any other text raises ValueError and no other
+error.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from typing import NamedTuple
 __all__ = ["CHUNK_LENGTH_MAX", "Decision", "Handle", "Identity", "SlotMark"]
 
 CHUNK_LENGTH_MAX = 4_000  # characters; `offset.metadata.max.bytes` is 4096 unless a broker is configured otherwise
-_TEXT_BYTES_MAX = 64 * 1024 * 1024  # of a decision, decompressed
+_TEXT_BYTES_MAX = 64 * 1024 * 1024  # limit of a decompressed decision
 
 
 class Identity(NamedTuple):
-    """Producer id and epoch: who a driver, or the transaction of a task, is."""
+    """Producer id and epoch: the identity of a driver or of a task's transaction."""
 
     producer_id: int
     epoch: int
@@ -34,26 +36,26 @@ class Identity(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Identity:
-        """The identity whose `str()` this is.
+        """Parses the `str()` of an identity.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text has another form.
         """
         producer_id, _, epoch = text.partition("-")
         return cls(int(producer_id), int(epoch))
 
 
 class Handle(NamedTuple):
-    """The prepared part of one task at one participant: all that another process needs to commit or abort it."""
+    """The prepared part of one task at one participant: all data that another process needs to commit or abort it."""
 
     participant: str  # name of the TwoPhaseCommitSink
-    key: str  # what it is recognised by among what is open: a transactional id, the name of a staged file
-    token: str  # what else its commit needs; nobody but the participant looks into it
+    key: str  # identifies the part in a listing of open parts: a transactional id, or the name of a staged file
+    token: str  # further data for the commit; only the participant interprets it
     rows: int
 
 
 class SlotMark(NamedTuple):
-    """What a task commits with its records: proof, for its partition, that this transaction was committed."""
+    """A mark that a task commits with its records: it proves, for its partition, that the transaction was committed."""
 
     next_batch: int
     query: str
@@ -64,30 +66,28 @@ class SlotMark(NamedTuple):
 
     @classmethod
     def decode(cls, next_batch: int, text: str) -> SlotMark:
-        """The mark of which this is the text.
+        """Parses the text of a mark.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text has another form.
         """
         query, _, identity = text.rpartition(" ")
         return cls(next_batch, query, Identity.parse(identity))
 
 
 class Decision(NamedTuple):
-    """The outcome of the batches before `next_batch`: the last of them consists of `handles`, and they are to be committed."""
+    """The outcome of the batches before `next_batch`; `handles` are the parts of the last one, which must be committed."""
 
     next_batch: int
-    query: str  # whose batches these are: the id in Spark's checkpoint
-    driver: Identity  # who decided
-    epochs_spent: (
-        int  # by which the driver's epoch has grown once the decision is committed: 1 under transactions V2, else 0
-    )
-    run: str  # of the names of first attempts, "" where they are not used again
-    reusable: bool  # every task was the first attempt of its partition, so nobody else can hold these names
+    query: str  # id of the query in Spark's checkpoint
+    driver: Identity  # the driver that decided
+    epochs_spent: int  # increase of the driver's epoch by the commit of the decision: 1 under transactions V2, else 0
+    run: str  # part of the names of first attempts; "" if names are not reused
+    reusable: bool  # every task was the first attempt of its partition, so no other task can use these names
     handles: tuple[Handle, ...]
 
     def encode(self, length_max: int = CHUNK_LENGTH_MAX) -> list[str]:
-        """The decision's text, in chunks of at most `length_max` characters."""
+        """Encodes the decision as text, in chunks of at most `length_max` characters."""
         participants = list(dict.fromkeys(handle.participant for handle in self.handles))
         value = [
             self.query,
@@ -99,25 +99,25 @@ class Decision(NamedTuple):
         ]
         packed = zlib.compress(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(), 9)
         text = base64.b64encode(packed).decode()
-        room = length_max - 64  # for what stands before it
+        room = length_max - 64  # reserves room for the prefix
         pieces = [text[start : start + room] for start in range(0, len(text), room)]
         return [f"1 {self.driver} {number} {len(pieces)} {piece}" for number, piece in enumerate(pieces)]
 
     @staticmethod
     def chunk_count(first: str) -> int:
-        """How many chunks the decision has of which this is the first.
+        """Returns the number of chunks of a decision from its first chunk.
 
         Raises:
-            ValueError: it is no chunk of a decision.
+            ValueError: the text is not a chunk of a decision.
         """
         return int(first.split(" ", 4)[3]) if first.count(" ") == 4 else int("no chunk")
 
     @classmethod
     def decode(cls, next_batch: int, chunks: Sequence[str]) -> Decision | None:
-        """The decision of which these are the chunks, in order; None where they are of different ones: read them again.
+        """Decodes the chunks of a decision, in order. Returns None for chunks of different decisions: read them again.
 
         Raises:
-            ValueError: that is no decision.
+            ValueError: the chunks are not a decision.
         """
         heads = []
         text = ""

@@ -1,17 +1,19 @@
-"""The exactly-once protocol of the sink: who may write, what is decided, what is committed, aborted, repeated, refused.
+"""The exactly-once protocol of the sink, as pure functions: starts, decides, commits and aborts micro-batches.
 
-Driven by: a batch's start, its tasks, its end, each as a generator that yields what is to be done and is sent what came of
-it. Whoever drives one performs the effects (`two_phase_commit`, or the simulation that runs these same functions).
-Emits: the effects below.
+Driven by: a batch's start, its tasks and its end. Each is a generator that yields effects and receives their results.
+The caller (`two_phase_commit`, or the simulation, which runs the same functions) performs the effects. Emits: the
+effects below.
 
-Why nothing is lost or doubled:
-- A batch is decided by one transaction of `S.driver`, under the producer epoch that the batch began with: a driver that was
-  replaced cannot decide any more. Before it nothing of the batch may become visible, after it nothing may be aborted.
-- Whatever is open is listed BEFORE the driver fences off its predecessors (or before it decides), and of that only what is in
-  no decision is aborted, afterwards. So a slow driver never aborts what a newer one has prepared.
-- The names of a task's transactions are of its driver's epoch, so that a task of a dead driver cannot abort a later one's by
-  InitProducerId. First attempts keep the names of the batch before where nothing else has happened since: see `next_run`.
-- Whether a refused commit had happened before is proven by the slot mark that lies in the same transaction.
+Why no row is lost or doubled:
+- One transaction of `S.driver` decides a batch, under the producer epoch with which the batch began. A driver that was
+  replaced therefore cannot decide. Before the decision no part of the batch may become visible; after it no part may be
+  aborted.
+- The driver lists open parts BEFORE it fences off earlier drivers (or before it decides). Afterwards it aborts those
+  listed parts that are in no decision. So a slow driver never aborts parts that a newer one has prepared.
+- The transactional ids of tasks contain the epoch of their driver. So a task of a dead driver cannot abort, by
+  InitProducerId, the transaction of a later driver's task. First attempts may reuse the ids of the batch before: see
+  `next_run`.
+- If a commit is refused, the slot mark in the same transaction proves whether the transaction was committed earlier.
 """
 
 from __future__ import annotations
@@ -64,23 +66,23 @@ __all__ = [
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
 
-NO_QUERY = ""  # in a decision about a batch without tasks
+NO_QUERY = ""  # the query in a decision about a batch without tasks
 _SINK_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
 
 
 class DriverReplaced(BarnabasError):
-    """A newer driver has taken over the sink id: this one can decide nothing any more, and its query must end."""
+    """A newer driver has taken over the sink id. This one can no longer decide, and its query must end."""
 
 
 class HalfCommitted(BarnabasError):
-    """A part of a decided batch has been aborted by somebody else. The text says what to do; nothing is written until then."""
+    """Another process aborted a part of a decided batch. The text says what to do; until then the sink writes nothing."""
 
 
 class Outcome(Enum):
-    """What came of a commit that was decided upon."""
+    """The result of the commit of a decided part."""
 
-    COMMITTED = "committed"  # now or before
-    LOST = "lost"  # aborted by somebody else
+    COMMITTED = "committed"  # by this call or earlier
+    LOST = "lost"  # aborted by another process
 
 
 # -- effects -----------------------------------------------------------------------------------------------------------
@@ -88,33 +90,37 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """Answered with the handles of everything that is open or prepared under this sink id, at every participant; with `start`
-    of what tasks of that start have begun."""
+    """Lists open and prepared parts of this sink id at every participant; with `start` only those of its tasks.
+
+    Result: their handles.
+    """
 
     start: BatchStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """InitProducerId of the driver's transactional id. Answered with its Identity; all drivers before it are fenced off."""
+    """Sends InitProducerId with the driver's transactional id: fences off earlier drivers. Result: the new Identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadDecision:
-    """Answered with the last Decision, None where there is none. One that is being committed is waited for."""
+    """Reads the last decision; waits for one that is being committed. Result: the Decision or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """One transaction of the driver that commits `decision`, under the identity `decision.driver`. Answered with True, or with
-    False where that identity is fenced off. Anything else that goes wrong is raised; the outcome is unknown then."""
+    """Commits `decision` in one transaction of the driver, under the identity `decision.driver`.
+
+    Result: True, or False if that identity is fenced off. Any other failure raises; the outcome is unknown then.
+    """
 
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
 class CommitHandle:
-    """Makes a prepared part visible; again and again until that is certain. Answered with an Outcome."""
+    """Makes a prepared part visible; repeats until the outcome is certain. Result: an Outcome."""
 
     handle: Handle
     next_batch: int
@@ -122,15 +128,17 @@ class CommitHandle:
 
 @dataclass(frozen=True, slots=True)
 class AbortHandle:
-    """Drops an open or prepared part, unless it has been ended, or its name taken over, since the handle was made: a slow driver
-    must not abort what is a later batch's by now. Answered with None."""
+    """Drops an open or prepared part, unless it has ended or its name was reused since the handle was made.
+
+    A slow driver must not abort a part of a later batch. Result: None.
+    """
 
     handle: Handle
 
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """EndTxn(commit) in the name of a task. Answered with True where it is, or was, committed so, else False."""
+    """Sends EndTxn(commit) for a task's transaction. Result: whether this or an earlier request has committed it."""
 
     transactional_id: str
     identity: Identity
@@ -138,7 +146,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ReadSlot:
-    """Answered with the last committed SlotMark of a partition, or None; nobody is waited for."""
+    """Reads the last committed SlotMark of a partition; ignores open transactions. Result: the mark or None."""
 
     partition: int
 
@@ -147,32 +155,32 @@ class ReadSlot:
 
 
 def check_sink_id(sink_id: str) -> None:
-    """Raises PipelineError unless `sink_id` can be part of the names below, none of which is then one of another sink."""
+    """Raises PipelineError unless `sink_id` is valid: the names below then differ from those of every other sink."""
     if not _SINK_ID.fullmatch(sink_id):
-        raise PipelineError("sink.id", sink_id, "use 1 to 120 letters, digits, '_' and '-'", "is no sink id")
+        raise PipelineError("sink.id", sink_id, "use 1 to 120 letters, digits, '_' and '-'", "is not a sink id")
 
 
 def driver_id(sink_id: str) -> str:
-    """Transactional id of the driver."""
+    """Returns the transactional id of the driver."""
     return f"{sink_id}.driver"
 
 
 def group_id(sink_id: str, chunk: int = 0) -> str:
-    """The group that holds the decision, or a further chunk of it."""
+    """Returns the group that holds the decision, or one of its further chunks."""
     return f"eos-{sink_id}.{chunk}" if chunk else f"eos-{sink_id}"
 
 
 def slot_group_id(sink_id: str, partition: int) -> str:
-    """The group that holds the slot mark of one partition."""
+    """Returns the group that holds the slot mark of one partition."""
     return f"eos-{sink_id}.slot.{partition}"
 
 
 class TaskName(NamedTuple):
-    """One attempt at a task of Spark."""
+    """One attempt at a Spark task."""
 
     partition: int
-    attempt: int  # of its stage attempt; 0 is the first
-    unique: int  # among all attempts at all tasks of one Spark application: its taskAttemptId
+    attempt: int  # number of the attempt within its stage attempt; 0 is the first
+    unique: int  # Spark's taskAttemptId, unique within one Spark application
 
     @property
     def first(self) -> bool:
@@ -180,33 +188,35 @@ class TaskName(NamedTuple):
 
 
 class BatchStart(NamedTuple):
-    """What a batch's tasks and its end have to know of its start."""
+    """The data of a batch's start that its tasks and its end need."""
 
     driver: Identity
-    run: str = ""  # names first attempts; "" where no names are used twice
+    run: str = ""  # part of the names of first attempts; "" if names are not reused
 
 
 def task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
-    """Transactional id of a task. Those of first attempts in a run are used again by later batches, others never."""
+    """Returns the transactional id of a task. Later batches reuse the ids of first attempts in a run, and no others."""
     if start.run and task.first:
         return f"{sink_id}.{start.run}.{task.partition}"
     return f"{sink_id}.{start.driver}.{task.partition}.{task.unique}"
 
 
 def is_own_id(sink_id: str, transactional_id: str) -> bool:
-    """Whether this is the transactional id of some task of this sink."""
+    """Returns whether this is the transactional id of a task of this sink."""
     return transactional_id.startswith(f"{sink_id}.") and transactional_id != driver_id(sink_id)
 
 
 def is_of_start(sink_id: str, start: BatchStart, transactional_id: str) -> bool:
-    """Whether this is the transactional id of a task of this batch start. No later start has tasks of such names: it would have
-    kept the run only as the very next one."""
+    """Returns whether this is the transactional id of a task of this batch start.
+
+    No later start has tasks with these names: only the start directly after a decision reuses its run (see `next_run`).
+    """
     runs = [str(start.driver), *([start.run] if start.run else [])]
     return any(transactional_id.startswith(f"{sink_id}.{run}.") for run in runs)
 
 
 def partition_of(transactional_id: str) -> int:
-    """The partition of the task whose transactional id this is."""
+    """Returns the partition of the task with this transactional id."""
     return int(transactional_id.split(".")[2])
 
 
@@ -214,11 +224,11 @@ def partition_of(transactional_id: str) -> int:
 
 
 def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> Steps[BatchStart]:
-    """Fences off drivers before this one, completes the last decision, aborts what nobody can decide any more.
+    """Starts a batch: fences off earlier drivers, completes the last decision, aborts undecided parts.
 
     Args:
-        reuse: the ids of first attempts may be used again (see `next_run`): only where Spark repeats no stages, since a
-            repeated stage begins its attempts at 0 again.
+        reuse: allows reuse of the ids of first attempts (see `next_run`). Valid only if Spark repeats no stages,
+            because a repeated stage numbers its attempts from 0 again.
         forgotten: `next_batch` of a decision whose lost parts the user has accepted.
     """
     listed: Sequence[Handle] = yield ListOpen()
@@ -231,11 +241,12 @@ def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> Steps[B
 
 
 def next_run(driver: Identity, decision: Decision | None) -> str:
-    """The run that names this batch's first attempts.
+    """Returns the run, which is part of the names of this batch's first attempts.
 
-    That of the decision where this driver is the very next after the one that decided (its epoch says so: no batch was
-    begun in between, by nobody) and all its tasks were first attempts: they have ended, so nobody else holds their names.
-    It spares the coordinator a new transactional id and every partition a new producer for each task of each batch.
+    The decision's run is reused on two conditions. The driver's epoch follows directly after the one that decided, so
+    no batch was begun in between. All tasks of the decision were first attempts: they have ended, so no other task uses
+    their names. Reuse saves the coordinator a new transactional id, and every partition a new producer, for each task
+    of each batch.
     """
     if decision is not None and decision.run and decision.reusable:
         expected = decision.driver.epoch + decision.epochs_spent + 1
@@ -245,11 +256,11 @@ def next_run(driver: Identity, decision: Decision | None) -> str:
 
 
 def complete(decision: Decision, forgotten: int | None = None) -> Steps[None]:
-    """Phase two of a decision; harmless when it has been done before.
+    """Carries out phase two of a decision; may be repeated.
 
     Raises:
-        HalfCommitted: parts of it were aborted by somebody else.
-        DriverReplaced: a newer driver has decided meanwhile.
+        HalfCommitted: another process aborted parts of the decision.
+        DriverReplaced: a newer driver has decided in the meantime.
     """
     lost = []
     for handle in decision.handles:
@@ -265,7 +276,7 @@ def complete(decision: Decision, forgotten: int | None = None) -> Steps[None]:
 
 
 def sweep(listed: Iterable[Handle], decision: Decision | None) -> Steps[None]:
-    """Aborts what is in no decision, of what was open before the fence."""
+    """Aborts those parts listed before the fence that are in no decision."""
     decided = _keys(decision.handles) if decision is not None else frozenset()
     for handle in listed:
         if (handle.participant, handle.key) not in decided:
@@ -296,13 +307,13 @@ def _instructions(decision: Decision, lost: Sequence[Handle]) -> str:
 
 
 def admitted(decision: Decision | None, batch: int, query: str, sink_id: str, *, adopt: bool = False) -> bool:
-    """Whether a task of `batch` is to write: False where the batch has been decided already, its input is then passed over.
+    """Returns whether a task of `batch` must write. False if the batch is decided: the task then skips its input.
 
     Args:
-        adopt: batches before this one that the sink knows nothing of are taken for done.
+        adopt: treat earlier batches that the sink does not know as done.
 
     Raises:
-        PipelineError: the batch does not follow what this sink id has decided.
+        PipelineError: the batch does not follow the last decision of this sink id.
     """
     if decision is None:
         if batch > 0 and not adopt:
@@ -321,7 +332,7 @@ def admitted(decision: Decision | None, batch: int, query: str, sink_id: str, *,
 
 
 def check_owner(decision: Decision | None, query: str, sink_id: str) -> None:
-    """Raises PipelineError where the sink id is another query's."""
+    """Raises PipelineError if the sink id belongs to another query."""
     if decision is None or decision.query in (query, NO_QUERY):
         return
     remedy = (
@@ -335,12 +346,12 @@ def check_owner(decision: Decision | None, query: str, sink_id: str) -> None:
 
 
 def superseded(decision: Decision | None, batch: int) -> bool:
-    """Whether a task that has just prepared comes too late: its batch was decided without it, so it aborts what it has."""
+    """Returns whether the batch was decided without a task that has just prepared; the task then aborts its parts."""
     return decision is not None and decision.next_batch > batch
 
 
 def slot_state(mark: SlotMark | None, batch: int, query: str, sink_id: str) -> bool:
-    """Delivery `per_partition`: whether the partition's part of `batch` is to be written.
+    """For delivery `per_partition`: returns whether the partition's part of `batch` must be written.
 
     Raises:
         PipelineError: another query has written under this sink id.
@@ -364,12 +375,12 @@ def _older_checkpoint(next_batch: int, batch: int) -> PipelineError:
 
 
 class TaskMessage(NamedTuple):
-    """What a task tells its driver."""
+    """The message of a task to its driver."""
 
     start: BatchStart
     task: TaskName
     query: str
-    handles: tuple[Handle, ...]  # empty where it had nothing to write, or passed its input over
+    handles: tuple[Handle, ...]  # empty if the task had no rows or skipped its input
 
 
 # -- a batch's end, on the driver --------------------------------------------------------------------------------------
@@ -378,10 +389,10 @@ class TaskMessage(NamedTuple):
 def commit_batch(
     sink_id: str, batch: int, messages: Sequence[TaskMessage], epochs_spent: int, forgotten: int | None = None
 ) -> Steps[Decision]:
-    """Decides the batch, commits its parts, aborts what has lost against them. Returns the decision that stands.
+    """Decides the batch, commits its parts and aborts other attempts at them. Returns the decision in force.
 
     Raises:
-        DriverReplaced: another driver has taken over; nothing was decided here.
+        DriverReplaced: another driver has taken over; this call decided nothing.
         HalfCommitted: see `complete`.
         PipelineError: see `admitted`.
     """
@@ -427,13 +438,13 @@ def _replaced(sink_id: str) -> DriverReplaced:
 
 
 def abort_batch(batch: int, messages: Iterable[TaskMessage | None], start: BatchStart | None = None) -> Steps[None]:
-    """After a failed batch: drops its parts, unless the batch was decided; then commits them.
+    """Ends a failed batch: drops its parts; commits them instead if the batch was decided.
 
-    The decision is read first: Spark calls this too when `commit` raised, whatever had been decided by then. Tasks that were
-    killed have sent no message; what they have open is known by its name, which is of the batch's start.
+    It reads the decision first, because Spark also calls this after `commit` raised, when the batch may be decided.
+    Killed tasks have sent no message; the names of their parts contain the batch's start and so identify them.
 
     Args:
-        start: of the batch, where it is known other than by a message.
+        start: the batch's start, if it is known from another source than a message.
     """
     standing: Decision | None = yield ReadDecision()
     arrived = [message for message in messages if message is not None]
@@ -450,7 +461,7 @@ def abort_batch(batch: int, messages: Iterable[TaskMessage | None], start: Batch
 
 
 def commit_transaction(transactional_id: str, identity: Identity, next_batch: int) -> Steps[Outcome]:
-    """Commits the prepared transaction of a task, whoever did so before."""
+    """Commits the prepared transaction of a task; succeeds also if another process has committed it."""
     if (yield EndTransaction(transactional_id, identity)):
         return Outcome.COMMITTED
     mark: SlotMark | None = yield ReadSlot(partition_of(transactional_id))

@@ -1,7 +1,7 @@
-"""What the cluster knows of the topics that are read: partitions, first and last offsets, offsets by time.
+"""Asks the cluster about the topics to read: partitions, first and last offsets, offsets by time.
 
-The shell under `planning`, on the driver. Every refusal names the option that asked for what is not there. Ends are last
-stable offsets under read_committed (KIP-98), high watermarks otherwise.
+The shell under `planning`, on the driver. Every error names the option that asked for something missing. End offsets
+are last stable offsets under read_committed (KIP-98), else high watermarks.
 """
 
 from __future__ import annotations
@@ -49,24 +49,25 @@ class Discovery:
     """Asks one cluster about one subscription.
 
     Args:
-        cluster: started.
+        cluster: a started cluster.
     """
 
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self.options = options
-        self._epochs: Offsets = {}  # of the leaders that told the last offsets
+        self._epochs: Offsets = {}  # epochs of the leaders that returned the last offsets
 
     async def partitions(self, expected: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
-        """Every partition that the subscription names now, in order.
+        """Returns every partition that the subscription names now, in order.
 
-        A broker may lag behind: what is missing is asked for again for a while before it is taken to be gone.
+        A broker's metadata may be out of date: the request is repeated for a while before a missing partition is an
+        error.
 
         Args:
-            expected: partitions that were there before; their topics may be gone where `failOnDataLoss` is off.
+            expected: partitions known from before; with `failOnDataLoss` off their topics may be missing.
 
         Raises:
-            PipelineError: a topic or partition that was named is not there.
+            PipelineError: a topic or partition that the options name does not exist.
         """
         subscription = self.options.subscription
         known = tuple(expected)
@@ -90,7 +91,7 @@ class Discovery:
         return [TopicPartition(name, p) for name in sorted(counts) for p in range(counts[name])]
 
     def _counts(self, metadata: ClusterMetadata) -> dict[str, int]:
-        """Partitions of each topic that is subscribed to and there."""
+        """Returns the number of partitions of each subscribed topic that exists."""
         subscription = self.options.subscription
         return {
             name: len(info.partitions)
@@ -119,24 +120,24 @@ class Discovery:
                 )
 
     async def firsts(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The first offsets that the logs still hold."""
+        """Returns the log start offsets."""
         return await self._listed(dict.fromkeys(partitions, EARLIEST))
 
     async def lasts(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The offsets after the last records that may be read."""
+        """Returns the end offsets: those after the last readable records."""
         return await self._listed(dict.fromkeys(partitions, LATEST))
 
     def epochs(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The leader epochs under which last offsets were told, else those of the metadata; −1 where one is not known."""
+        """Returns the leader epochs that came with the last offsets, else those of the metadata; −1 if unknown."""
         known = self._cluster.metadata.leader_epochs
         return {tp: self._epochs.get(tp, known.get(tp, -1)) for tp in partitions}
 
     async def truncated(self, seen: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> Offsets:
-        """The partitions whose logs were truncated below an offset (KIP-320), and where each log was cut.
+        """Returns the partitions whose logs were truncated below an offset (KIP-320), each with the offset of the cut.
 
         Args:
             seen: offsets up to which the logs had records.
-            epochs: the leader epochs at that time; partitions that are not in it are not looked at.
+            epochs: the leader epochs at that time; partitions without one are not checked.
         """
         now = self.epochs(seen)
         changed = {tp: epochs[tp] for tp in seen if epochs.get(tp, -1) >= 0 and now[tp] != epochs[tp] and now[tp] >= 0}
@@ -144,14 +145,14 @@ class Discovery:
         return {tp: end for tp, end in ends.items() if 0 <= end < seen[tp]}
 
     async def by_time(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
-        """The first offset at or after a timestamp (ms) in each partition; −1 where there is none."""
+        """Returns the first offset at or after a timestamp (ms) in each partition; −1 if there is none."""
         return await self._listed(timestamps)
 
     async def starts(self, partitions: list[TopicPartition], firsts: Offsets, lasts: Offsets) -> Offsets:
-        """Where reading begins, by the options.
+        """Returns the offsets where reading begins, by the options.
 
         Raises:
-            PipelineError: offsets that the logs do not hold, times after their last records, partitions left out.
+            PipelineError: an offset is out of range, a time is after the last record, or a partition is missing.
         """
         bound = self.options.start
         wanted = self._wanted(bound, partitions)
@@ -171,7 +172,7 @@ class Discovery:
         return {tp: self._offset(bound, tp, at, firsts[tp], lasts[tp]) for tp, at in wanted.items()}
 
     async def ends(self, partitions: list[TopicPartition], firsts: Offsets, lasts: Offsets) -> Offsets:
-        """Where a batch ends, by the options; a time after the last record means the end."""
+        """Returns the offsets where a batch ends, by the options; the end of the log for a time after the last record."""
         bound = self.options.end
         wanted = self._wanted(bound, partitions)
         if bound.by_time:
@@ -219,10 +220,10 @@ class Discovery:
 
 
 async def plan_batch(discovery: Discovery, pushed: Pushdown) -> list[OffsetRange]:
-    """The ranges of a batch, narrowed by filters.
+    """Returns the ranges of a batch, narrowed by filters.
 
     Raises:
-        PipelineError: the options ask for what is not there, or end before they begin.
+        PipelineError: the options ask for something that does not exist, or the end lies before the beginning.
     """
     partitions = await discovery.partitions()
     firsts = await discovery.firsts(partitions)

@@ -1,11 +1,12 @@
-"""Arrow columns to record batches: keys, values and headers of many rows at once, with no Python object a record.
+"""Encodes Arrow columns as record batches: many rows at once, without a Python object per record.
 
-Driven by: `topic_rows` with columns of one topic and partition. Emits: records of format v2 one after the other, as `EncodedRecords`,
-and the partitions that keys belong to (Kafka's murmur2).
+Driven by: `topic_rows` with columns of one topic and partition. Emits: records of format v2 as `EncodedRecords`, and
+the partitions of keys (Kafka's murmur2).
 
-How: the varints before and between the columns are computed for all rows by numpy; Arrow then joins them with the columns, row by row,
-into one binary array, whose data buffer is what a batch consists of. Rows with headers are encoded one by one.
-Invariants: bytes are those that `protocol.record_codec.encode` makes of the same rows.
+How: numpy computes the varints before and between the columns for all rows. Arrow joins them with the columns, row by
+row, into one binary array; its data buffer holds the records of a batch. Rows with headers are encoded one by one.
+
+Invariants: the bytes equal those of `protocol.record_codec.encode` for the same rows.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from barnabas.protocol.record_codec import NewRecord, encode
 
 __all__ = ["BATCH_BYTES_MAX", "as_binary", "encode_rows", "lengths_of", "partitions_of_keys"]
 
-BATCH_BYTES_MAX = 512 * 1024  # of one record batch; a record that is longer has one of its own
-_OVERHEAD_MAX = 24  # bytes of a record besides key and value, at most
+BATCH_BYTES_MAX = 512 * 1024  # limit of a record batch; a longer record has a batch of its own
+_OVERHEAD_MAX = 24  # most bytes of a record besides key and value
 _SEED = 0x9747B28C
 _M = np.uint32(0x5BD1E995)
 
 
 def as_binary(column: pa.Array) -> pa.Array:
-    """A column of strings or bytes as bytes with 64-bit offsets."""
+    """Converts a column of strings or bytes to bytes with 64-bit offsets."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(pa.large_binary())
 
 
 def lengths_of(column: pa.Array) -> np.ndarray:
-    """Bytes of each value of an `as_binary` column; −1 where there is none."""
+    """Returns the length in bytes of each value of an `as_binary` column; −1 for null."""
     offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column) + 1]
     lengths = np.diff(offsets)
     if column.null_count:
@@ -44,7 +45,7 @@ def lengths_of(column: pa.Array) -> np.ndarray:
 
 
 def partitions_of_keys(keys: pa.Array, partition_count: int) -> np.ndarray:
-    """The partition of each key (`as_binary`, none null): Java's default partitioner."""
+    """Returns the partition of each key (`as_binary`, without nulls), as Java's default partitioner does."""
     hashes = np.empty(len(keys), dtype=np.uint32)
     if len(keys):
         data = np.frombuffer(keys.buffers()[2], dtype=np.uint8) if keys.buffers()[2] is not None else _NO_BYTES
@@ -60,7 +61,7 @@ _NO_BYTES = np.empty(0, dtype=np.uint8)
 
 
 def _murmur2(data: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
-    """murmur2 of keys of one length, all at once."""
+    """Computes murmur2 of keys of equal length, all at once."""
     words, rest = length >> 2, length & 3
     with np.errstate(over="ignore"):
         h = np.full(len(starts), _SEED ^ length, dtype=np.uint32)
@@ -84,12 +85,12 @@ def _little_endian(data: np.ndarray, starts: np.ndarray, count: int) -> np.ndarr
 def encode_rows(
     keys: pa.Array | None, values: pa.Array, headers: pa.Array | None, timestamp_ms: int
 ) -> Iterator[EncodedRecords]:
-    """Batches of the rows, in order, each of BATCH_BYTES_MAX at most.
+    """Encodes the rows as batches, in order, each of at most BATCH_BYTES_MAX bytes.
 
     Args:
-        keys, values: `as_binary`; null is a record without one.
+        keys, values: `as_binary`; null means a record without key or value.
         headers: lists of structs (key, value).
-        timestamp_ms: of every record.
+        timestamp_ms: timestamp of every record.
     """
     if headers is not None and headers.null_count < len(headers):
         yield from _encode_one_by_one(keys, values, headers, timestamp_ms)
@@ -105,7 +106,7 @@ def encode_rows(
 
 
 def _cut(ends: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of rows whose sizes, of which `ends` are the sums so far, stay within a batch."""
+    """Yields ranges of rows that fit into one batch; `ends` are the cumulative sizes of the rows."""
     start, taken = 0, 0
     while start < len(ends):
         end = max(start + 1, int(np.searchsorted(ends, taken + BATCH_BYTES_MAX, side="right")))
@@ -134,7 +135,7 @@ def _zigzag(numbers: np.ndarray) -> np.ndarray:
 
 
 def _width(numbers: np.ndarray) -> np.ndarray:
-    """Bytes of each zigzagged number as a varint."""
+    """Returns the length of each zigzag-encoded number as a varint, in bytes."""
     width = np.ones(len(numbers), dtype=np.int64)
     for bits in (7, 14, 21, 28):
         width += numbers >= np.uint64(1 << bits)
@@ -142,7 +143,7 @@ def _width(numbers: np.ndarray) -> np.ndarray:
 
 
 def _varints(columns: list[np.ndarray]) -> pa.Array:
-    """For each row the varints of its numbers, one after the other, as one binary value."""
+    """Encodes, for each row, the varints of its numbers as one binary value."""
     count = len(columns[0])
     widths = [_width(column) for column in columns]
     ends = np.cumsum(np.sum(widths, axis=0)) if count else np.empty(0, dtype=np.int64)

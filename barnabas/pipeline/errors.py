@@ -1,7 +1,7 @@
-"""The pipeline's refusals: each names the option, its value and what would be right.
+"""The error of the pipeline: it names the option, its value and the remedy.
 
-Raised on the driver before any task starts wherever that is possible. What comes from the cluster while data is read or
-written is one of `barnabas.client.errors`.
+It is raised on the driver before any task starts, if possible. Errors of the cluster during reads and writes are those
+of `barnabas.client.errors`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _VALUE_LENGTH_MAX = 200
 
 
 class PipelineError(BarnabasError):
-    """An option, an argument or a state of the world that the pipeline cannot work with.
+    """The pipeline cannot work with an option, an argument or the state of its environment.
 
     Attributes:
-        option: the option (or argument, or environment variable) concerned, as the user spells it.
-        value: its value; None where it is missing.
-        remedy: what to do about it, a sentence.
-        problem: what is wrong, as the rest of a sentence that begins with the option and its value.
+        option: the option, argument or environment variable, as the user spells it.
+        value: its value; None if it is missing.
+        remedy: what to do, as a sentence.
+        problem: what is wrong, as the predicate of a sentence whose subject is the option and its value.
     """
 
     def __init__(self, option: str, value: object, remedy: str, problem: str = "cannot be used") -> None:
-        super().__init__(option, value, remedy, problem)  # all of them are args, so that the error can be pickled
+        super().__init__(option, value, remedy, problem)  # all four are args, so that the error can be pickled
         self.option = option
         self.value = value
         self.remedy = remedy
@@ -49,7 +49,7 @@ class PipelineError(BarnabasError):
 
 @contextmanager
 def writing_to(option: str, path: str) -> Iterator[None]:
-    """Raises PipelineError for what the operating system refuses where files are written to the directory that `option` names."""
+    """Converts an OSError during writes to the directory that `option` names into a PipelineError."""
     try:
         yield
     except OSError as error:

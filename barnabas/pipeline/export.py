@@ -1,9 +1,9 @@
-"""Topics into Parquet files: a Spark batch job from a running cluster, or from the log directories of stopped brokers.
+"""Exports topics to Parquet files by a Spark batch job, from a running cluster or the log directories of stopped brokers.
 
-A task reads one partition (or one segment) and writes one Parquet file with the columns of the source, headers included. It
-writes aside and moves into place, so that a task that runs twice leaves one file. Then the books are balanced: every offset of every
-partition is a row, a control record, a record of an aborted transaction, or was removed (compaction), and the files hold as
-many rows as were counted. `_SUCCESS` is written last.
+A task reads one partition (or one segment) and writes one Parquet file with the columns of the source, including
+headers. It writes to a temporary file and renames it, so that a repeated task leaves one file. Then the export is
+verified. Every offset of every partition must be a row, a control record, a record of an aborted transaction, or
+removed (compaction). The files must hold as many rows as the tasks counted. `_SUCCESS` is written last.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["Exported", "Part", "export_directories", "export_topics"]
 
 
 class Part(NamedTuple):
-    """What became of a range of offsets: one file, or none where it has no rows."""
+    """The result of a range of offsets: one file, or none if the range has no rows."""
 
     topic: str
     partition: int
@@ -51,11 +51,11 @@ class Part(NamedTuple):
     rows: int
     control: int  # markers of transactions and other control records
     aborted: int  # records of aborted transactions
-    file: str  # name in the target directory, "" where there is none
+    file: str  # name in the target directory; "" without a file
 
     @property
     def removed(self) -> int:
-        """Offsets without a record: removed by compaction, or never used."""
+        """The number of offsets without a record: removed by compaction, or never used."""
         return self.end - self.start - self.rows - self.control - self.aborted
 
 
@@ -65,14 +65,14 @@ class Exported:
 
     to: Path
     parts: tuple[Part, ...]
-    notes: tuple[str, ...] = ()  # what somebody may want to know: undecided transactions, logs that broke off
+    notes: tuple[str, ...] = ()  # messages for the user: open transactions, logs with a damaged end
 
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
     def by_partition(self) -> list[Part]:
-        """The parts of each partition added up."""
+        """The sum of the parts of each partition."""
         found: dict[tuple[str, int], Part] = {}
         for part in self.parts:
             key = (part.topic, part.partition)
@@ -94,7 +94,7 @@ class Exported:
 def export_topics(
     spark: Callable[[], SparkSession], bootstrap: str, topics: Sequence[str], to: str | Path, *, committed: bool = True
 ) -> Exported:
-    """Every record of the topics, up to their present ends, from a running cluster.
+    """Exports every record of the topics, up to their present ends, from a running cluster.
 
     Args:
         spark: gives the session; called when everything that can be checked without it is checked.
@@ -102,7 +102,7 @@ def export_topics(
         committed: leave open and aborted transactions out.
 
     Raises:
-        PipelineError: topics, cluster or directory cannot be used, or the rows do not add up.
+        PipelineError: topics, cluster or directory cannot be used, or the verification failed.
     """
     target = _target(to)
     options = SourceOptions.parse(
@@ -127,18 +127,18 @@ def export_directories(
     *,
     committed: bool = True,
 ) -> Exported:
-    """Every record of the topics in the log directories of stopped brokers, one task a segment.
+    """Exports every record of the topics in the log directories of stopped brokers, with one task per segment.
 
-    Where several directories hold a partition, the copy that goes furthest is read.
+    If several directories hold a partition, the newest copy is read (see `newest_copy`).
 
     Args:
         spark: gives the session; called when everything that can be checked without it is checked.
-        roots: log directories; all of them must be on this machine.
+        roots: log directories on this machine.
         to: a directory that does not exist or is empty.
         committed: leave open and aborted transactions out.
 
     Raises:
-        PipelineError: a broker runs on a directory; topics or directories cannot be used; the rows do not add up.
+        PipelineError: a broker runs on a directory; topics or directories cannot be used; the verification failed.
     """
     target = _target(to)
     with ExitStack() as locks:
@@ -195,7 +195,7 @@ def _target(to: str | Path) -> Path:
 
 
 def _run(spark: SparkSession, work: Sequence[Any], task: Callable[[Any], Any]) -> list[Any]:
-    """One Spark task for each piece of work; the first that was refused is raised as what it is, not as Spark's words for it."""
+    """Runs one Spark task per piece of work. Raises the first PipelineError itself, without Spark's wrapper."""
     if not work:
         return []
     results = spark.sparkContext.parallelize(work, len(work)).map(lambda piece: _told(task, piece)).collect()
@@ -216,7 +216,7 @@ def _told(task: Callable[[Any], Any], piece: Any) -> Any:
 
 
 def _finished(target: Path, parts: Iterable[Part], notes: Iterable[str] = ()) -> Exported:
-    """Holds what was counted against what was written.
+    """Compares the counts of the tasks with the written files.
 
     Raises:
         PipelineError: a file is missing or holds another number of rows; a partition has more records than offsets.
@@ -277,7 +277,7 @@ def _export_segment(piece: tuple[SegmentScan, int, tuple[Aborted, ...] | None], 
 
 
 def _write(target: str, wanted: OffsetRange, tables: Iterable[Any]) -> tuple[int, str]:
-    """Rows written, and the file's name; no file where there are none."""
+    """Writes the rows to a file; returns their number and the file's name, "" if there are no rows."""
     name = f"{wanted.topic}-{wanted.partition}-{wanted.start:020d}.parquet"
     aside = Path(target, f".{name}.{_attempt()}")
     writer = None

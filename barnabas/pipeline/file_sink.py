@@ -1,13 +1,13 @@
-"""FileSink: the participant that writes Parquet files, aside first, moved into place when they are decided upon.
+"""FileSink: the participant that stages Parquet files and moves them into place after the decision.
 
-A part is one file in `_staging` under the output directory (Spark's readers pass over what begins with `_`), synced with its
-folder at pre_commit. Commit renames it into the output directory, abort removes it. Names are those of attempts, so no two
-parts share one; a repeated commit finds the file where it belongs, or the mark (`.done`) that it was there, since whoever
-reads the output may have taken it away.
+A part is one file in `_staging` under the output directory (Spark's readers ignore names that begin with `_`).
+pre_commit syncs the file and its folder. Commit renames it into the output directory; abort removes it. Names are
+unique per attempt. A repeated commit finds the file in place, or its mark (`.done`), because a reader of the output may
+have removed the file.
 
 Driven by: tasks (begin, write, pre_commit), the coordinator (commit, abort, list_open). Emits: files.
-Invariants: a file in the output directory is complete and decided. Needs a file system with an atomic rename that driver and
-tasks share.
+Invariants: a file in the output directory is complete and decided. Driver and tasks must share a file system with an
+atomic rename.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class FilePart(Part):
         self.handle = self.handle._replace(rows=self.handle.rows + batch.num_rows)
 
     def end(self) -> None:
-        """Nothing more is written; what follows is to make it safe."""
+        """Closes the file for writing, before it is synced."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             with writing_to("files.path", self.folder):
                 writer.close()
 
     async def close(self) -> None:
-        with suppress(PipelineError):  # of a file that was not ended before nothing will ever be read
+        with suppress(PipelineError):  # an unfinished file is never read
             self.end()
         self.file.close()
 
@@ -71,8 +71,8 @@ class FileSink(TwoPhaseCommitSink):
     """A directory of Parquet files as a participant.
 
     Args:
-        sink_id: of the sink; several sinks may write to one directory.
-        path: the output directory, made where it is not there.
+        sink_id: id of the sink; several sinks may write to one directory.
+        path: the output directory; created if missing.
 
     Raises:
         PipelineError: the directory cannot be written.
@@ -90,7 +90,7 @@ class FileSink(TwoPhaseCommitSink):
                 self._disk.mkdir(STAGING)
 
     async def begin(self, task: Task) -> FilePart:
-        # The transactional id of an attempt may be used again by a later batch, the name of a file must not be.
+        # A later batch may reuse the transactional id of an attempt, but not the name of a file.
         attempt = f"{task.start.driver}-{task.name.unique}"
         name = f"{self.sink_id}.{task.batch:08d}-{task.name.partition:05d}-{attempt}.parquet"
         staged = f"{STAGING}/{name}"
@@ -128,7 +128,7 @@ class FileSink(TwoPhaseCommitSink):
         return [Handle(self.name, n, "", 0) for n in names if start is None or f"-{start.driver}-" in n]
 
     def _forget_before(self, key: str) -> None:
-        """Marks of earlier batches have served: the decision about them has been followed by another."""
+        """Removes the marks of earlier batches: a later decision exists, so their commits are not repeated."""
         batch = key.partition("-")[0]
         if batch == self._forgotten_before:
             return

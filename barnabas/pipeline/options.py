@@ -1,8 +1,8 @@
-"""The options of the source, named as those of Spark's Kafka connector, checked before anything is done.
+"""The options of the source, named as in Spark's Kafka connector, and their checks.
 
-Pure. Every refusal is a PipelineError that names the option as the user's manual spells it, its value and what would be
-right. What the connector silently passes over is refused here: an option that nobody knows (a typing error, most likely),
-two options that say the same thing, settings of Kafka's consumer that would change what is read.
+Pure. Every error is a PipelineError that names the option as the manual spells it, its value and the remedy. This
+module rejects some options that the connector silently ignores: unknown options (probably typing errors), two options
+with the same meaning, and settings of Kafka's consumer that would change which records are read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _KAFKA_ABSENT = {
     "enable.auto.commit": "leave it out: offsets are kept in the query's checkpoint",
     "interceptor.classes": "leave it out: there are no interceptors",
 }
-_KAFKA_TUNING = (  # settings of Kafka's consumer that change nothing of what is read; taken, so that options can be shared
+_KAFKA_TUNING = (  # consumer settings that do not affect which records are read; accepted without effect
     "allow.auto.create.topics",
     "auto.commit.interval.ms",
     "client.dns.lookup",
@@ -98,11 +98,11 @@ _INT64_MAX = 2**63 - 1
 
 
 class Options:
-    """The options of one read or write, by names in any case; values are text.
+    """The options of one read or write. Names are case-insensitive; values are text.
 
     Args:
-        given: what Spark hands over.
-        known: the names that mean something, as manuals spell them.
+        given: the options from Spark.
+        known: the valid names, as manuals spell them.
     """
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
@@ -110,7 +110,7 @@ class Options:
         self._known = known
 
     def check_names(self) -> None:
-        """Raises PipelineError for a name that is not known."""
+        """Raises PipelineError for an unknown name."""
         known = {name.lower() for name in self._known}
         for name, value in self._given.items():
             if name not in known:
@@ -120,12 +120,12 @@ class Options:
                 raise PipelineError(name, value, remedy, "is not known")
 
     def text(self, name: str) -> str | None:
-        """An option's value without the spaces around it; None where it was not given."""
+        """Returns an option's value without surrounding spaces; None if it was not given."""
         value = self._given.get(name.lower())
         return None if value is None else value.strip()
 
     def given(self, *names: str) -> list[str]:
-        """Those of the names that were given."""
+        """Returns those of the names that were given."""
         return [name for name in names if name.lower() in self._given]
 
     def flag(self, name: str, default: bool) -> bool:
@@ -137,7 +137,7 @@ class Options:
         return value.lower() == "true"
 
     def number(self, name: str, least: int, most: int = _INT64_MAX) -> int | None:
-        """A whole number; None where the option was not given."""
+        """Returns an integer option; None if it was not given."""
         value = self.text(name)
         if value is None:
             return None
@@ -149,7 +149,7 @@ class Options:
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """How the cluster is reached: the options `kafka.*`."""
+    """The options `kafka.*`: how to reach the cluster."""
 
     bootstrap_servers: str
     client_id: str = "barnabas-spark"
@@ -159,7 +159,7 @@ class ClientOptions:
 
     @classmethod
     def parse(cls, options: Options) -> ClientOptions:
-        """Raises PipelineError."""
+        """Parses the options. Raises PipelineError for an invalid one."""
         servers = options.text("kafka.bootstrap.servers")
         if not servers:
             raise PipelineError("kafka.bootstrap.servers", None, "name brokers, as in 'localhost:9092'", "is missing")
@@ -172,7 +172,7 @@ class ClientOptions:
         protocol = options.text("kafka.security.protocol")
         if protocol is not None and protocol.upper() != "PLAINTEXT":
             raise PipelineError(
-                "kafka.security.protocol", protocol, "reach the cluster by a PLAINTEXT listener", "is not spoken here"
+                "kafka.security.protocol", protocol, "reach the cluster by a PLAINTEXT listener", "is not supported"
             )
         default = cls(servers)
         return cls(
@@ -186,7 +186,7 @@ class ClientOptions:
 
 @dataclass(frozen=True)
 class Subscription:
-    """What is read: by exactly one of topics, a pattern, or partitions."""
+    """The partitions to read, named by exactly one of topics, a pattern, or partitions."""
 
     option: str  # which of `assign`, `subscribe`, `subscribePattern`
     value: str
@@ -195,7 +195,7 @@ class Subscription:
     partitions: tuple[TopicPartition, ...] = ()
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic is one of those named, or fits the pattern as a whole."""
+        """Returns whether a topic is named, or its whole name matches the pattern."""
         return topic in self.topics if self.option != "subscribePattern" else bool(re.fullmatch(self.pattern, topic))
 
 
@@ -204,11 +204,11 @@ class Bound:
     """Where reading begins or ends in each partition.
 
     Attributes:
-        option: that says so, for errors.
-        everywhere: EARLIEST, LATEST or a timestamp (ms) for every partition; None where `at` names each of them.
-        at: offset (EARLIEST, LATEST among them) or timestamp by partition.
+        option: name of the option, for errors.
+        everywhere: EARLIEST, LATEST or a timestamp (ms) for every partition; None if `at` names each partition.
+        at: offset (also EARLIEST or LATEST) or timestamp of each partition.
         by_time: the numbers are timestamps.
-        epochs: leader epochs under which the offsets were told, where they come from a checkpoint.
+        epochs: leader epochs of the offsets, if they come from a checkpoint.
     """
 
     option: str
@@ -220,14 +220,14 @@ class Bound:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Everything that a read or a stream was asked for, checked as far as that goes without asking the cluster."""
+    """The options of a read or a stream, checked as far as possible without the cluster."""
 
     client: ClientOptions
     subscription: Subscription
     start: Bound
     end: Bound
     columns: tuple[str, ...]
-    no_later_start: str  # `error` or `latest`: what a start by time does where there is nothing at or after it
+    no_later_start: str  # `error` or `latest`: for a start time after the last record
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
@@ -240,7 +240,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-        """Raises PipelineError for the first option that cannot be."""
+        """Parses the options. Raises PipelineError for the first invalid one."""
         options = _checked(given, streaming)
         strategy = (options.text("startingOffsetsByTimestampStrategy") or "error").lower()
         if strategy not in ("error", "latest"):
@@ -283,7 +283,7 @@ class SourceOptions:
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of the rows: those of Spark's Kafka connector, or those that the option `columns` names, in its order."""
+    """Returns the columns of the rows: those of the option `columns`, else those of Spark's Kafka connector."""
     options = Options(given, ())
     headers = options.flag("includeHeaders", False)
     value = options.text("columns")
@@ -318,7 +318,10 @@ def _checked(given: Mapping[str, str], streaming: bool) -> Options:
     if streaming:
         for name in options.given(*_ENDS):
             raise PipelineError(
-                name, options.text(name), "leave it out, or read a batch by spark.read", "cannot be: a stream goes on"
+                name,
+                options.text(name),
+                "leave it out, or read a batch by spark.read",
+                "is not possible: a stream has no end",
             )
     else:
         for name in options.given(*_STREAM_ONLY):
@@ -382,18 +385,18 @@ def _bound(options: Options, names: tuple[str, ...], default: str) -> Bound:
 
 
 def _apart(value: str) -> tuple[str, str]:
-    """The offsets of a checkpoint, and the leader epochs that stand beside them."""
+    """Splits a checkpoint's text into its offsets and its leader epochs."""
     try:
         parsed: Any = json.loads(value)
     except ValueError:
-        return value, "{}"  # refused with the offsets
+        return value, "{}"  # the check of the offsets rejects it
     if not isinstance(parsed, dict) or EPOCHS not in parsed:
         return value, "{}"
     return json.dumps({name: each for name, each in parsed.items() if name != EPOCHS}), json.dumps(parsed[EPOCHS])
 
 
 def _json_partitions(option: str, value: str, *, least: int = 0, lists: bool = False) -> dict[TopicPartition, int]:
-    """A number for each partition from JSON like {"topic":{"0":23}}, or partitions alone from {"topic":[0,1]}."""
+    """Parses a number per partition from JSON like {"topic":{"0":23}}, or partitions only from {"topic":[0,1]}."""
     example = '{"topic":[0,1]}' if lists else '{"topic":{"0":23,"1":-2}}' if least < 0 else '{"topic":{"0":1000}}'
     words = "" if lists or least == 0 else "'earliest', 'latest' or "
     remedy = f"write {words}JSON as in {example}"
@@ -417,7 +420,7 @@ def _json_partitions(option: str, value: str, *, least: int = 0, lists: bool = F
 
 
 def _check_partitions(found: SourceOptions) -> None:
-    """Offsets or times for partitions that are not read, or none for some that are."""
+    """Raises PipelineError unless offsets or times are given for exactly the partitions that are read."""
     for bound in (found.start, found.end):
         if bound.everywhere is not None:
             continue

@@ -1,12 +1,14 @@
-"""Which offsets are read by which task: the pure part of the source.
+"""Plans which task reads which offsets: the pure part of the source.
 
-Driven by: the offsets a cluster told, the options, the filters that Spark pushes down. Emits: ranges of offsets for tasks,
-the end offsets of micro-batches.
+Driven by: the offsets of the cluster, the options, the filters that Spark pushes down. Emits: ranges of offsets for
+tasks, the end offsets of micro-batches.
 
-Invariants: the ranges of a plan are disjoint, in order within a partition, and cover what was asked for; the same input
-gives the same plan. The form of offsets in checkpoints is that of Spark's Kafka connector, with one more key for the leader
-epochs under which the offsets were told: {"topic":{"0":23},"leader epochs":{"topic":{"0":5}}}. No topic can have that name.
-Checkpoints without epochs are as good; only a truncation between two runs of the query goes unseen with them.
+Invariants: the ranges of a plan are disjoint, in order within a partition, and cover the requested offsets; the same
+input gives the same plan.
+
+Offsets in checkpoints have the form of Spark's Kafka connector, with one more key for the leader epochs of the offsets:
+{"topic":{"0":23},"leader epochs":{"topic":{"0":5}}}. No topic can have that name. Checkpoints without epochs are valid,
+too; only a truncation between two runs of the query is not detected with them.
 """
 
 from __future__ import annotations
@@ -30,15 +32,15 @@ __all__ = [
     "to_json",
 ]
 
-EPOCHS = "leader epochs"  # beside the topics in a checkpoint: no topic has a space in its name
+EPOCHS = "leader epochs"  # a key beside the topics of a checkpoint: topic names have no spaces
 Offsets = dict[TopicPartition, int]
 
 
 class OffsetRange(NamedTuple):
-    """The offsets from `start` to before `end` of a partition.
+    """The offsets of a partition from `start` (inclusive) to `end` (exclusive).
 
-    `epoch` is the partition's leader epoch when the log was seen to hold them, −1 where that is not known: by it a task finds
-    out that the log was truncated since.
+    `epoch` is the partition's leader epoch when the range was planned, −1 if unknown. A task uses it to detect that the
+    log was truncated since then.
     """
 
     topic: str
@@ -55,10 +57,10 @@ class OffsetRange(NamedTuple):
 def to_json(
     offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
 ) -> dict[str, Any]:
-    """Offsets as they stand in a checkpoint, in one order whatever theirs is: Spark compares them as text.
+    """Formats offsets for a checkpoint, in a canonical order, because Spark compares them as text.
 
     Args:
-        epochs: the leader epochs under which the offsets were told. Offset 0 needs none, because no log is truncated below it.
+        epochs: the leader epochs of the offsets. Offset 0 needs none, because no log is truncated below it.
     """
     found: dict[str, Any] = _by_topic(offsets)
     known = {tp: epoch for tp, epoch in (epochs or {}).items() if epoch >= 0 and offsets.get(tp, 0) > 0}
@@ -66,12 +68,12 @@ def to_json(
 
 
 def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    """The offsets of a checkpoint."""
+    """Returns the offsets of a checkpoint."""
     return _by_partition({topic: each for topic, each in checkpoint.items() if topic != EPOCHS})
 
 
 def epochs_from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    """The leader epochs of a checkpoint; none in one that an earlier version has written."""
+    """Returns the leader epochs of a checkpoint; empty if an earlier version has written it."""
     return _by_partition(checkpoint.get(EPOCHS, {}))
 
 
@@ -89,9 +91,10 @@ def _by_partition(numbers: Mapping[str, Mapping[str, int]]) -> Offsets:
 def split(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """The ranges cut for tasks: none above `max_records` offsets, and at least `min_partitions` of them if there are so many offsets.
+    """Splits the ranges for tasks: at most `max_records` offsets each, at least `min_partitions` ranges if possible.
 
-    Of a range as many pieces are made as its share of all offsets earns; they differ by one offset at most.
+    The number of pieces of a range is proportional to its share of all offsets. Pieces of a range differ by at most one
+    offset.
     """
     whole = [r for r in ranges if r.size]
     counts = [1 if max_records is None else -(-r.size // max_records) for r in whole]
@@ -110,10 +113,10 @@ def _pieces(r: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], rows_max: int) -> Offsets:
-    """An end at most `rows_max` offsets after `start`, and at `end` at the latest, each partition by its share.
+    """Returns end offsets at most `rows_max` offsets after `start` in total, and not after `end`.
 
-    Every partition that has something gets one offset first, those with most before the others where there is not
-    enough for all: no partition starves beside a large one.
+    Each partition gets a share in proportion to its size, and at least one offset, so that no partition starves. If
+    `rows_max` is less than the number of partitions, the largest ones get an offset.
     """
     sizes = {tp: max(0, end[tp] - start.get(tp, end[tp])) for tp in sorted(end)}
     total = sum(sizes.values())
@@ -125,7 +128,7 @@ def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, in
     if left:
         for tp in waiting:
             taken[tp] += (sizes[tp] - 1) * left // (total - len(waiting))
-    spare = rows_max - sum(taken.values())  # lost by rounding down: fewer than there are partitions
+    spare = rows_max - sum(taken.values())  # left by rounding down: less than the number of partitions
     for tp in waiting:
         if spare and taken.get(tp, 0) < sizes[tp]:
             taken[tp] = taken.get(tp, 0) + 1
@@ -134,10 +137,10 @@ def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, in
 
 
 class Pushdown:
-    """What filters of Spark leave of a plan: topics, partitions, offsets, and a time before which nothing is wanted.
+    """The limits that Spark's filters set to a plan: topics, partitions, offsets and an earliest time.
 
-    Invariants: rows that the filters let through are never left out; a filter that `push` gives back is not, or not
-    wholly, honoured here.
+    Invariants: rows that pass the filters are never left out; Spark must apply the filters that `push` returns, because
+    this class applies them in part or not at all.
     """
 
     def __init__(self) -> None:
@@ -148,11 +151,11 @@ class Pushdown:
         self.timestamp_min_ms: int | None = None
 
     def push(self, filters: Sequence[Any]) -> list[Any]:
-        """Takes filters of `pyspark.sql.datasource`, which hold all at once; returns those that Spark has to apply itself."""
+        """Takes filters of `pyspark.sql.datasource`, joined by AND; returns those that Spark must apply itself."""
         return [each for each in filters if not self._take(each)]
 
     def narrowed(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What is left of the ranges; the time is not looked at, the log has to be asked for its offset."""
+        """Narrows the ranges, except by time: the offset of a time must be looked up in the log."""
         found = []
         for r in ranges:
             if self.topics is not None and r.topic not in self.topics:
@@ -172,7 +175,13 @@ class Pushdown:
             return False
         column = attribute[0]
         if kind == "IsNotNull":
-            return column in ("topic", "partition", "offset", "timestamp", "timestampType")  # they never are
+            return column in (
+                "topic",
+                "partition",
+                "offset",
+                "timestamp",
+                "timestampType",
+            )  # these columns are never null
         value: Any = getattr(each, "value", None)
         if column in ("topic", "partition"):
             if kind not in ("EqualTo", "EqualNullSafe", "In"):
@@ -187,7 +196,7 @@ class Pushdown:
             return self._take_offset(kind, value)
         if column == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
             self._take_time(kind, value)
-        return False  # records of one partition need not be in the order of their timestamps
+        return False  # the records of a partition may be out of timestamp order
 
     def _take_offset(self, kind: str, value: int) -> bool:
         low, end = {

@@ -1,8 +1,8 @@
-"""A task of the source: the records of one range of offsets, as Arrow record batches.
+"""A task of the source: reads one range of offsets as Arrow record batches.
 
-The shell between Spark's synchronous iterator and the client: a loop of its own, one connection to the leader. While Spark
-works on a batch the next one is already asked for. Lost records, also those of a log that was truncated since the range was
-planned, end the task, or are passed over where `failOnDataLoss` is off.
+The shell between Spark's synchronous iterator and the client: an event loop, and one connection to the leader. It
+requests the next batch while Spark works on the current one. Lost records, also those of a log that was truncated since
+the range was planned, fail the task; with `failOnDataLoss` off they are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeftOut:
-    """How many records of a range are not among its rows, and why; counted while it is read."""
+    """Counts the records of a range that are not delivered, by reason."""
 
     def __init__(self) -> None:
         self.control = 0
@@ -38,16 +38,18 @@ class LeftOut:
 
 
 def read_range(options: SourceOptions, wanted: OffsetRange, left_out: LeftOut | None = None) -> Iterator[Any]:
-    """The record batches of a range, in offset order.
+    """Reads the record batches of a range, in offset order.
 
     Args:
-        left_out: takes what is left out of a range that begins and ends where batches do.
+        left_out: counts the records left out; only for a range that begins and ends at batch boundaries.
 
     Raises:
         PipelineError: records of the range are lost, and `failOnDataLoss` is on; no broker answers.
         KafkaError: the partition cannot be read.
     """
-    steps = loop_factory()()  # not asyncio.Runner: it prepares for Ctrl-C at every step, which costs more than the step
+    steps = (
+        loop_factory()()
+    )  # not asyncio.Runner: it installs a SIGINT handler at every step, which costs more than the step
     try:
         cluster = steps.run_until_complete(connected(options.client))
         try:
@@ -73,10 +75,10 @@ def read_range(options: SourceOptions, wanted: OffsetRange, left_out: LeftOut | 
 
 
 class _Task:
-    """Goes on behind lost records, where that is allowed."""
+    """Reads a range, and continues after lost records if `failOnDataLoss` is off."""
 
     def __init__(self, options: SourceOptions, wanted: OffsetRange, cluster: Cluster) -> None:
-        self.start = wanted.start  # the first offset that is delivered, if it is there
+        self.start = wanted.start  # the first offset to deliver, if it exists
         self._options = options
         self._wanted = wanted
         self._cluster = cluster
@@ -123,11 +125,11 @@ class _Task:
         )
 
     async def _check_truncated(self) -> None:
-        """Once, before the first fetch: whether the log was truncated below the range since that was planned."""
+        """Checks before the first fetch whether the log was truncated below the range's end since the plan."""
         epoch, self._epoch = self._epoch, -1
         if epoch < 0:
             return
-        if self._tp not in self._cluster.metadata.leader_epochs:  # the reader has added the topic just now
+        if self._tp not in self._cluster.metadata.leader_epochs:  # the reader has just added the topic
             await self._cluster.fresh_metadata()
         if self._cluster.metadata.leader_epochs.get(self._tp, epoch) == epoch:
             return
@@ -136,7 +138,7 @@ class _Task:
             raise LogTruncated(self._tp, self._wanted.end, end)
 
     async def _truncated(self, position: int, what: str) -> None:
-        """The log lacks what was read or planned: tells so, or reads what it has now, as far as it goes."""
+        """Handles a truncated log: raises, or with `failOnDataLoss` off reads what the log has now."""
         if self._options.fail_on_data_loss:
             raise PipelineError(
                 "failOnDataLoss",
@@ -151,7 +153,7 @@ class _Task:
         self._reader = self._reader_from(position) if position < self._wanted.end else None
 
     async def _lost(self, position: int) -> None:
-        """The log does not hold `position`: tells so, or goes on behind the gap."""
+        """Handles a lost `position`: raises, or with `failOnDataLoss` off continues after the gap."""
         first = (await list_offsets(self._cluster, {self._tp: EARLIEST}))[self._tp].offset
         last = (await list_offsets(self._cluster, {self._tp: LATEST}))[self._tp].offset
         end = self._wanted.end

@@ -1,11 +1,11 @@
-"""Segments of stopped log directories: which there are, what transactions they hold, their records.
+"""Reads the segments of stopped log directories: lists them, follows their transactions, returns their records.
 
-Driven by: an export. Emits: segments with the offsets they cover, the aborted transactions of a partition and how far it is
-decided, chunks of records. Nothing is written; index files are not trusted, and not needed: a segment is read from its
-beginning to its end, and transactions are followed by their own records and markers.
+Driven by: an export. Emits: segments with the offsets they cover, the aborted transactions of a partition and how far
+it is decided, chunks of records. Nothing is written; index files are not trusted, and not needed: a segment is read
+from its beginning to its end, and transactions are followed by their own records and markers.
 
-Invariants: a batch whose checksum does not hold ends a partition where it is in the last segment, as it would when a broker
-recovers the log, and is an error anywhere else. Follows KIP-98.
+Invariants: a batch whose checksum does not hold ends a partition where it is in the last segment, as it would when a
+broker recovers the log, and is an error anywhere else. Follows KIP-98.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Segment(NamedTuple):
     root: str
     topic: str
     partition: int
-    path: str  # below root
+    path: str  # relative to root
     base_offset: int
-    log_start: int  # of the partition: what lies before it is deleted
+    log_start: int  # log start offset of the partition: earlier records are deleted
     is_last: bool
 
 
 class Marker(NamedTuple):
-    """What happened to a producer's transaction: it began with `offset`, or was ended there."""
+    """The beginning or the end of a producer's transaction, at `offset`."""
 
     offset: int
     producer_id: int
@@ -70,13 +70,13 @@ class Marker(NamedTuple):
 
 
 class SegmentScan(NamedTuple):
-    """What the headers of a segment tell."""
+    """The result of a scan of a segment's batch headers."""
 
     segment: Segment
     first_offset: int
     next_offset: int
-    leader_epoch: int  # of its last batch, −1 where it has none
-    cut_bytes: int  # behind its last whole batch
+    leader_epoch: int  # of its last batch; −1 without batches
+    cut_bytes: int  # bytes after its last whole batch
     markers: tuple[Marker, ...]
 
 
@@ -92,14 +92,14 @@ class Decided(NamedTuple):
     """The transactions of one partition."""
 
     aborted: tuple[Aborted, ...]
-    first_open: int | None  # first offset of a transaction that was never ended
+    first_open: int | None  # first offset of the earliest open transaction
 
 
 def lock_directory(disk: Disk, root: str) -> DiskLock:
-    """Takes the lock of a log directory, so that no broker runs on it while it is read.
+    """Takes the lock of a log directory, so that no broker starts on it during the export.
 
     Raises:
-        PipelineError: a broker runs on it, or it cannot be locked.
+        PipelineError: a broker runs on the directory, or it cannot be locked.
     """
     try:
         return disk.lock(LOCK_FILE)
@@ -114,7 +114,7 @@ def lock_directory(disk: Disk, root: str) -> DiskLock:
 
 
 def segments_of(disk: Disk, root: str, topics: Sequence[str]) -> list[Segment]:
-    """The segments of all partitions of these topics in one log directory, in order."""
+    """Lists the segments of all partitions of these topics in one log directory, in order."""
     starts: Mapping[tuple[str, int], int] = read_offsets(disk, LOG_START_CHECKPOINT)
     found = []
     for folder in disk.listdir("."):
@@ -141,7 +141,7 @@ def scan_segment(disk: Disk, segment: Segment) -> SegmentScan:
     """Reads a whole segment for its offsets and transactions.
 
     Raises:
-        PipelineError: its batches break off, and it is not the last segment of its partition.
+        PipelineError: the segment is damaged and not the last one of its partition.
     """
     file = disk.open(segment.path)
     try:
@@ -184,9 +184,10 @@ def _end_of_transaction(data: memoryview) -> str:
 
 
 def newest_copy(scans: Iterable[SegmentScan]) -> list[SegmentScan]:
-    """Of each partition that several directories have a copy of, the segments of the copy that goes furthest.
+    """Selects the newest copy of each partition that is in several directories; returns its segments.
 
-    The latest leader epoch counts before the length: what another leader has overwritten does not count.
+    The copy with the latest leader epoch is the newest, then the longest: a longer copy may hold records that a later
+    leader has overwritten.
     """
     copies: dict[tuple[str, int], dict[str, list[SegmentScan]]] = {}
     for each in scans:
@@ -218,10 +219,10 @@ def decided(scans: Iterable[SegmentScan]) -> Decided:
 def chunks_of(
     disk: Disk, wanted: SegmentScan, start: int, end: int, aborted: Sequence[Aborted] | None
 ) -> Iterator[Chunk]:
-    """The records of a segment that are delivered, of the batches that reach into the offsets from `start` to before `end`.
+    """Yields the records to deliver of the batches that overlap the offsets from `start` (inclusive) to `end` (exclusive).
 
     Args:
-        aborted: the aborted transactions of the partition, under read_committed.
+        aborted: the aborted transactions of the partition, for read_committed.
     """
     judge = None
     if aborted is not None:
@@ -239,7 +240,7 @@ def chunks_of(
                 if header.base_offset < end:
                     reached = whole
             if not whole and len(data) < size - position:
-                room *= 2  # a batch larger than what was read
+                room *= 2  # the batch is larger than the buffer
                 continue
             if not reached:
                 return

@@ -1,8 +1,8 @@
 """A Spark session that is ready for the pipeline: Java found, workers on this interpreter, the data source registered.
 
-Any other session serves as well: `spark.dataSource.register(BarnabasDataSource)`. This one spares the known traps: Spark's
-launcher and trimmed Java runtimes (see `java`), workers that run another Python than the driver, names of the machine that
-do not resolve, filters that Spark does not push down unless it is told to.
+Any other session serves as well: `spark.dataSource.register(BarnabasDataSource)`. This one spares the known traps:
+Spark's launcher and trimmed Java runtimes (see `java`), workers that run another Python than the driver, names of the
+machine that do not resolve, filters that Spark does not push down unless it is told to.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _DEFAULTS = {
 def session(
     app_name: str = "barnabas", *, master: str = "local[2]", jars: Sequence[str | Path] = (), **conf: object
 ) -> SparkSession:
-    """The session of this process: the running one, else a new one.
+    """Returns the session of this process: the running one, else a new one.
 
     Args:
-        app_name: what Spark shows.
-        master: `local[n]` with n tasks at a time, or the address of a cluster.
-        jars: put on the class path of driver and executors.
+        app_name: name of the application in Spark's UI.
+        master: `local[n]` for n tasks at a time, or the address of a cluster.
+        jars: jar files for the class path of driver and executors.
         **conf: settings of Spark, with `__` for a dot (`spark__sql__shuffle__partitions=8`), or as `**{"spark.x": …}`.
 
     Raises:
-        PipelineError: no Java, a Spark that is too old, jars that are not there.
+        PipelineError: Java is missing, Spark is too old, or a jar does not exist.
     """
     if tuple(int(part) for part in spark_version.split(".")[:2]) < _SPARK_MIN:
         raise PipelineError("pyspark", spark_version, "install pyspark 4.2 or newer", "is too old")
@@ -62,7 +62,7 @@ def session(
     builder = SparkSession.Builder().appName(app_name).master(master)
     settings: dict[str, object] = dict(_DEFAULTS) if running is None else {}
     if running is None:
-        if not master.startswith("local"):  # executors elsewhere must be able to reach the driver
+        if not master.startswith("local"):  # executors on other hosts must reach the driver
             del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
         quiet = Path(__file__).with_name("log4j2.properties")
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet.as_uri()}"

@@ -1,14 +1,14 @@
-"""Spark's writers: micro-batches and batch jobs into topics and files, exactly once where that is asked for.
+"""Spark's writers: write micro-batches and batch jobs to topics and files, with exactly-once delivery as an option.
 
 Where Spark gives a hook, and what is done there:
 - `streamWriter()` on the driver, before a batch's tasks: the writer is pickled for them. That is when a batch starts
   (`__getstate__`): drivers before this one are fenced off, the last decision is completed, orphans are aborted.
 - `write()` in each task: reads the decision, writes and prepares, or passes its input over.
-- `commit()` on the driver, in another process that makes its own writer: decides under the identity that the messages bring
-  back from the start, commits. `abort()`, in a third one: reads the decision first.
-After the death of a driver Spark runs the batch whose commit it has not logged again, under the same number.
+- `commit()` on the driver, in another process that makes its own writer: decides under the identity that the messages
+  bring back from the start, commits. `abort()`, in a third one: reads the decision first. After the death of a driver
+  Spark runs the batch whose commit it has not logged again, under the same number.
 
-Driven by: Spark. Emits: rows in topics and files; the rules are in `decisions`.
+Driven by: Spark. Emits: rows in topics and files. The protocol is in `decisions`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = ["BatchSink", "SinkMessage", "StreamSink", "batch_writer", "stream_wri
 
 log = logging.getLogger("barnabas.pipeline")
 
-_BATCH_QUERY = "batch"  # in the decisions of batch jobs, which have no query
+_BATCH_QUERY = "batch"  # the query in decisions of batch jobs, which have none
 _CONNECT_TIMEOUT_MS = 15_000
 _TOPIC_TIMEOUT_MS = 10_000
 # Spark kills the worker of a task two seconds after it has told it to stop (spark.python.task.killTimeout).
@@ -71,12 +71,12 @@ _STRAGGLER_LOOK_S = 0.25
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType) -> DataSourceWriter:
-    """What `df.write` gets. Raises PipelineError."""
+    """Returns the writer for `df.write`. Raises PipelineError."""
     return BatchSink(SinkOptions.parse(given, streaming=False), _columns(schema))
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
-    """What `df.writeStream` gets. Raises PipelineError."""
+    """Returns the writer for `df.writeStream`. Raises PipelineError."""
     return StreamSink(SinkOptions.parse(given, streaming=True), _columns(schema))
 
 
@@ -86,14 +86,14 @@ def _columns(schema: StructType) -> list[tuple[str, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class SinkMessage(WriterCommitMessage):
-    """What a task tells its driver. `task` is None where nothing is decided about it."""
+    """The message of a task to its driver. `task` is None for a delivery without a decision."""
 
     rows: int
     task: TaskMessage | None = None
 
 
 class _Sink:
-    """What both writers share."""
+    """Base class of both writers."""
 
     def __init__(self, options: SinkOptions, columns: list[tuple[str, str]]) -> None:
         check_columns(options, columns)
@@ -105,11 +105,11 @@ class _Sink:
         self.start: BatchStart | None = None
         self.two_phase = False
         self.transaction_timeout_ms = TIMEOUT_MS
-        self.batch = 0  # of a batch job
+        self.batch = 0  # number of the batch in a batch job
         self._started = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spark pickles the writer on the driver, for the tasks of one batch: here the batch starts, once."""
+        """Starts the batch, once: Spark pickles the writer on the driver, for the tasks of one batch."""
         if not self._started:
             loop.run(self._start())
             self._started = True
@@ -129,7 +129,7 @@ class _Sink:
                 return
             coordinator = self.coordinator(requests)
             query = self._query()
-            if query is not None:  # before the start, which fences off whoever has the sink id
+            if query is not None:  # before the start, which fences off the present user of the sink id
                 decisions.check_owner(await coordinator.read_decision(stable=False), query, self.options.sink_id)
             self.start = await coordinator.start_batch()
             if not self.options.streaming:
@@ -138,7 +138,10 @@ class _Sink:
                 decisions.admitted(decision, self.batch, _BATCH_QUERY, self.options.sink_id)
 
     def _query(self) -> str | None:
-        """Id of the query whose batch starts. Spark tells it to tasks only, but it is in the checkpoint, where that can be read."""
+        """Reads the id of the query from its checkpoint, because Spark passes it to tasks only.
+
+        Returns None if the checkpoint cannot be read.
+        """
         if self.options.checkpoint is None:
             return None
         try:
@@ -164,8 +167,10 @@ class _Sink:
             log.info("sink %s: batch %d is committed: %s", self.options.sink_id, batch, decision)
 
     async def _abort(self, batch: int, messages: Sequence[Any]) -> None:
-        """Where tasks have sent nothing, it looks again for as long as they may still run: a worker that Spark is about to kill
-        would otherwise begin its transaction behind the back of this."""
+        """Aborts a batch. If tasks have sent no message, repeats that for as long as they may run.
+
+        Otherwise a worker that Spark has not killed yet could begin a transaction afterwards.
+        """
         tasks = _tasks(messages)
         clock = SystemClock()
         until_ms = clock.monotonic_ms() + (_STRAGGLER_MS if None in messages else 0)
@@ -178,7 +183,7 @@ class _Sink:
                 await asyncio.sleep(_STRAGGLER_LOOK_S)
 
     def coordinator(self, requests: TransactionRequests) -> Coordinator:
-        """Who decides."""
+        """Returns the coordinator of this sink."""
         options = self.options
         participants = self.participants(requests)
         return Coordinator(options.sink_id, requests, participants, forgotten=options.forgotten, reuse=options.reuse)
@@ -234,7 +239,7 @@ class _Sink:
             transaction_timeout_ms=self.transaction_timeout_ms,
             **options.producer_settings(),
         )
-        # Fences off attempts before this one, then reads what they did.
+        # Fences off earlier attempts, then reads what they have committed.
         async with producer, self.connected() as cluster:
             found = await TopicSink(options.sink_id, requests=TransactionRequests(cluster)).read_slot(
                 task.partition, stable=True
@@ -257,10 +262,10 @@ class _Sink:
             await rows.finish(producer)
         return SinkMessage(rows.count)
 
-    # -- what it consists of -------------------------------------------------------------------------------------------
+    # -- parts of the sink ---------------------------------------------------------------------------------------------
 
     def participants(self, requests: TransactionRequests) -> list[TwoPhaseCommitSink]:
-        """Who is decided upon together."""
+        """Returns the participants of the decision."""
         options = self.options
         found: list[TwoPhaseCommitSink] = []
         if self.to_topics:
@@ -283,7 +288,7 @@ class _Sink:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Cluster]:
-        """The cluster, for as long as the block lasts. Raises PipelineError where it cannot be reached."""
+        """Connects to the cluster for the block. Raises PipelineError if it is unreachable."""
         cluster = await connected(self.options.client, auto_create_topics=True, timeout_ms=_CONNECT_TIMEOUT_MS)
         try:
             yield cluster
@@ -292,7 +297,7 @@ class _Sink:
 
 
 class _Writing:
-    """The parts of one task, begun with the first row."""
+    """The parts of one task; they begin with the first row."""
 
     def __init__(self, sink: _Sink, participants: list[TwoPhaseCommitSink], task: Task, spread: int) -> None:
         self.rows = 0
@@ -320,7 +325,7 @@ class _Writing:
         return tuple(handles)
 
     async def discard(self) -> None:
-        """As far as that is possible; what is left, the next batch's start aborts."""
+        """Aborts the parts as far as possible; the start of the next batch aborts the others."""
         for participant, part, _ in self._parts:
             try:
                 await part.close()
@@ -350,7 +355,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
-    """Writes a frame by one job."""
+    """Writes a frame in one job."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         context = TaskContext.get()
@@ -376,7 +381,7 @@ def _tasks(messages: Iterable[Any]) -> list[TaskMessage]:
 
 
 async def _check_topic(cluster: Cluster, topic: str) -> None:
-    """Waits until the topic is there, created by asking where the brokers do that. Raises PipelineError."""
+    """Waits until the topic exists; the brokers may create it on the request. Raises PipelineError."""
     cluster.add_topics([topic])
     deadline = cluster.clock.monotonic_ms() + _TOPIC_TIMEOUT_MS
     while not cluster.metadata.partition_count(topic):

@@ -1,7 +1,7 @@
-"""The options of the sink, checked before anything is written, and the columns that it takes.
+"""The options of the sink, and the columns that it accepts; both are checked before anything is written.
 
-Pure. Names as in Spark's Kafka connector where it has them; the others say how rows are delivered. Every refusal is a PipelineError
-that names the option as it is spelt here, its value and what would be right.
+Pure. Names as in Spark's Kafka connector where it has them; the others say how rows are delivered. Every refusal is a
+PipelineError that names the option as it is spelt here, its value and what would be right.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _KAFKA_TUNING = (
     "linger.ms",
     "max.in.flight.requests.per.connection",
     "retries",
-)  # batches are whole here
+)  # not for batches
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _STRINGY = ("string", "binary")
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Everything that a write was asked for."""
+    """The options of a write."""
 
     client: ClientOptions
     delivery: str
@@ -76,18 +76,18 @@ class SinkOptions:
     adopt: bool
     forgotten: int | None
     reuse: bool
-    two_phase: bool | None  # None: as the cluster has it
-    transaction_timeout_ms: int | None  # None: as long as the cluster allows
+    two_phase: bool | None  # None: as the cluster is configured
+    transaction_timeout_ms: int | None  # None: the longest that the cluster allows
     compression: str | None
     max_request_size: int
     delivery_timeout_ms: int
     buffer_memory: int
     streaming: bool
-    checkpoint: str | None  # a local folder; None where it is elsewhere, or not said
+    checkpoint: str | None  # a local folder; None if it is on another storage or not given
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-        """Raises PipelineError for the first option that cannot be."""
+        """Parses the options. Raises PipelineError for the first invalid one."""
         options = Options(given, (*_OWN, *(f"kafka.{name}" for name in (*_KAFKA, *_KAFKA_TUNING))))
         options.check_names()
         delivery = (options.text("delivery") or (EXACTLY_ONCE if streaming else AT_LEAST_ONCE)).lower()
@@ -131,7 +131,7 @@ class SinkOptions:
         )
 
     def producer_settings(self) -> dict[str, Any]:
-        """Of the bundled producer, apart from transactions."""
+        """Settings of the producers, without those of transactions."""
         return {
             "bootstrap_servers": self.client.bootstrap_servers,
             "client_id": self.client.client_id,
@@ -146,7 +146,7 @@ class SinkOptions:
 
 
 def _sink_id(options: Options, delivery: str, streaming: bool) -> str:
-    """The sink id that was given, else one that belongs to the query's checkpoint: who loses that loses the id with it."""
+    """Returns the given sink id, else one derived from the checkpoint's location."""
     sink_id = options.text("sink.id")
     if sink_id:
         check_sink_id(sink_id)
@@ -168,16 +168,16 @@ def _sink_id(options: Options, delivery: str, streaming: bool) -> str:
 
 
 def _local(location: str | None) -> str:
-    """The path of a folder on this machine; "" for an address elsewhere."""
+    """Returns the path of a folder on this machine; "" for another location."""
     path = re.sub(r"^file:/*", "/", (location or "").rstrip("/"))
     return "" if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) else path
 
 
 def check_columns(options: SinkOptions, columns: Sequence[tuple[str, str]]) -> None:
-    """Whether the frame's columns, as (name, type of Spark), can be written.
+    """Checks that the frame's columns, as (name, Spark type), can be written.
 
     Raises:
-        PipelineError: one is missing, of the wrong type, or would be dropped.
+        PipelineError: a column is missing, has the wrong type, or would be dropped.
     """
     types = {name.lower(): kind for name, kind in columns}
     if len(types) != len(columns):

@@ -1,6 +1,6 @@
-"""Reading topics in batches: Spark's DataSourceReader over `planning` (which offsets), `reading` (their records).
+"""Reads topics in batches: Spark's DataSourceReader over `planning` (offsets) and `reading` (records).
 
-Spark makes the reader in a planning worker on the driver, asks it for partitions there, and sends it to the tasks.
+Spark creates the reader in a planning worker on the driver, asks it for partitions there, and sends it to the tasks.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _TYPES = {
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
-    """The columns that the options ask for, with the types of Spark's Kafka connector."""
+    """Returns the columns that the options select, with the types of Spark's Kafka connector."""
     return StructType([StructField(name, _TYPES[name]) for name in columns_of(options)])
 
 
 def check_schema(options: Mapping[str, str], schema: StructType) -> None:
-    """Raises PipelineError where a schema was given by the user that is not the source's own."""
+    """Raises PipelineError if the user gave a schema that differs from the source's."""
     own = schema_of(options)
     if schema != own:
         raise PipelineError(
@@ -69,8 +69,8 @@ class _PushFilters:
     """`pushFilters` of the batch reader.
 
     Spark refuses a reader that overrides this method while spark.sql.python.filterPushdown.enabled is off, as it is by
-    default, and finds that out by the method's `__func__`. Filters are a matter of speed only: with this in its place the
-    source works on every session, and is faster on one that pushes down.
+    default, and finds that out by the method's `__func__`. Filters are a matter of speed only: with this in its place
+    the source works on every session, and is faster on one that pushes down.
     """
 
     def __init__(self, push: Callable[[list[Filter]], list[Filter]]) -> None:
@@ -82,7 +82,7 @@ class _PushFilters:
 
 
 class BatchReader(DataSourceReader):
-    """One read of topics, from and to where the options say."""
+    """One read of topics, between the offsets that the options select."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -101,10 +101,10 @@ class BatchReader(DataSourceReader):
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """A reader over the records that the options name.
+    """Returns a reader over the records that the options select.
 
     Raises:
-        PipelineError: an option that cannot be.
+        PipelineError: an option is invalid.
     """
     check_schema(options, schema)
     return BatchReader(SourceOptions.parse(options, streaming=False))

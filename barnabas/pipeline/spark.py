@@ -1,8 +1,8 @@
-"""The data source `barnabas` of Spark: where Spark asks for readers and writers.
+"""The Spark data source `barnabas`: creates readers and writers for Spark.
 
-Registered by `barnabas.pipeline.session()`, or on any session by `spark.dataSource.register(BarnabasDataSource)`; used as
-`spark.read.format("barnabas")`, `.readStream`, `.write`, `.writeStream`. Spark pickles the source into planning workers,
-so it holds its options only; all else is in `source`, `stream` and `sink`.
+Registered by `barnabas.pipeline.session()`, or on any session by `spark.dataSource.register(BarnabasDataSource)`; used
+as `spark.read.format("barnabas")`, `.readStream`, `.write`, `.writeStream`. Spark pickles the source into planning
+workers, so it holds its options only; all else is in `source`, `stream` and `sink`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def _sink() -> Any:
 
 
 class BarnabasDataSource(DataSource):
-    """Topics of Barnabas, and of any Kafka from 3.9 on, for Spark."""
+    """A Spark data source for topics of Barnabas and of Apache Kafka 3.9 or newer."""
 
     @classmethod
     def name(cls) -> str:
         return "barnabas"
 
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka connector, or those that the option `columns` names."""
+        """Returns the columns of Spark's Kafka connector, or those of the option `columns`."""
         from barnabas.pipeline.source import schema_of
 
         return schema_of(self.options)
@@ -65,6 +65,6 @@ class BarnabasDataSource(DataSource):
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """`overwrite` (output mode complete) appends the whole result again, as Spark's Kafka connector does."""
+        """Returns a writer. `overwrite` (output mode complete) appends the whole result, as in Spark's Kafka connector."""
         writer: DataSourceStreamWriter = _sink().stream_writer(self.options, schema)
         return writer

@@ -1,13 +1,14 @@
-"""Reading topics as a stream: Spark's DataSourceStreamReader over `planning`.
+"""Reads topics as a stream: Spark's DataSourceStreamReader over `planning`.
 
-Spark keeps one of these in a worker of its own on the driver for as long as a query lives. Offsets in its checkpoint have
-the form of Spark's Kafka connector. Nothing is committed to the cluster: the checkpoint is the position.
+Spark keeps one of these in a worker of its own on the driver for as long as a query lives. Offsets in its checkpoint
+have the form of Spark's Kafka connector. Nothing is committed to the cluster: the checkpoint is the position.
 
-A log that an unclean election truncated below the offsets that were read or planned counts as lost data, too. Leader epochs show
-this (KIP-320). They stand in the checkpoint beside the offsets, so that a query that is started again finds it out as well.
+A log that an unclean election truncated below the offsets that were read or planned counts as lost data, too. Leader
+epochs show this (KIP-320). They stand in the checkpoint beside the offsets, so that a query that is started again finds
+it out as well.
 
-A partition that appears while the query runs is read from its first record on. Offsets that the log no longer holds, or
-topics that are gone, stop the query before its tasks start, or are passed over where `failOnDataLoss` is off.
+The stream reads a new partition from its first record. Missing offsets and deleted topics stop the query before its
+tasks start; with `failOnDataLoss` off they are skipped.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._target: Offsets | None = None  # under Trigger.AvailableNow: nothing after it is read
+        self._target: Offsets | None = None  # the last offsets to read, under Trigger.AvailableNow
         self._latest: Offsets | None = None
-        self._epochs: Offsets = {}  # leader epochs by which logs were last checked: newer than those of the checkpoint
+        self._epochs: Offsets = {}  # leader epochs of the last check; newer than those of the checkpoint
 
     def initialOffset(self) -> dict[str, Any]:
         async def first_offsets(discovery: Discovery) -> dict[str, Any]:
@@ -84,7 +85,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends if rows is None else limited(known, ends, rows)
 
         ends = ask(self._options, end_of_batch)
-        return start if ends == begun else to_json(ends, self._epochs)  # the same text: other epochs make no batch
+        return (
+            start if ends == begun else to_json(ends, self._epochs)
+        )  # the same text: new epochs alone must not start a batch
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ends = from_json(start), from_json(end)
@@ -114,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return await discovery.lasts(await discovery.partitions())
 
     async def _check_truncated(self, discovery: Discovery, seen: Offsets, checkpoint: Mapping[str, Any]) -> None:
-        """Tells of logs that were truncated below offsets that were planned or read, whatever was written there since."""
+        """Reports logs that were truncated below planned or read offsets, even if they have grown again."""
         epochs = epochs_from_json(checkpoint) | self._epochs
         for tp, end in (await discovery.truncated(seen, epochs)).items():
             self._lost(
@@ -122,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _going_on(self, known: Offsets, ends: Offsets) -> Offsets:
-        """The ends for partitions that were read up to `known`; an end never lies before what was read."""
+        """Returns end offsets for partitions that were read up to `known`; an end never lies before that."""
         found = {tp: max(known.get(tp, 0), end) for tp, end in ends.items()}
         for tp, offset in known.items():
             if tp not in ends:
@@ -133,14 +136,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _starts(self, begun: Offsets, ends: Offsets, firsts: Offsets) -> Offsets:
-        """Where each partition of a batch begins: where the last batch ended, else at the first record there was."""
+        """Returns where a batch begins: at the end of the last batch, else at the first record of a new partition."""
         starts = {}
         for tp, end in ends.items():
             first = firsts.get(tp)
             if first is None:
                 self._lost(tp, f"is gone, with offsets {begun.get(tp, 0)} to {end - 1}")
                 continue
-            start = begun.get(tp, 0)  # a new partition begins at 0: what is missing of it is lost
+            start = begun.get(tp, 0)  # a new partition begins at 0: records missing from there are lost
             if start < first and start < end:
                 self._lost(tp, f"has lost offsets {start} to {min(first, end) - 1}")
             starts[tp] = max(start, first)
@@ -162,10 +165,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """A stream over the topics that the options name.
+    """Returns a stream over the topics that the options select.
 
     Raises:
-        PipelineError: an option that cannot be.
+        PipelineError: an option is invalid.
     """
     check_schema(options, schema)
     return StreamReader(SourceOptions.parse(options, streaming=True))

@@ -1,7 +1,8 @@
 """Rows of Spark on their way into topics: which topic, which partition, which batch.
 
-Columns as in Spark's Kafka connector: `value`, and if they are there `key`, `headers`, `topic`, `partition`. A row goes to the
-partition that it names, else to that of its key (murmur2, as Java's producer), else with its neighbours to one after the other.
+Columns as in Spark's Kafka connector: `value`, and if they are there `key`, `headers`, `topic`, `partition`. A row goes
+to the partition that it names, else to that of its key (murmur2, as Java's producer), else with its neighbours to one
+after the other.
 
 Driven by: a task's part, with Arrow record batches. Emits: encoded batches to the producer; `count` rows.
 """

@@ -1,8 +1,9 @@
 """TopicSink: the participant that writes to topics, one transaction a task.
 
-A task's transaction holds its records and its slot mark, and stays open when the task has ended: prepared under KIP-939 where
-the cluster has two-phase commit, so that it waits however long it takes; else merely left open, which its coordinator bears for
-`transaction_timeout_ms`. Whoever knows (transactional id, producer id, epoch) can end it: the driver, or its successor.
+A task's transaction holds its records and its slot mark, and stays open when the task has ended: prepared under KIP-939
+where the cluster has two-phase commit, so that it waits however long it takes; else merely left open, which its
+coordinator bears for `transaction_timeout_ms`. Whoever knows (transactional id, producer id, epoch) can end it: the
+driver, or its successor.
 
 Driven by: tasks (begin, write, pre_commit), the coordinator (commit, abort, list_open).
 Emits: records by the bundled producer, requests of `transaction_requests`.

@@ -1,10 +1,10 @@
 """Requests about transactions that other processes have begun: fence, list, end, and commit an offset in one.
 
-A producer knows its own transaction only; the driver of a sink ends those of its tasks, decides in one that another process of
-it began, and reads groups without waiting. Driven by: the coordinator and the participants of a sink. Emits: requests to
-coordinators, again while they are refused for a while or lost; what was decided is repeated for ever, all else until
-`timeout_ms` is over.
-Follows KIP-98, KIP-447 (stable offsets), KIP-664 (listing), KIP-890 (a repeated EndTxn of the epoch before succeeds).
+A producer knows its own transaction only; the driver of a sink ends those of its tasks, decides in one that another
+process of it began, and reads groups without waiting. Driven by: the coordinator and the participants of a sink. Emits:
+requests to coordinators, again while they are refused for a while or lost; what was decided is repeated for ever, all
+else until `timeout_ms` is over. Follows KIP-98, KIP-447 (stable offsets), KIP-664 (listing), KIP-890 (a repeated EndTxn
+of the epoch before succeeds).
 """
 
 from __future__ import annotations

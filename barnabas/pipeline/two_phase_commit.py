@@ -1,12 +1,12 @@
 """Two-phase commit for micro-batches: what a participant has to offer, and the coordinator that decides over several of them.
 
-As Flink's TwoPhaseCommitSinkFunction: begin, pre_commit, commit, abort. A task begins a part, writes to it, and prepares it
-(`pre_commit`): from then on everything is safe and nothing is visible. The driver decides, once, for all tasks and all
-participants, in the sink's group in Kafka; then every prepared part is committed, however often it takes. What is in no decision
-is aborted.
+As Flink's TwoPhaseCommitSinkFunction: begin, pre_commit, commit, abort. A task begins a part, writes to it, and
+prepares it (`pre_commit`): from then on everything is safe and nothing is visible. The driver decides, once, for all
+tasks and all participants, in the sink's group in Kafka; then every prepared part is committed, however often it takes.
+What is in no decision is aborted.
 
-Driven by: Spark's writers (`sink`), or any other engine that runs batches again under the same number. Emits: calls of the
-participants, requests of `transaction_requests`. The rules are in `decisions`.
+Driven by: Spark's writers (`sink`), or any other engine that runs batches again under the same number. Emits: calls of
+the participants, requests of `transaction_requests`. The rules are in `decisions`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Part(ABC):
 class TwoPhaseCommitSink(ABC):
     """A participant: something that can hold back what was written until it is told to show it.
 
-    `commit` and `abort` are called by other processes than the one that wrote, more than once, and in any order relative to
-    each other's repetitions; both must leave what they have done as it is.
+    `commit` and `abort` are called by other processes than the one that wrote, more than once, and in any order
+    relative to each other's repetitions; both must leave what they have done as it is.
     """
 
     name: str  # of the participant, in handles; different for each of one sink
