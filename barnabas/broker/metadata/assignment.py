@@ -1,9 +1,9 @@
-"""Assignment: the brokers that hold a partition, while it moves from some to others.
+"""Assignment: the brokers that hold a partition, during and outside a reassignment.
 
-A value without rules about leaders. A move has two steps: first the partition is held by the old and the new brokers together; once
-all the new ones are in sync, by the new ones alone. Whoever is asked to give a partition up keeps it until then.
+A value without rules about leaders. A reassignment has two steps: first the old and the new brokers hold the partition together; once
+all the new ones are in sync, the new ones hold it alone. The old brokers keep their replicas until then.
 
-Invariants: `adding` and `removing` are parts of `replicas` and have no member in common; the target of a move is `replicas`
+Invariants: `adding` and `removing` are parts of `replicas` and have no member in common; the target of a reassignment is `replicas`
 without `removing`. Follows KIP-455 and Kafka's PartitionReassignmentReplicas.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["Assignment"]
 
 
 class Assignment(NamedTuple):
-    """Who holds a partition, the preferred leader first; ids of brokers that come and that go."""
+    """Broker ids of the replicas, the preferred leader first, with those being added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -26,25 +26,25 @@ class Assignment(NamedTuple):
 
     @classmethod
     def of(cls, partition: PartitionImage) -> Assignment:
-        """As the image has it."""
+        """The assignment in the image."""
         return cls(partition.replicas, partition.adding_replicas, partition.removing_replicas)
 
     @property
     def moving(self) -> bool:
-        """Whether a move goes on."""
+        """Whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     def towards(self, target: Sequence[int]) -> Assignment:
-        """The first step of a move to `target`, from whatever is held now."""
+        """The assignment during a reassignment to `target`, from the present one."""
         removing = tuple(sorted(set(self.replicas) - set(target)))
         adding = tuple(sorted(set(target) - set(self.replicas)))
         return Assignment((*target, *removing), adding, removing)
 
     def cancelled(self) -> Assignment:
-        """Before the move."""
+        """The assignment before the reassignment."""
         return Assignment(tuple(replica for replica in self.replicas if replica not in self.adding))
 
     def completed(self, isr: Sequence[int]) -> Assignment | None:
-        """After the move, where all of its target are in `isr`; else None."""
+        """The assignment after the reassignment if all of its target are in `isr`; else None."""
         target = tuple(replica for replica in self.replicas if replica not in self.removing)
         return Assignment(target) if self.moving and target and set(target) <= set(isr) else None

@@ -1,18 +1,17 @@
-"""ControllerChannel: the way of every other part of a node to the active controller, here or elsewhere.
+"""ControllerChannel: forwards requests of a node's other parts to the active controller, on this node or another.
 
 Driven by: `request` and its named forms, the quorum's leader (`on_leader`, `on_active`), answers of peers, deadlines, images.
-Emits: requests to this node's controller or over the peer connection to another's; each `done` exactly once.
+Emits: requests to this node's controller or to another node's over a peer connection; each `done` exactly once.
 
-A request waits while no controller is known, and goes to the next one when a controller answers NOT_CONTROLLER, its connection
-ends, or the quorum says that another leads, until its time is over. It may so take effect twice, as it may in Kafka's own
-forwarding: everything that is asked for here is harmless when repeated, though an administrator may then be told
-TOPIC_ALREADY_EXISTS of his own topic.
+A request waits while no controller is known. It is sent to the next one when a controller answers NOT_CONTROLLER, its connection
+ends, or the quorum has another leader, until its timeout. So it may take effect twice, as in Kafka's own forwarding: every request sent
+here is harmless when repeated, though an administrator may then get TOPIC_ALREADY_EXISTS for the topic that the request created.
 
-What administrators ask for is answered once this node's own image has it (at most SPREAD_MS later): the client that asked this
-broker must find its change here.
+Requests of administrators are answered once this node's own image has the change (at most SPREAD_MS later), so that the client finds
+its change at the broker that it asked.
 
-`done` gets the response where nothing was refused as a whole, else BrokerError with the code that a response carried;
-REQUEST_TIMED_OUT where no controller was found in time. Follows KIP-590 (forwarding) in shape; there is no Envelope.
+`done` gets the response unless the request was refused as a whole; then BrokerError with the response's error code, or with
+REQUEST_TIMED_OUT if no controller was found in time. Follows KIP-590 (forwarding), without the Envelope request.
 """
 
 from __future__ import annotations
@@ -54,16 +53,16 @@ __all__ = ["ControllerChannel"]
 
 log = logging.getLogger(__name__)
 
-RETRY_MS: Final = 50  # after an attempt that nothing came of
+RETRY_MS: Final = 50  # after a failed attempt
 SPREAD_MS: Final = 1_000  # how long an answer waits for this node's own image
 PURPOSE: Final = "controller"  # of the peer connection
-HERE: Final = -1  # instead of a node id: this process
+HERE: Final = -1  # stands for this process instead of a node id
 
 Done = Callable[[Any], None]
 
 
 class _Request:
-    """A request on its way."""
+    """A request in progress."""
 
     __slots__ = ("attempt", "deadline_ms", "done", "here", "request", "sent_to", "timer")
 
@@ -72,13 +71,13 @@ class _Request:
         self.here = here
         self.done: Done | None = done  # None once answered
         self.deadline_ms = deadline_ms
-        self.attempt = 0  # an answer to an earlier one is passed over
+        self.attempt = 0  # answers to earlier attempts are ignored
         self.sent_to: int | None = None  # None while it waits for a controller
         self.timer: Timer | None = None
 
 
 class _WaitingImage(NamedTuple):
-    """Who waits until an offset is published here."""
+    """A callback that waits until an offset is published here."""
 
     offset: int
     timer: Timer
@@ -86,11 +85,11 @@ class _WaitingImage(NamedTuple):
 
 
 class ControllerChannel:
-    """See the module. Every node has one.
+    """A node's channel to the active controller. The module docstring describes it.
 
     Args:
-        here: the controller of this node, None where the node does not have that role.
-        broker_epoch: of this broker's present registration.
+        here: the controller of this node, None without that role.
+        broker_epoch: epoch of this broker's present registration.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class ControllerChannel:
         self._retry: Timer | None = None
         self._closed = False
 
-    # --- what is asked for by name --------------------------------------------------------------------------------
+    # --- named requests -------------------------------------------------------------------------------------------
 
     def create_topics(
         self, request: CreateTopicsRequest, done: Callable[[CreateTopicsResponse | BrokerError], None]
@@ -148,11 +147,11 @@ class ControllerChannel:
         self.request(request, allocated)
 
     def ensure_topic(self, name: str, done: Callable[[BrokerError | None], None]) -> None:
-        """Makes sure that a topic exists: an internal one with its own settings, another with the cluster's defaults.
+        """Makes sure that a topic exists; creates an internal topic with its own settings, another with the cluster's defaults.
 
-        `done` gets None once it is in this node's image, else why it cannot be created: INVALID_TOPIC_EXCEPTION,
-        INVALID_REPLICATION_FACTOR, or COORDINATOR_NOT_AVAILABLE for an internal topic while fewer brokers are unfenced than
-        it is to have replicas: it must not begin its life with fewer.
+        `done` gets None once the topic is in this node's image, else the error: INVALID_TOPIC_EXCEPTION,
+        INVALID_REPLICATION_FACTOR, or COORDINATOR_NOT_AVAILABLE for an internal topic while the cluster has fewer unfenced brokers
+        than the topic needs replicas: it must not be created with fewer.
         """
         image = self._current.image
         if image.topic(name) is not None:
@@ -182,11 +181,11 @@ class ControllerChannel:
     def request(
         self, request: Any, done: Done, *, timeout_ms: int | None = None, here: Callable[[], Any] | None = None
     ) -> None:
-        """Asks the active controller, at each try the present one. See the module for what `done` gets.
+        """Sends a request to the active controller, in each attempt to the present one. The module docstring says what `done` gets.
 
         Args:
-            timeout_ms: when the request is given up; controller.socket.timeout.ms where it is not given.
-            here: answers what is no decision of the controller's, where this node is it.
+            timeout_ms: time limit of the request; controller.socket.timeout.ms by default.
+            here: answers on the active controller requests that are not its decisions.
         """
         if self._closed:
             done(BrokerError(ErrorCode.NOT_CONTROLLER, "the node is closed"))
@@ -199,7 +198,7 @@ class ControllerChannel:
         self._try(entry)
 
     def _try(self, entry: _Request) -> None:
-        """Sends a request that waits for a controller, where one is known."""
+        """Sends a waiting request if a controller is known."""
         entry.attempt += 1
         answered = partial(self._on_answer, entry, entry.attempt)
         if self._here is not None and self._here.active:
@@ -214,7 +213,7 @@ class ControllerChannel:
             answered(answer)
             return
         leader = self._quorum.leader_endpoint()
-        if leader is None or leader[0] == self._node_id:  # nobody, or this node before its first record is committed
+        if leader is None or leader[0] == self._node_id:  # no leader, or this node before its first record is committed
             entry.sent_to = None
             return
         leader_id, host, port = leader
@@ -266,26 +265,26 @@ class ControllerChannel:
         if done is not None:
             deliver(done, answer)
 
-    # --- who leads ------------------------------------------------------------------------------------------------
+    # --- the active controller ------------------------------------------------------------------------------------
 
     def on_active(self) -> None:
-        """This node's controller decides from now on."""
+        """This node's controller is now active."""
         self._leave_all_but(HERE)
 
     def on_leader(self, leader_id: int, epoch: int) -> None:
-        """The quorum has another leader, or none that is known: who waits for the former one asks anew."""
+        """The quorum has another leader, or no known one: requests to the former leader are sent again."""
         if leader_id >= 0 and leader_id != self._node_id:
             self._leave_all_but(leader_id)
 
     def _leave_all_but(self, node_id: int) -> None:
         for entry in self._requests:
             if entry.sent_to not in (None, node_id):
-                entry.attempt += 1  # what the former controller still answers is passed over
+                entry.attempt += 1  # ignores answers of the former controller
                 entry.sent_to = None
         self._reactor.soon(self._try_waiting)
 
     def close(self) -> None:
-        """The node ends; what waits is dropped."""
+        """The node stops: drops waiting requests."""
         self._closed = True
         self._requests.clear()
         self._images.clear()
@@ -295,7 +294,7 @@ class ControllerChannel:
     def when_caught_up(self, done: Callable[[BrokerError | None], None], *, timeout_ms: int = SPREAD_MS) -> None:
         """Calls back once this node's own image holds everything that was committed when this was called.
 
-        `done` gets None then, else the BrokerError that says why that is not known.
+        `done` gets None then, or a BrokerError if that cannot be determined.
         """
         if self._here is not None and self._here.active:
             done(None)
@@ -312,7 +311,7 @@ class ControllerChannel:
 
     def _await_own_image(self, entry: _Request, answer: Any) -> None:
         """Answers once everything that the controller had committed when it answered is published here."""
-        entry.attempt += 1  # it is answered: another controller need not be asked
+        entry.attempt += 1  # answered: no other controller is asked
         entry.sent_to = HERE
         self.when_caught_up(lambda _: self._finish(entry, answer))
 

@@ -1,9 +1,9 @@
 """Decisions about configurations: AlterConfigs and IncrementalAlterConfigs for topics, single brokers and all brokers' default.
 
-Pure functions of a ClusterView and a request. Every resource is decided by itself, all of its changes or none. The words and
-codes of refusals are Kafka's, who answers INVALID_CONFIG for topics and INVALID_REQUEST for broker values out of bounds.
+Pure functions of a ClusterView and a request. Each resource is decided separately, all of its changes or none. Error texts and codes
+are Kafka's: INVALID_CONFIG for topics, INVALID_REQUEST for broker values out of range.
 
-Records are written for what really changes. Changing min.insync.replicas forgets the eligible leaders (KIP-966), and it may be
+Only real changes are written as records. A change of min.insync.replicas clears the eligible leaders (KIP-966); it may be
 neither set for one broker nor removed from the cluster's defaults. Follows KIP-339.
 """
 
@@ -55,14 +55,14 @@ class ConfigOperation(IntEnum):
 
 @LongDecision[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
 def alter_configs(view: ClusterView, request: IncrementalAlterConfigsRequest) -> Work:
-    """Decides an IncrementalAlterConfigs request. With `validate_only` the answer is the same, and no records."""
+    """Decides an IncrementalAlterConfigs request. With `validate_only` the answer is the same, without records."""
     responses, records = yield from _alter_all(view, request)
     return MetadataDecision(IncrementalAlterConfigsResponse(responses=responses), records)
 
 
 @LongDecision[AlterConfigsRequest, AlterConfigsResponse]
 def replace_configs(view: ClusterView, request: AlterConfigsRequest) -> Work:
-    """Decides an AlterConfigs request: each resource has what it names, and nothing else, afterwards."""
+    """Decides an AlterConfigs request: it replaces all settings of each resource."""
     responses, records = yield from _alter_all(view, request)
     return MetadataDecision(AlterConfigsResponse(responses=responses), records)
 
@@ -71,7 +71,7 @@ def _alter_all(view: ClusterView, request: IncrementalAlterConfigsRequest | Alte
     """Returns the answers for all resources, and the records."""
     records: list[MetadataRecord] = []
     responses: list[AlterConfigsResourceResponse] = []
-    times: dict[int, Counter[str]] = {}  # how often each resource is named, by type; 0 once it is answered
+    times: dict[int, Counter[str]] = {}  # how often each resource is named, by type; 0 after its answer
     for resource in request.resources:
         times.setdefault(resource.resource_type, Counter())[resource.resource_name] += 1
         yield 1
@@ -99,7 +99,7 @@ def _alter_all(view: ClusterView, request: IncrementalAlterConfigsRequest | Alte
 
 
 def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Work:
-    """Returns the changes that leave the resource with what it names."""
+    """Returns the changes that leave exactly the named settings."""
     named: set[str] = set()
     changes = []
     for config in resource.configs:
@@ -219,7 +219,7 @@ def _check_min_isr(broker: str, value: str | None) -> None:
 
 
 def _changed(config: AlterableConfig, key: ConfigKey | None, current: str | None) -> str | None:
-    """The new value, None where it is deleted. `current` is the effective one: what APPEND and SUBTRACT start from."""
+    """The new value, None to delete it. `current` is the effective value, which APPEND and SUBTRACT change."""
     operation, value = config.config_operation, config.value
     if operation == ConfigOperation.DELETE or value is None:
         return None

@@ -1,19 +1,19 @@
-"""QuorumController: the active controller, while this node leads the metadata quorum. Queue, decide, append; answer when it holds.
+"""QuorumController: the active controller while this node leads the metadata quorum. Queues, decides and appends requests.
 
 Driven by: requests (`handle`, `submit`), the quorum's leadership (`on_leading`, `on_not_leading`), published images (`on_image`).
 Emits: batches of records to the quorum; answers.
 
-It decides on an image of its own that holds everything appended, committed or not. What arrives in one wake-up is decided one
-after another, a batch each, and synced together. The answer leaves once its records are committed *and* in the published image, so that
-whoever is answered finds the change there; an answer without records waits for what it was decided upon. The next wake-up
-decides without waiting for the last one's commit. A long decision, its encoding and its replay are done in slices (`slices.Slices`);
-later decisions wait, so that the image does not change during a decision.
+It decides on its own image, which holds everything appended, committed or not. Requests of one wake-up are decided one after another, one
+batch each, and synced together. An answer is sent once its records are committed *and* in the published image, so that the requester
+finds the change there; an answer without records waits for the records that it is based on. The next wake-up decides without waiting
+for the last one's commit. A long decision, its encoding and its replay run in slices (`slices.Slices`); later decisions wait, so
+that the image does not change during a decision.
 
-A new leader starts from the published image, which then holds everything that ever was committed; it aborts a metadata transaction that
-its predecessor left open, and writes the first records of a new cluster.
+A new leader starts from the published image, which then holds everything committed. It aborts a metadata transaction that its predecessor
+left open, and writes the first records of a new cluster.
 
-Invariants: decisions see every record appended before them; answers leave in the order of the requests; when leadership is lost,
-all that waits is answered NOT_CONTROLLER, whether its records will be committed by a successor or not.
+Invariants: decisions see every record appended before them; answers are sent in the order of the requests; when leadership is lost,
+all waiting requests are answered NOT_CONTROLLER, whether their records will be committed by a successor or not.
 Follows KIP-631 and KIP-868; the shape is that of Kafka's QuorumController.
 """
 
@@ -54,7 +54,7 @@ A = TypeVar("A")
 Decide = Callable[[ClusterView], MetadataDecision[Any] | Work]
 Done = Callable[[Any], None]
 
-NOT_ACTIVE: Final = -1  # instead of an epoch
+NOT_ACTIVE: Final = -1  # the epoch of an inactive controller
 
 
 class _Queued(NamedTuple):
@@ -64,18 +64,18 @@ class _Queued(NamedTuple):
 
 
 class _Answers(NamedTuple):
-    """Answers that leave once everything below `next_offset` is published."""
+    """Answers to send once everything below `next_offset` is published."""
 
     next_offset: int
     answers: list[tuple[Done, Any]]
 
 
 class QuorumController:
-    """See the module. There is one on every node with the role controller.
+    """The metadata controller of a node with the role controller. The module docstring describes it.
 
     Attributes:
-        epoch: in which this node is the active controller, NOT_ACTIVE where it is not.
-        image: the cluster with everything that was appended; of use while active only.
+        epoch: epoch in which this node is the active controller, NOT_ACTIVE otherwise.
+        image: the cluster with everything appended; valid only while active.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class QuorumController:
         network: Network,
         peers: Peers,
     ) -> None:
-        """Touches neither disk nor network.
+        """Stores its parts; uses neither disk nor network.
 
         Args:
             current: the image that this node has published.
-            disk: may hold the records that Kafka's storage tool formatted the directory with.
+            disk: the directory that may hold bootstrap records of Kafka's storage tool.
         """
         self._reactor = reactor
         self._config = config
@@ -108,13 +108,13 @@ class QuorumController:
         self.liveness = Liveness(reactor, config, network, peers, self, self.submit)
         self._queue: deque[_Queued] = deque()
         self._long: Slice | None = None  # a decision that is made in slices
-        self._long_done: Done | None = None  # who waits for it
+        self._long_done: Done | None = None  # its callback
         self._flush_due = False
         self._waiting: deque[_Answers] = deque()  # ascending by offset
 
     @property
     def active(self) -> bool:
-        """Whether this node decides."""
+        """Whether this controller is active."""
         return self.epoch != NOT_ACTIVE
 
     @property
@@ -128,7 +128,7 @@ class QuorumController:
         """This node leads, and its published image holds everything that was committed before.
 
         Args:
-            open_transaction: the records of a metadata transaction that is not ended yet, None where none is open.
+            open_transaction: the records of an open metadata transaction, None without one.
 
         Raises:
             InvariantViolated: the log holds more than the image.
@@ -142,7 +142,7 @@ class QuorumController:
             )
         log.info("node %d is the controller in epoch %d", self._node_id, epoch)
         if open_transaction is not None:
-            # KIP-868: whoever begins an epoch aborts the transaction that its predecessor left open.
+            # KIP-868: a new leader aborts the transaction that its predecessor left open.
             finished(
                 self._append(
                     ImageBuilder(self.image, open_transaction),
@@ -156,7 +156,7 @@ class QuorumController:
         self.submit(elect_unclean_leaders)
 
     def on_not_leading(self) -> None:
-        """Another node leads, or none: whoever waits must ask there."""
+        """This node no longer leads: waiting requests must be sent to the new leader."""
         if not self.active:
             return
         log.info("node %d is the controller no more", self._node_id)
@@ -174,7 +174,7 @@ class QuorumController:
             deliver(done, _not_controller(self._node_id))
 
     def close(self) -> None:
-        """The node ends: nothing is decided or answered any more."""
+        """The node stops: decides and answers nothing any more."""
         self.epoch = NOT_ACTIVE
         self.liveness.end()
         self._cancel_long()
@@ -189,12 +189,12 @@ class QuorumController:
     # --- requests -------------------------------------------------------------------------------------------------
 
     def handle(self, request: Any, done: Done, *, source: HeartbeatSource | None = None) -> None:
-        """Serves a request of the controller listener, or of this node's own parts.
+        """Handles a request of the controller listener, or of this node's own parts.
 
         Args:
-            done: gets the response once it holds, or the BrokerError that refuses all of it; NOT_CONTROLLER where this node
-                is not the active controller, or has ceased to be before the answer.
-            source: the connection that the request came over; None: from this process.
+            done: gets the response once it is published, or the BrokerError that refuses the whole request; NOT_CONTROLLER if this
+                node is not the active controller, or stops being it before the answer.
+            source: the connection that sent the request; None: from this process.
 
         Raises:
             BrokerError: UNSUPPORTED_VERSION for a class of request that no controller serves.
@@ -219,11 +219,11 @@ class QuorumController:
         *,
         between: bool = False,
     ) -> None:
-        """Queues a decision, which is made with all that come within controller.quorum.append.linger.ms.
+        """Queues a decision; it is made together with all others that arrive within controller.quorum.append.linger.ms.
 
         Args:
             done: gets the answer once its records are committed and published, or the BrokerError that `decide` raises.
-            between: the decision need not wait for a long one that is under way, as long as it has no records: a heartbeat.
+            between: whether the decision may run during a long decision, as long as it has no records: a heartbeat.
         """
         if not self.active:
             done(_not_controller(self._node_id))
@@ -240,7 +240,7 @@ class QuorumController:
     # --- decide, append, answer -----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Decides everything that is queued and appends it; a long decision goes on in later turns, and the rest behind it."""
+        """Decides and appends all queued requests; a long decision continues in later turns, and the rest after it."""
         self._flush_due = False
         if not self.active:
             return
@@ -262,7 +262,7 @@ class QuorumController:
             self._answer(self._current.image)
 
     def _decide_between(self) -> None:
-        """Decides what need not wait for the long decision that is under way. It sees the image that this one began with."""
+        """Makes decisions that need not wait for the present long decision. They see the image that it began with."""
         answers: list[tuple[Done, Any]] = []
         kept: deque[_Queued] = deque()
         for queued in self._queue:
@@ -287,7 +287,7 @@ class QuorumController:
         return ClusterView(self.image, self._config, self._reactor.rng.uuid, self._quorum.log_end_offset)
 
     def _on_decided(self, answer: Any) -> None:
-        """A long decision has ended."""
+        """A long decision is complete."""
         done, self._long, self._long_done = self._long_done, None, None
         if done is not None:
             self._waiting.append(_Answers(self._quorum.log_end_offset, [(done, answer)]))
@@ -310,13 +310,13 @@ class QuorumController:
             return error
         except InvariantViolated:
             raise
-        except Exception:  # a bug of one decision must not take the others' answers along
+        except Exception:  # a bug in one decision must not prevent the others' answers
             log.exception("a decision of the controller failed")
             return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         return decision.answer
 
     def _append(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> Work:
-        """Appends records as one batch: all of them or, where this node leads no more, none."""
+        """Appends records as one batch: all of them, or none if this node no longer leads."""
         values = []
         for record in records:
             values.append(encode_record(record))
@@ -335,7 +335,7 @@ class QuorumController:
         if not self.active:
             return
         if not self._queue and image.offset == self.image.offset:
-            self.image = image  # the same content: let the copy go
+            self.image = image  # the same content: releases the copy
         self._answer(image)
         self.liveness.on_image(image, delta)
         if any(self._concerns_unclean_elections(image, kind, name) for kind, name in delta.configs):

@@ -1,7 +1,7 @@
-"""What decisions of the metadata controller have in common: what they look at, and what they come to.
+"""Types that the decisions of the metadata controller share: ClusterView, MetadataDecision, LongDecision.
 
-A decision is a pure function of a ClusterView and a request; its records are appended by the controller, its answer leaves once
-they are committed and in the image.
+A decision is a pure function of a ClusterView and a request. The controller appends its records; its answer is sent once they are
+committed and in the image.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ RECORDS_MAX: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a decision may look at.
+    """The state that a decision may read.
 
     image: the cluster with everything appended so far, committed or not.
     config: of the node that runs the controller.
-    new_id: a fresh 16-byte id.
-    next_offset: where the decision's first record will be written.
+    new_id: returns a new 16-byte id.
+    next_offset: offset of the decision's first record.
     """
 
     image: MetadataImage
@@ -47,30 +47,30 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class MetadataDecision(Generic[A]):
-    """An answer and the records it stands for."""
+    """An answer and its records."""
 
     answer: A
     records: Sequence[MetadataRecord] = ()
 
 
 def deliver(done: Callable[[Any], None], answer: Any) -> None:
-    """Gives out an answer. What its taker fails with is the taker's, and logged: the others that wait are answered all the same.
+    """Calls back with an answer. Logs an exception of the callback, so that other waiting answers are still sent.
 
     Raises:
-        InvariantViolated: the node cannot go on.
+        InvariantViolated: the node cannot continue.
     """
     try:
         done(answer)
     except InvariantViolated:
         raise
-    except Exception:  # any bug of the taker's: the log has the trace
+    except Exception:  # any bug of the callback: the log has the trace
         log.exception("an answer of the controller could not be delivered")
 
 
 class LongDecision(Generic[Q, A]):
-    """A decision whose length depends on its request: a generator that yields after each element and returns the decision.
+    """A decision whose time depends on its request: a generator that yields after each element and returns the decision.
 
-    The controller runs it in slices and decides nothing else until it ends, so that it sees one image from its beginning to its end.
+    The controller runs it in slices and decides nothing else until it ends, so that it sees one image throughout.
     Called like a plain function it runs to its end at once. Used as a decorator.
     """
 
@@ -79,13 +79,13 @@ class LongDecision(Generic[Q, A]):
         self.__doc__ = in_slices.__doc__
 
     def __call__(self, view: ClusterView, request: Q) -> MetadataDecision[A]:
-        """The decision."""
+        """Returns the decision."""
         decision: MetadataDecision[A] = finished(self.in_slices(view, request))
         return decision
 
 
 def check_record_count(count: int) -> None:
-    """Refuses a request that would take too many records.
+    """Refuses a request that needs too many records.
 
     Raises:
         BrokerError: POLICY_VIOLATION, as in Kafka (BoundedListTooLongException).

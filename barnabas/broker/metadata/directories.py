@@ -1,8 +1,8 @@
-"""Decisions about the directories of brokers: which hold which replica, and what becomes of those in a lost one.
+"""Decisions about the directories of brokers: where replicas are placed, and the consequences of a failed directory.
 
-Pure functions of a ClusterView. A broker with several `log.dirs` places a new replica itself and says where (AssignReplicasToDirs);
-a directory that failed is named in its heartbeats, leaves its registration, and every replica in it leaves ISRs and
-leaderships as if its broker were fenced for those partitions. Follows KIP-858.
+Pure functions of a ClusterView. A broker with several `log.dirs` places a new replica itself and reports its directory
+(AssignReplicasToDirs). The broker's heartbeats name a failed directory; the controller removes it from the registration, and every
+replica in it leaves ISRs and leaderships as if its broker were fenced for those partitions. Follows KIP-858.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["assign_replicas", "directories_offline"]
 
 
 def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequence[bytes]) -> list[MetadataRecord]:
-    """What follows when a broker names directories that failed, others being left; no records for those known to have."""
+    """The changes when a broker reports failed directories and still has others; no records for directories known to have failed."""
     lost = [directory for directory in broker.directories if directory in offline]
     if not lost:
         return []
-    # Nor are they eligible leaders: such a directory serves again after a restart at the earliest, and then perhaps as an empty one.
+    # Nor are they eligible leaders: such a directory serves again after a restart at the earliest, and may be empty then.
     elections = Elections(view.image, view.config, lost=broker.broker_id)
     records: list[MetadataRecord] = []
     for topic, number, partition in view.image.partitions():

@@ -1,13 +1,13 @@
-"""Elections: what becomes of a partition when brokers come, go, lose data, or ask for another ISR.
+"""Elections: changes a partition when brokers start, stop, lose data, or request another ISR.
 
-Pure: `Elections` looks at one image and a configuration, `change` gives the PartitionChangeRecord of one partition, or None.
+Pure: `Elections` reads one image and a configuration; `change` returns the PartitionChangeRecord of one partition, or None.
 Driven by: registration, fencing, unfencing, controlled shutdown, lost directories, AlterPartition, ElectLeaders, leader balance.
 
-Rules, in this order: the present leader stays where it may; else the first replica, in the order of the assignment, that is in
-the ISR and may lead; where the ISR is empty, one of the eligible leaders (KIP-966: they hold everything that was acknowledged,
-because below min ISR no high watermark moves); where those are empty too, the last known leader, marked as recovering; at last,
-with unclean.leader.election.enable, whoever is there. A broker that leaves takes itself out of the ISR and, while the ISR is
-smaller than min ISR, into the eligible leaders. One that lost unsynced data belongs to neither.
+Rules, in this order: the present leader stays if it may; else the first replica, in the order of the assignment, that is in the ISR
+and may lead; if the ISR is empty, one of the eligible leaders (KIP-966: they hold everything that was acknowledged, because
+below min ISR no high watermark moves); if those are empty too, the last known leader, marked as recovering; at last, with
+unclean.leader.election.enable, any active replica. A broker that stops leaves the ISR and, while the ISR is smaller than min ISR,
+becomes an eligible leader. A broker that lost unsynced data belongs to neither.
 
 Without the feature eligible.leader.replicas.version the last member stays in the ISR, leading or not.
 
@@ -42,28 +42,28 @@ ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
 RECOVERED, RECOVERING = 0, 1  # leader recovery states
 UNCLEAN_KEY: Final = "unclean.leader.election.enable"
 
-# Directory ids with a meaning of their own (KIP-858).
+# Directory ids with a special meaning (KIP-858).
 LOST_DIRECTORY: Final = (1).to_bytes(16, "big")
 DIRECTORIES_WITHOUT_PLACE: Final = (bytes(16), (2).to_bytes(16, "big"))  # unassigned, migrating
 
 
 class ElectionKind(Enum):
-    """Which election is held."""
+    """Kind of an election."""
 
-    PREFERRED = "preferred"  # the first replica, where it is in the ISR
-    ONLINE = "online"  # whoever holds everything
-    UNCLEAN = "unclean"  # whoever is there, rather than nobody
+    PREFERRED = "preferred"  # the first replica, if it is in the ISR
+    ONLINE = "online"  # a replica that holds everything acknowledged
+    UNCLEAN = "unclean"  # any active replica, if there is no other leader
 
 
 class _Rules(NamedTuple):
-    """What a topic says about the elections of its partitions."""
+    """Settings of a topic for elections of its partitions."""
 
     min_isr: int
     kind: ElectionKind
 
 
 def unclean_elections_enabled(image: MetadataImage, config: BrokerConfig, topic: str) -> bool:
-    """unclean.leader.election.enable of a topic: its own, else the cluster's and the controller's."""
+    """unclean.leader.election.enable of a topic: its own setting, else the cluster's, else the controller's."""
     own = image.topic_config(topic).get(UNCLEAN_KEY)
     return config.get_bool(UNCLEAN_KEY) if own is None else own.strip().lower() == "true"
 
@@ -73,8 +73,8 @@ class Elections:
 
     Args:
         arriving: a broker that is about to be unfenced, and may lead already.
-        departing: one that is about to be fenced or shut down; it leaves every ISR that is looked at.
-        lost: one that came back without what it had not synced; it leaves ISR and eligible leaders.
+        departing: a broker that is about to be fenced or shut down; it leaves every ISR.
+        lost: a broker that restarted without its unsynced data; it leaves ISR and eligible leaders.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class Elections:
         directories: Sequence[bytes] | None = None,
         assignment: Assignment | None = None,
     ) -> PartitionChangeRecord | None:
-        """What changes in a partition; None where nothing does. A move of the partition ends as soon as it can.
+        """The change of a partition, or None. Completes a reassignment as soon as possible.
 
         Args:
-            isr: the ISR that its leader asks for; by default the present one, without who leaves.
+            isr: the ISR that its leader requests; by default the present one, without the departing broker.
             kind: by default as the topic is configured.
             recovery: the leader recovery state that its leader reports.
-            directories: of the replicas, where they change.
-            assignment: who is to hold the partition, where that changes.
+            directories: new directories of the replicas.
+            assignment: the new assignment.
         """
         partition = topic.partitions[number]
         rules = self._rules_of(topic)
@@ -159,11 +159,11 @@ class Elections:
             change.leader_recovery_state = recovery
         self._assign(change, partition, held, directories)
         if change.leader == NO_LEADER_CHANGE and not set(partition.replicas) <= set(held.replicas):
-            change.leader = leader  # who holds it no more must not take part in the leader's epoch
+            change.leader = leader  # a removed replica must not take part in the leader's epoch
         return None if _says_nothing(change) else change
 
     def departures(self) -> list[PartitionChangeRecord]:
-        """The changes of every partition that is touched by the broker that leaves."""
+        """The changes of every partition that the departing broker affects."""
         changes = []
         for topic in self.image.topics_by_name.values():
             for number, partition in enumerate(topic.partitions):
@@ -177,7 +177,7 @@ class Elections:
         return changes
 
     def arrivals(self) -> list[PartitionChangeRecord]:
-        """The changes of every partition without a leader that gets one now."""
+        """The changes of every partition without a leader that can get one now."""
         return [
             change
             for topic in self.image.topics_by_name.values()
@@ -230,7 +230,7 @@ class Elections:
         eligible: tuple[int, ...],
         kind: ElectionKind,
     ) -> tuple[int, bool]:
-        """The leader, and whether it may lack what was acknowledged."""
+        """The leader, and whether it may lack acknowledged records."""
         complete = isr or eligible
         candidates = [partition.leader, *held.replicas]
         if kind is ElectionKind.PREFERRED:

@@ -1,17 +1,17 @@
-"""Features: what this release can do, what a cluster is finalized at, and decisions about changing that (UpdateFeatures).
+"""Features: levels that this release supports, levels of a cluster, and decisions about UpdateFeatures.
 
-Pure. A feature is finalized for the whole cluster only at a level that every registered node supports, and a node starts only on
-a cluster whose finalized levels it supports.
+Pure. A feature is finalized for the whole cluster only at a level that every registered node supports. A node starts only if it
+supports the cluster's finalized levels.
 
-Features that are not served (share and streams groups) are not finalized in new clusters, cannot be turned on, and are not listed
-to clients. They may be turned on in directories of Kafka or of an earlier release: such a directory opens and keeps its levels.
+Features that are not served (share and streams groups) are not finalized in new clusters, cannot be enabled, and are not listed
+to clients. Directories of Kafka or of an earlier release may have them enabled: such a directory opens and keeps its levels.
 
-UpdateFeatures changes all of its features or none (versions 0 and 1 say so per feature, version 2 once). Turning
-eligible.leader.replicas.version on writes the cluster's min.insync.replicas down, as KIP-966 asks, so that every broker means
-the same by it; turning it off forgets the eligible leaders.
+UpdateFeatures changes all of its features or none (versions 0 and 1 answer per feature, version 2 once). Enabling
+eligible.leader.replicas.version writes the cluster's min.insync.replicas as a record, as KIP-966 demands, so that all brokers use
+the same value; disabling it clears the eligible leaders.
 
-Deviation: metadata.version goes neither up nor down beyond what Kafka 4.3 wrote last: a downgrade is refused as Kafka refuses
-those that lose metadata. Follows KIP-584, KIP-778, KIP-1022.
+Deviation: metadata.version cannot go below or above the level that Kafka 4.3 wrote last: a downgrade is refused as Kafka refuses
+downgrades that lose metadata. Follows KIP-584, KIP-778, KIP-1022.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ MIN_ISR_KEY: Final = "min.insync.replicas"
 
 
 class FeatureRange(NamedTuple):
-    """Levels of a feature: with which this broker can run, and what a new cluster is finalized at."""
+    """Levels of a feature: the range that this broker supports, and the level of a new cluster."""
 
     low: int
     high: int
     initial: int
-    served: bool = True  # False: a cluster that has it on is opened, and nothing of it is offered
+    served: bool = True  # False: a cluster with it enabled is opened, but clients cannot use it
 
 
 # In the order in which Kafka's formatter writes them. metadata.version 30 is 4.3-IV0.
@@ -80,11 +80,11 @@ FEATURES: Final[dict[str, FeatureRange]] = {
 
 
 class UnsupportedFeatures(InvariantViolated):
-    """The cluster or directory holds a feature that is not served here: the node stops, with its directory as it is."""
+    """The cluster or directory has a feature that is not supported here: the node stops and leaves the directory unchanged."""
 
 
 class UpgradeType(IntEnum):
-    """What an update may do to a feature."""
+    """Upgrade type of a feature update."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -92,12 +92,12 @@ class UpgradeType(IntEnum):
 
 
 def is_served(name: str) -> bool:
-    """Whether clients are told of a feature."""
+    """Whether a feature is listed to clients."""
     return name not in FEATURES or FEATURES[name].served
 
 
 def supported_features() -> list[RegistrationFeature]:
-    """What a node of this release registers with."""
+    """The features that a node of this release registers."""
     return [
         RegistrationFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
         for name, levels in FEATURES.items()
@@ -105,7 +105,7 @@ def supported_features() -> list[RegistrationFeature]:
 
 
 def check_features(image: MetadataImage) -> None:
-    """Raises UnsupportedFeatures where a finalized feature is unknown to this node or at a level it does not have."""
+    """Raises UnsupportedFeatures if a finalized feature or its level is unknown to this node."""
     found = []
     for name, level in image.features.items():
         known = FEATURES.get(name)
@@ -121,12 +121,12 @@ def check_features(image: MetadataImage) -> None:
 
 
 def min_isr_record(config_value: int) -> ConfigRecord:
-    """The cluster's min.insync.replicas, written down where eligible leaders count (KIP-966)."""
+    """The record of the cluster's min.insync.replicas, required by eligible leaders (KIP-966)."""
     return ConfigRecord(resource_type=BROKER_RESOURCE, name=MIN_ISR_KEY, value=str(config_value))
 
 
 def unsupported_by(view: ClusterView, feature: str, level: int) -> str | None:
-    """Which node keeps the feature from that level, in Kafka's words; None where none does."""
+    """Kafka's error text for the node that does not support the level; None if all do."""
     who = f"Local controller {view.config.node_id}"
     own = FEATURES.get(feature)
     if own is None:
@@ -165,7 +165,7 @@ def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Work:
 
     Raises:
         BrokerError: INVALID_REQUEST for a feature named twice; INVALID_UPDATE_VERSION, naming feature and level, for a level
-            that a node does not support, or a way down that was not asked for.
+            that a node does not support, or a downgrade that was not requested.
     """
     updates = request.feature_updates
     names: dict[str, None] = {}

@@ -1,13 +1,13 @@
-"""Heartbeats: what a broker wants to be, and what it becomes.
+"""Decides broker heartbeats: the state that a broker requests, and the state that it gets.
 
     FENCED ──caught up, wants neither──► UNFENCED ──wants to shut down, leads something──► CONTROLLED_SHUTDOWN
       ▲                                     │                                                    │
       └───────── session over, wants fence ─┴── leads nothing ──► SHUTDOWN_NOW ◄── leads nothing, the others know it
 
-Pure: a decision of a ClusterView and the sessions, which it only reads; `liveness.py` notes the heartbeat itself. A broker in
-controlled shutdown is told to stop once it leads nothing and every active broker has seen so, or has had half a second for it.
+Pure: a decision reads a ClusterView and the sessions; `liveness.py` records the heartbeat itself. A broker in controlled shutdown is
+told to stop once it leads nothing and every active broker has replayed that, or has had half a second to do so.
 
-Offline directories take the replicas in them out of ISRs and leaderships (KIP-858); a broker without any is fenced.
+Replicas in offline directories leave ISRs and leaderships (KIP-858); a broker without online directories is fenced.
 Follows KIP-631, KIP-841 (controlled shutdown) and Kafka's BrokerHeartbeatManager.
 """
 
@@ -28,7 +28,7 @@ __all__ = ["BrokerState", "heartbeat"]
 
 
 class BrokerState(Enum):
-    """What the controller holds of a broker."""
+    """A broker's state at the controller."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -42,21 +42,21 @@ def heartbeat(
     """Decides a heartbeat.
 
     Raises:
-        BrokerError: STALE_BROKER_EPOCH: the broker has registered anew since, or was removed: it must register.
+        BrokerError: STALE_BROKER_EPOCH: the broker has registered again since, or was removed: it must register.
     """
     broker = check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     present = _present(broker)
     wanted = _next(view.image, broker, request, lambda others: sessions.may_stop(broker.broker_id, others, now_ms))
     if wanted is BrokerState.UNFENCED and sessions.unfence_in_ms(broker.broker_id, now_ms):
-        wanted = present  # it has crashed too often lately
+        wanted = present  # it has crashed too often recently
     records: list[MetadataRecord] = []
     if broker.directories and all(each in request.offline_log_dirs for each in broker.directories):
         if wanted is not BrokerState.SHUTDOWN_NOW:
-            wanted = BrokerState.FENCED  # nothing is left that it could serve from
+            wanted = BrokerState.FENCED  # it has no directory left to serve
     else:
         records = directories_offline(view, broker, request.offline_log_dirs)
     if records and wanted is BrokerState.UNFENCED:
-        wanted = present  # it must not be elected by what it has just lost: its next heartbeat unfences it
+        wanted = present  # it must not be elected for what it has just lost: its next heartbeat unfences it
     if present is not wanted:
         records += _becomes(view, broker.broker_id, wanted)
     cordoned = request.cordoned_log_dirs

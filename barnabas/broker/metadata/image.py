@@ -1,11 +1,11 @@
 """MetadataImage: the state of the cluster as of one offset of the metadata log. Immutable; shared by every reader.
 
-Topics, partitions, brokers, features, configurations and the next producer id, replayed from records by `replay.ImageBuilder`.
-A new image is published with a `MetadataDelta` that says what changed, so that a listener's work is of the size of the change.
+The image holds topics, partitions, brokers, features, configurations and the next producer id, replayed from records by
+`replay.ImageBuilder`. A new image is published with a `MetadataDelta` of its changes, so that a listener's work is of the size of the change.
 
-Invariants: nothing in an image is changed once it is published (mappings are read-only by contract); `topics_by_name` and
-`topics_by_id` hold the same TopicImage objects; a partition's replicas, directories and ISR are those of its last record.
-Order of every mapping is that of the records, so that walking one is deterministic.
+Invariants: a published image never changes (mappings are read-only by contract); `topics_by_name` and `topics_by_id` hold the same
+TopicImage objects; a partition's replicas, directories and ISR are those of its last record. Every mapping has the order of the
+records, so that iteration is deterministic.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _NOTHING: Mapping[str, str] = {}
 
 
 class PartitionImage(NamedTuple):
-    """One partition. Directories stand beside the replicas, in the same order."""
+    """One partition. `directories` has the order of `replicas`."""
 
-    leader: int  # NO_LEADER where there is none
+    leader: int  # NO_LEADER without a leader
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
@@ -62,7 +62,7 @@ class PartitionImage(NamedTuple):
 
 
 class TopicImage(NamedTuple):
-    """One topic. The index in `partitions` is the partition's number; numbers are dense from 0."""
+    """One topic. The index in `partitions` is the partition's number; numbers begin at 0, without gaps."""
 
     name: str
     topic_id: bytes
@@ -84,7 +84,7 @@ class BrokerImage(NamedTuple):
     cordoned_directories: tuple[bytes, ...] | None = None
 
     def endpoint(self, listener: str) -> RegisteredEndpoint | None:
-        """The address under a listener's name, None where the broker has no such listener."""
+        """The address of the named listener, None if the broker has no such listener."""
         return next((point for point in self.end_points if point.name == listener), None)
 
 
@@ -99,15 +99,15 @@ class ControllerImage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """See the module. Attributes:
+    """State of the cluster as of one offset. Attributes:
 
-    offset: of the last record in it, -1 where there is none; DescribeFeatures' epoch.
+    offset: offset of the last record in it, -1 without records; DescribeFeatures' epoch.
     epoch: Raft leader epoch of that record.
     timestamp_ms: append time of that record, for snapshots.
     features: finalized level by name.
     configs: settings by (resource type, resource name).
     next_producer_id: first id of the next block.
-    foreign: values of records that this broker does not serve, in order.
+    foreign: values of records of types that this broker does not serve, in order.
     """
 
     offset: int = -1
@@ -143,7 +143,7 @@ class MetadataImage:
         return None if found is None else found.name
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has, 0 where there is no such topic."""
+        """Number of a topic's partitions, 0 if the topic does not exist."""
         found = self.topics_by_name.get(topic)
         return 0 if found is None else len(found.partitions)
 
@@ -163,7 +163,7 @@ class MetadataImage:
     # --- configuration ------------------------------------------------------------------------------------------
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The settings of one resource; empty where it has none."""
+        """The settings of one resource; empty without settings."""
         return self.configs.get((resource_type, name), _NOTHING)
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
@@ -180,11 +180,11 @@ class MetadataImage:
         return self.config(BROKER_RESOURCE, str(broker_id))
 
     def min_insync_replicas(self, topic: str, otherwise: int) -> int:
-        """How many in-sync replicas acks=all needs: the topic's own, else the cluster's, at most as many as it has (KIP-966).
+        """How many in-sync replicas acks=all needs: the topic's setting, else the cluster's, at most the number of replicas (KIP-966).
 
         Args:
-            otherwise: what the asking node is configured with. It counts where the metadata holds none for the cluster, as
-                in one without eligible leaders.
+            otherwise: the asking node's own configuration; used if the metadata holds no value for the cluster, as without eligible
+                leaders.
         """
         text = self.topic_config(topic).get("min.insync.replicas") or self.cluster_config.get("min.insync.replicas")
         found = self.topics_by_name.get(topic)
@@ -198,7 +198,7 @@ class MetadataImage:
         return [broker for broker in self.brokers.values() if not broker.fenced and not broker.in_controlled_shutdown]
 
     def feature(self, name: str) -> int:
-        """The finalized level, 0 where the feature is not finalized."""
+        """The finalized level, 0 if the feature is not finalized."""
         return self.features.get(name, 0)
 
 
@@ -207,13 +207,13 @@ EMPTY_IMAGE = MetadataImage()
 
 @dataclass(slots=True)
 class MetadataDelta:
-    """What changed between two images. Names and ids in the order of the records.
+    """Changes between two images. Names and ids in the order of the records.
 
-    created: topics that were not there before.
-    deleted: topics that are gone, as they were.
-    partitions: numbers of new and changed partitions, by topic id (of topics that are there).
+    created: new topics.
+    deleted: deleted topics, as they were.
+    partitions: numbers of new and changed partitions, by topic id (of existing topics).
     configs: resources whose settings changed.
-    brokers: ids whose registration changed or went.
+    brokers: ids whose registration changed or was removed.
     """
 
     created: dict[bytes, None] = field(default_factory=dict)
@@ -225,12 +225,12 @@ class MetadataDelta:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing changed that a listener could want to know."""
+        """Whether nothing relevant to a listener changed."""
         return not (self.created or self.deleted or self.partitions or self.configs or self.brokers or self.features)
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> Work:
-    """Returns the MetadataDelta between any two images, with a yield after each topic: what a snapshot changes on a node."""
+    """Returns the MetadataDelta between any two images, with a yield after each topic; used when a snapshot replaces the image."""
     delta = MetadataDelta(features=old.features != new.features)
     for topic_id, topic in old.topics_by_id.items():
         yield 1

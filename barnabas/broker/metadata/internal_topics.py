@@ -1,7 +1,7 @@
-"""Topics that a broker creates for itself: the coordinators' own, with their settings, and what automatic creation makes.
+"""Topics that a broker creates itself: internal topics with their own settings, and automatically created ones.
 
-Pure functions of a name and a configuration. The internal topics are created with as many replicas as they are configured for,
-never with fewer: what they hold must survive whatever the cluster is meant to survive.
+Pure functions of a name and a configuration. Internal topics are created with the configured number of replicas, never with fewer,
+so that their records survive the same failures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["topic_to_ensure"]
 
 
 def topic_to_ensure(name: str, config: BrokerConfig) -> CreatableTopic:
-    """What to create under this name: an internal topic with its own settings, another with the cluster's defaults."""
+    """The topic to create under this name: an internal one with its own settings, another with the cluster's defaults."""
     settings: dict[str, str] = {}
     partitions, replication_factor = -1, -1
     if name == GROUP_METADATA_TOPIC:

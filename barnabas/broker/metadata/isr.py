@@ -2,10 +2,10 @@
 
 Pure functions of a ClusterView.
 
-AlterPartition is a compare-and-set: the leader of a partition names the leader epoch and partition epoch that its wish rests on,
-and for each member of the wanted ISR the broker epoch in which it saw it fetch; a member that has been fenced, is shutting down
-or has started anew since is refused (INELIGIBLE_REPLICA), so that nobody gets in sync by what a former life of his has fetched.
-An epoch from the future means that this controller is the old one: NOT_CONTROLLER.
+AlterPartition is a compare-and-set: the leader names the leader epoch and partition epoch that its request is based on, and for each
+member of the requested ISR the broker epoch of its fetches. A member that has been fenced, is shutting down or has restarted since is
+refused (INELIGIBLE_REPLICA): fetches made before a broker's restart do not count. An epoch that is too high means that this
+controller is no longer active: NOT_CONTROLLER.
 Follows KIP-497, KIP-841, KIP-903, KIP-966 (eligible leaders), KIP-460 (ElectLeaders), and Kafka's ReplicationControlManager.
 """
 
@@ -47,7 +47,7 @@ from barnabas.protocol.messages.cluster import (
 __all__ = ["alter_partition", "balance_leaders", "elect_leaders", "elect_unclean_leaders", "give_leaderships_back"]
 
 PREFERRED, UNCLEAN = 0, 1  # election types of ElectLeaders
-ELECTIONS_MAX: Final = 1_000  # by the controller's own will, in one decision
+ELECTIONS_MAX: Final = 1_000  # at the controller's own initiative, in one decision
 
 
 # --- AlterPartition -------------------------------------------------------------------------------------------------------
@@ -55,10 +55,10 @@ ELECTIONS_MAX: Final = 1_000  # by the controller's own will, in one decision
 
 @LongDecision[AlterPartitionRequest, AlterPartitionResponse]
 def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Work:
-    """Decides an AlterPartition request: every partition by itself.
+    """Decides an AlterPartition request, each partition separately.
 
     Raises:
-        BrokerError: STALE_BROKER_EPOCH: the leader that asks has been registered anew since.
+        BrokerError: STALE_BROKER_EPOCH: the requesting leader has registered again since.
     """
     check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     elections = Elections(view.image, view.config)
@@ -136,12 +136,12 @@ def _refusal(
     return ErrorCode.NONE
 
 
-# --- elections that somebody asks for -------------------------------------------------------------------------------------
+# --- requested elections --------------------------------------------------------------------------------------------------
 
 
 @LongDecision[ElectLeadersRequest, ElectLeadersResponse]
 def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> Work:
-    """Decides an ElectLeaders request; without partitions, all are meant, and those that need no election are not named.
+    """Decides an ElectLeaders request; without partitions it means all, and the answer omits those that need no election.
 
     Raises:
         BrokerError: INVALID_REQUEST for an unknown type of election.
@@ -198,18 +198,18 @@ def _elect(
     return result, record
 
 
-# --- elections by the controller's own will -------------------------------------------------------------------------------
+# --- elections at the controller's own initiative -------------------------------------------------------------------------
 
 
 def balance_leaders(view: ClusterView) -> MetadataDecision[bool]:
-    """Gives leaderships back to preferred replicas that are in sync again. Answers whether there is more to do."""
+    """Elects preferred replicas that are in sync again. The answer says whether more elections remain."""
     misplaced = _misplaced(view)
     records = _preferred_elections(view, misplaced, misplaced)
     return MetadataDecision(len(records) >= ELECTIONS_MAX, records)
 
 
 def give_leaderships_back(view: ClusterView, brokers: Collection[int]) -> MetadataDecision[frozenset[int]]:
-    """Gives leaderships back to brokers that were unfenced. Answers which of them are to lead more than they can as yet."""
+    """Elects unfenced brokers where they are preferred. The answer names those that cannot lead all such partitions yet."""
     misplaced = _misplaced(view)
     records = _preferred_elections(view, misplaced, brokers)
     waiting = {each for each in brokers if each in misplaced}
@@ -221,7 +221,7 @@ def give_leaderships_back(view: ClusterView, brokers: Collection[int]) -> Metada
 
 
 def _misplaced(view: ClusterView) -> dict[int, list[tuple[TopicImage, int]]]:
-    """Partitions that the preferred replica does not lead, by the preferred replica."""
+    """Partitions that their preferred replica does not lead, by preferred replica."""
     found: dict[int, list[tuple[TopicImage, int]]] = {}
     for topic, number, partition in view.image.partitions():
         if partition.leader != partition.replicas[0]:
@@ -232,7 +232,7 @@ def _misplaced(view: ClusterView) -> dict[int, list[tuple[TopicImage, int]]]:
 def _preferred_elections(
     view: ClusterView, misplaced: Mapping[int, Sequence[tuple[TopicImage, int]]], brokers: Iterable[int]
 ) -> list[PartitionChangeRecord]:
-    """Elects brokers that are in sync where they are preferred and another one leads, ELECTIONS_MAX at most."""
+    """Elects preferred replicas that are in sync but do not lead, ELECTIONS_MAX at most."""
     elections = Elections(view.image, view.config)
     found = chain.from_iterable(misplaced.get(each, ()) for each in brokers)
     led = (each for each in found if each[0].partitions[each[1]].leader != NO_LEADER)
@@ -241,7 +241,7 @@ def _preferred_elections(
 
 
 def elect_unclean_leaders(view: ClusterView) -> MetadataDecision[bool]:
-    """Elects out of sync leaders for partitions without one, where their topics allow it. Answers whether there is more to do."""
+    """Elects out of sync leaders for partitions without one, if their topics allow it. The answer says whether more remain."""
     elections = Elections(view.image, view.config)
     records: list[MetadataRecord] = []
     for topic, number, partition in view.image.partitions():

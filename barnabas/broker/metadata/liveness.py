@@ -3,18 +3,18 @@
 Driven by: heartbeats and registrations, closed heartbeat connections, published images, timers, the begin and end of the controller.
 Emits: decisions to the controller (fencing, unfencing, registration, leader balance), probes of registered listeners.
 
-A broker whose heartbeat connection is closed is probed, and so is every unfenced broker when a controller begins, because a broker
-that died together with the former controller closed its connections to that one. `suspicion.py` decides when such a broker is dead;
-it is then fenced under the epoch that was suspected. A broker whose listener accepts keeps its session.
+A broker whose heartbeat connection closed is probed. A new controller probes every unfenced broker, because a broker that died
+together with the former controller closed its connections to that one. `suspicion.py` decides when such a broker is dead; it is then
+fenced under the suspected epoch. A broker whose listener accepts keeps its session.
 
-A broker that registers while the session of its former incarnation runs replaces it if the former one is dead: its listener
+A broker that registers during the session of its former incarnation replaces it if the former one is dead: its listener
 refuses connections, or the new process has bound the same address and no heartbeat connection of the former one is left. Otherwise
-the registration is answered DUPLICATE_BROKER_REGISTRATION until the session is over.
+the registration is answered DUPLICATE_BROKER_REGISTRATION until the session ends.
 
-Where auto.leader.rebalance.enable is true, a broker that was unfenced gets the leaderships of which it is the preferred replica as
-soon as it is in sync; the others are balanced every leader.imbalance.check.interval.seconds.
+If auto.leader.rebalance.enable is true, an unfenced broker gets the leaderships of its preferred partitions as soon as it is in
+sync; the others are balanced every leader.imbalance.check.interval.seconds.
 
-Time during which this process stood still does not count as silence of a broker. Follows KIP-631; the probes are ours.
+Time during which this process was suspended does not count as silence of a broker. Follows KIP-631; the probes are ours.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ __all__ = ["ControllerView", "HeartbeatSource", "Liveness"]
 
 log = logging.getLogger(__name__)
 
-PROBE_MS: Final = 200  # within which a listener must accept
-STALL_MS: Final = 500  # a timer later than this means that the process stood still
-BALANCE_AGAIN_MS: Final = 100  # where one decision was not enough
-GIVE_BACK_MS: Final = 500  # between looks whether a broker that was unfenced is in sync
+PROBE_MS: Final = 200  # time limit for a listener to accept
+STALL_MS: Final = 500  # a timer this late means that the process was suspended
+BALANCE_AGAIN_MS: Final = 100  # if one decision was not enough
+GIVE_BACK_MS: Final = 500  # between checks whether an unfenced broker is in sync
 GIVE_BACK_MS_MAX: Final = 60_000  # after that the periodic balance does it
 
 
 class HeartbeatSource(Protocol):
-    """A connection that heartbeats come over."""
+    """A connection that heartbeats arrive over."""
 
     def on_close(self, callback: Callable[[], None], /) -> None:
-        """Calls back once when it has ended."""
+        """Calls back once after it ended."""
         ...
 
 
 class ControllerView(Protocol):
-    """What the controller is at present."""
+    """The present state of the controller."""
 
     epoch: int
     image: MetadataImage
 
     @property
     def active(self) -> bool:
-        """Whether this node decides."""
+        """Whether the controller is active."""
         ...
 
     @property
@@ -97,10 +97,10 @@ class Submit(Protocol):
 
 
 class Liveness:
-    """See the module.
+    """The sessions of brokers with the active controller. The module docstring describes them.
 
     Args:
-        view: what the controller is at present.
+        view: the present state of the controller.
         submit: queues a decision of the controller.
     """
 
@@ -120,18 +120,18 @@ class Liveness:
         self._view = view
         self._submit = submit
         self.sessions = BrokerSessions(config.get_int("broker.session.timeout.ms"))
-        self._probing: dict[int, int] = {}  # epoch under suspicion by broker
-        self._watched: dict[HeartbeatSource, None] = {}  # connections that heartbeats came over
+        self._probing: dict[int, int] = {}  # suspected epoch by broker
+        self._watched: dict[HeartbeatSource, None] = {}  # connections that heartbeats arrived over
         self._check_timer: Timer | None = None
         self._check_at_ms = 0
         self._balance_timer: Timer | None = None
-        self._returned: dict[int, int] = {}  # brokers that get leaderships back: until when, by id
+        self._returned: dict[int, int] = {}  # brokers that get leaderships back: end of the attempts, by id
         self._return_timer: Timer | None = None
 
-    # --- life -----------------------------------------------------------------------------------------------------
+    # --- begin and end --------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """This node is the active controller from here on."""
+        """This node becomes the active controller."""
         brokers = self._view.image.brokers.values()
         self.sessions.begin(brokers, self._now_ms())
         self._arm_check()
@@ -141,7 +141,7 @@ class Liveness:
             self.suspect(broker.broker_id, broker.epoch)
 
     def end(self) -> None:
-        """This node is the active controller no more."""
+        """This node is no longer the active controller."""
         self.sessions.end()
         for timer in (self._check_timer, self._balance_timer, self._return_timer):
             if timer is not None:
@@ -166,7 +166,7 @@ class Liveness:
         source: HeartbeatSource | None,
         done: Callable[[BrokerHeartbeatResponse | BrokerError], None],
     ) -> None:
-        """Handles a broker heartbeat and the state that it requests. The connection is watched from then on."""
+        """Handles a broker heartbeat and the state it requests. Watches the connection from then on."""
         if source is not None and source not in self._watched:
             self._watched[source] = None
             source.on_close(lambda: self._on_closed(request.broker_id, source))
@@ -200,7 +200,7 @@ class Liveness:
             self._reactor.scope.start(self._register_if_gone(former, request, done))
 
     def _is_over(self, former: BrokerImage, request: BrokerRegistrationRequest) -> bool:
-        """Whether nothing speaks for a former life of the broker that registers."""
+        """Whether the former incarnation of the registering broker is dead."""
         if former.fenced or former.incarnation_id == request.incarnation_id:
             return True
         if not self.sessions.alive(former.broker_id, self._now_ms()):
@@ -226,7 +226,7 @@ class Liveness:
             decision = register_broker(view, request)
             former = view.image.brokers.get(request.broker_id)
             if former is not None and _serves(former) and former.incarnation_id != request.incarnation_id:
-                self.sessions.on_died(request.broker_id, self._now_ms())  # it came back before it was fenced
+                self.sessions.on_died(request.broker_id, self._now_ms())  # it restarted before it was fenced
             self.sessions.on_registered(request.broker_id, decision.answer.broker_epoch, self._now_ms())
             return decision
 
@@ -239,16 +239,16 @@ class Liveness:
     # --- suspicion ------------------------------------------------------------------------------------------------
 
     def _on_closed(self, broker_id: int, source: HeartbeatSource) -> None:
-        """A connection that heartbeats of this broker came over has ended."""
+        """A connection of this broker's heartbeats has ended."""
         self._watched.pop(source, None)
         broker_epoch = self.sessions.on_closed(broker_id, source)
         if broker_epoch is not None:
             self.suspect(broker_id, broker_epoch)
 
     def suspect(self, broker_id: int, broker_epoch: int) -> None:
-        """Probes a broker until it is heard of, fenced or registered anew; fences it where it is dead (`suspicion.py`).
+        """Probes a broker until it sends a heartbeat, is fenced or registers again; fences it if it is dead (`suspicion.py`).
 
-        Where a probe fenced the same incarnation just before, it begins later. No effect where the broker is fenced.
+        Starts later if a probe fenced the same incarnation recently. No effect if the broker is fenced.
         """
         broker = self._suspected(broker_id, broker_epoch)
         if broker is None or broker_id == self._config.node_id or self._probing.get(broker_id) == broker_epoch:
@@ -261,13 +261,13 @@ class Liveness:
         self._reactor.scope.start(self._probe(broker))
 
     def _suspected(self, broker_id: int, broker_epoch: int) -> BrokerImage | None:
-        """The broker, while it may be fenced under this epoch by this controller."""
+        """The broker, if this controller may still fence it under this epoch."""
         broker = self._view.image.brokers.get(broker_id) if self._view.active else None
         return None if broker is None or broker.fenced or broker.epoch != broker_epoch else broker
 
     async def _probe(self, broker: BrokerImage) -> None:
         epoch, peers = self._view.epoch, self._peers
-        ended_ms = peers.ended_ms(broker.broker_id)  # before this node was the controller, perhaps
+        ended_ms = peers.ended_ms(broker.broker_id)  # perhaps before this node became the controller
         began_ms = self._now_ms() if ended_ms is None else ended_ms
         suspicion = Suspicion(began_ms)
 
@@ -293,14 +293,14 @@ class Liveness:
         self._fence(broker.broker_id, broker.epoch)
 
     async def _listens(self, broker: BrokerImage) -> ProbeResult:
-        """What the listener does where the broker is registered."""
+        """The probe result of the broker's registered listener."""
         address = self._address(broker)
         if address is None:
             return ProbeResult.ACCEPTED
         return await probe(self._network, address.host, address.port, PROBE_MS)
 
     async def _refuses(self, broker: BrokerImage) -> bool:
-        """Whether nothing listens where the broker is registered, by two probes."""
+        """Whether nothing listens at the broker's registered address, by two probes."""
         suspicion = Suspicion(self._now_ms())
         if suspicion.is_dead(await self._listens(broker), self._now_ms()):
             return True
@@ -308,7 +308,7 @@ class Liveness:
         return suspicion.is_dead(await self._listens(broker), self._now_ms())
 
     def _address(self, broker: BrokerImage) -> RegisteredEndpoint | None:
-        """The listener by which brokers reach each other, else the broker's first."""
+        """The listener for connections between brokers, else the broker's first."""
         name = self._config.inter_broker_listener
         return broker.endpoint(name) or next(iter(broker.end_points), None)
 
@@ -333,7 +333,7 @@ class Liveness:
             self._check_timer = self._reactor.call_later(at_ms - self._now_ms(), self._check)
 
     def _check(self) -> None:
-        """A session may be over."""
+        """Fences brokers whose session has ended."""
         self._check_timer = None
         now_ms = self._now_ms()
         late_ms = now_ms - self._check_at_ms
@@ -353,7 +353,7 @@ class Liveness:
         self._balance_timer = self._reactor.call_later(delay_ms, self._balance)
 
     def _balance(self) -> None:
-        """Leaderships go back to preferred replicas, and to anybody where a topic allows it and nobody else is left."""
+        """Elects preferred replicas, and unclean leaders where a topic allows it and no other is left."""
 
         def done(more: Any) -> None:
             if self._view.active and self._balance_timer is None:
@@ -365,7 +365,7 @@ class Liveness:
         self._submit(balance_leaders if balances else _no_balance, done)
 
     def _on_returned(self, broker_ids: Iterable[int]) -> None:
-        """Brokers were unfenced: leaderships go back to them once they are in sync."""
+        """Brokers were unfenced: elects them where preferred once they are in sync."""
         now_ms = self._now_ms()
         if not self._config.get_bool("auto.leader.rebalance.enable"):
             return
@@ -376,7 +376,7 @@ class Liveness:
             self._return_timer = self._reactor.call_later(GIVE_BACK_MS, self._give_back)
 
     def _give_back(self) -> None:
-        """Brokers that are in sync get their leaderships; others are looked at again."""
+        """Elects returned brokers that are in sync; checks the others again later."""
 
         def done(left: Any) -> None:
             now_ms = self._now_ms()

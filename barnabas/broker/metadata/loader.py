@@ -1,17 +1,17 @@
-"""MetadataLoader: replays what the quorum has committed into images, and publishes them. On every node, leader or not.
+"""MetadataLoader: replays the committed metadata log into images, and publishes them. Runs on every node.
 
 Driven by: the quorum, whose one listener it is (`broker.quorum.quorum.QuorumListener`).
 Emits: each new image with its delta, through `CurrentImage`; the quorum's leadership to controller and channel; snapshots when
-the quorum says that one is due.
+they are due.
 
-What is committed together is published together: one image for each call of `on_committed`. A snapshot replaces everything; its
-delta is the difference to what was published before.
+Each call of `on_committed` leads to one published image. A snapshot replaces everything; its delta is the difference to the last
+published image.
 
-Replay and publication of many records go in slices (`slices.Slices`); the quorum gives out nothing more until they end.
+Replay and publication of many records run in slices (`slices.Slices`); the quorum delivers nothing more until they end.
 
 Invariants: images are published in the order of the log, and only what is committed; the records of an open metadata transaction
-are in no image, so no snapshot is taken while one is open. A finalized feature that this node does not support, and a record
-that contradicts the image, stop the node.
+are in no image, so no snapshot is taken while one is open. The node stops on a finalized feature that it does not support, and on a
+record that contradicts the image.
 Follows KIP-630 (snapshots), KIP-868 (transactions).
 """
 
@@ -45,11 +45,11 @@ UNITS_OF_A_RECORD: Final = 2  # of work (slices.Work): decoded and replayed
 
 
 class MetadataLoader:
-    """See the module.
+    """Replays the metadata log of one node. The module docstring describes it.
 
     Attributes:
-        image: the newest that was published.
-        open_transaction: the records of a metadata transaction that is not ended yet, None where none is open.
+        image: the last published image.
+        open_transaction: the records of an open metadata transaction, None without one.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class MetadataLoader:
         channel: ControllerChannel,
         heartbeat_now: Callable[[], None],
     ) -> None:
-        """Touches no log.
+        """Stores its parts; reads no log.
 
         Args:
-            current: where images are published.
-            controller: of this node, None where the node does not have that role.
-            channel: the way to the active controller.
-            heartbeat_now: makes this broker send a heartbeat: another controller has heard of none.
+            current: publishes the images.
+            controller: controller of this node, None without that role.
+            channel: channel to the active controller.
+            heartbeat_now: makes this broker send a heartbeat, because a new controller has received none.
         """
         self._reactor = reactor
         self._slices = slices
@@ -87,18 +87,18 @@ class MetadataLoader:
         """Whether a metadata transaction is open."""
         return self.open_transaction is not None
 
-    # --- what the quorum says -------------------------------------------------------------------------------------
+    # --- from the quorum ------------------------------------------------------------------------------------------
 
     def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
-        """Everything below the snapshot's end is replaced by these records."""
+        """Replaces everything below the snapshot's end by these records."""
         self._begin(self._replay_snapshot(snapshot, values))
 
     def on_committed(self, batches: Buffer) -> None:
-        """Replays whole committed batches, and publishes the image that they lead to."""
+        """Replays whole committed batches, and publishes the resulting image."""
         self._begin(self._replay_batches(batches if isinstance(batches, bytes) else bytes(batches)))
 
     def _begin(self, work: Work) -> None:
-        """Does a first slice at once and the rest in later turns; until then the quorum gives nothing more out.
+        """Runs a first slice at once and the rest in later turns; until then the quorum delivers nothing more.
 
         Raises:
             InvariantViolated: the records contradict one another, or are malformed.
@@ -150,22 +150,22 @@ class MetadataLoader:
             self._channel.on_active()
 
     def on_not_leading(self) -> None:
-        """It leads no more."""
+        """This node no longer leads."""
         if self._controller is not None:
             self._controller.on_not_leading()
 
     def on_leader(self, leader_id: int, epoch: int) -> None:
-        """The quorum has another leader, or (−1) none that is known."""
+        """The quorum has another leader, or (−1) no known one."""
         self._channel.on_leader(leader_id, epoch)
         if leader_id >= 0:
-            self._heartbeat_now()  # a new controller has heard of no broker yet
+            self._heartbeat_now()  # a new controller has received no heartbeat yet
 
     # --- publishing -----------------------------------------------------------------------------------------------
 
     def _publish(
         self, image: MetadataImage, delta: MetadataDelta, open_transaction: list[MetadataRecord] | None
     ) -> Work:
-        """Parts that take long follow the image in slices (`CurrentImage.followers`); then it is published in one turn."""
+        """Slow parts apply the image in slices (`CurrentImage.followers`); then it is published in one turn."""
         if delta.features:
             check_features(image)
         yield from self._current.prepare(image, delta)

@@ -1,7 +1,7 @@
-"""Where replicas go: partitions in turn over the unfenced brokers, the replicas of one on different brokers and, as far as
-they reach, in different racks.
+"""Placement of replicas: over the unfenced brokers in turn, the replicas of a partition on different brokers and, as far as
+possible, in different racks.
 
-Pure functions. Follows Kafka's rules for what is refused; the order differs (Kafka's striped placer is random).
+Pure functions. Follows Kafka's rules for refusals; the order differs (Kafka's striped placer is random).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ UNASSIGNED_DIRECTORY = bytes(16)
 
 
 def place_partitions(image: MetadataImage, count: int, replication_factor: int, start: int) -> list[PartitionImage]:
-    """`count` new partitions of so many replicas each, the first of them on the `start`th broker (modulo their number).
+    """`count` new partitions with `replication_factor` replicas, the first on the `start`th broker (modulo their number).
 
     Raises:
-        BrokerError: INVALID_REPLICATION_FACTOR where there are not that many brokers, or none that may lead.
+        BrokerError: INVALID_REPLICATION_FACTOR: too few brokers, or all fenced.
     """
     alive = sorted(broker.broker_id for broker in image.alive_brokers())
     fenced = sorted(image.brokers.keys() - set(alive))
@@ -54,7 +54,7 @@ def place_partitions(image: MetadataImage, count: int, replication_factor: int, 
 
 
 def _over_racks(image: MetadataImage, brokers: Sequence[int], count: int) -> list[int]:
-    """The first `count` of `brokers`, passing over those whose rack has more than its share already; all where there are fewer."""
+    """The first `count` of `brokers`, skipping those whose rack already has its share; all if there are fewer."""
     left = list(brokers)
     chosen: list[int] = []
     taken: dict[str | None, int] = {}
@@ -118,6 +118,6 @@ def _partition(image: MetadataImage, replicas: Sequence[int]) -> PartitionImage:
 
 
 def directory_of_new_replica(image: MetadataImage, broker_id: int) -> bytes:
-    """A broker with one directory leaves no choice; with several, the broker chooses and says so later (KIP-858)."""
+    """The directory if the broker has only one; with several, the broker chooses and reports it later (KIP-858)."""
     directories = image.brokers[broker_id].directories
     return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY

@@ -1,4 +1,4 @@
-"""The decision about AllocateProducerIds: blocks of producer ids, each given out once (KIP-730)."""
+"""Decides AllocateProducerIds: allocates each block of producer ids once (KIP-730)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["allocate_producer_ids"]
 def allocate_producer_ids(
     view: ClusterView, request: AllocateProducerIdsRequest
 ) -> MetadataDecision[AllocateProducerIdsResponse]:
-    """The next block goes to the broker that asks.
+    """Allocates the next block to the requesting broker.
 
     Raises:
         BrokerError: STALE_BROKER_EPOCH.

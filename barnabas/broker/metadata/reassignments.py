@@ -1,8 +1,8 @@
-"""Decisions about moving partitions between brokers: AlterPartitionReassignments and what is on the move.
+"""Decisions about reassignments of partitions: AlterPartitionReassignments and ListPartitionReassignments.
 
-Pure functions of a ClusterView. Each partition of a request is decided by itself. A move is only begun here: the leader finds
-new replicas in its image, they fetch, and the AlterPartition that brings the last of them into the ISR ends the move
-(`Elections.change`). The words of refusals are Kafka's. Follows KIP-455, KIP-860 and Kafka's ReplicationControlManager.
+Pure functions of a ClusterView. Each partition of a request is decided separately. A decision only begins the reassignment: the leader
+finds new replicas in its image, they fetch, and the AlterPartition that adds the last of them to the ISR completes it
+(`Elections.change`). Error texts are Kafka's. Follows KIP-455, KIP-860 and Kafka's ReplicationControlManager.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["alter_reassignments", "list_reassignments"]
 
 @LongDecision[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
 def alter_reassignments(view: ClusterView, request: AlterPartitionReassignmentsRequest) -> Work:
-    """Decides an AlterPartitionReassignments request. One that names a partition twice moves it by the last."""
+    """Decides an AlterPartitionReassignments request. If it names a partition twice, the last one counts."""
     elections = Elections(view.image, view.config)
     records: dict[tuple[str, int], MetadataRecord] = {}
     responses = []
@@ -78,7 +78,7 @@ def _alter(
 
 
 def _check_factor(partition: PartitionImage, target: Sequence[int]) -> None:
-    """A move that goes on is measured by its target."""
+    """Checks the replication factor; compares with the target of a reassignment in progress."""
     present = len(partition.replicas) - len(partition.removing_replicas)
     if len(target) != present:
         raise BrokerError(
@@ -106,7 +106,7 @@ def _cancel(view: ClusterView, elections: Elections, topic: TopicImage, number: 
 
 @LongDecision[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]
 def list_reassignments(view: ClusterView, request: ListPartitionReassignmentsRequest) -> Work:
-    """Which of the partitions that are asked about, or of all, are on the move."""
+    """Lists the reassignments in progress, of the named partitions or of all."""
     image = view.image
     wanted: list[tuple[TopicImage, Sequence[int]]]
     if request.topics is None:

@@ -1,9 +1,9 @@
-"""Records of `__cluster_metadata`: Kafka's types, and the frame they stand in.
+"""Records of `__cluster_metadata`: Kafka's types, and their encoding.
 
 A value is unsigned varints frame version (1), record type and record version, then the body. `encode_record` writes the version
 Kafka 4.3 writes; `decode_record` reads any version declared here. Types that this broker does not serve (ACLs, quotas, SCRAM,
-delegation tokens, and whatever a newer Kafka adds) come back as `ForeignRecord` with their bytes: the image keeps these in
-order and every snapshot writes them again, so that Kafka finds them where it left them.
+delegation tokens, and types of newer Kafka versions) are decoded as `ForeignRecord` with their bytes: the image keeps these in
+order and every snapshot writes them again, so that Kafka finds them unchanged.
 
 Invariants: `encode_record(decode_record(value)) == value` for every value of a version that is written here, and for every
 foreign one. Field tables after Kafka 4.3.1; PartitionRecord 2 is KIP-966, directories are KIP-858.
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 FRAME_VERSION = 1
-NO_LEADER_CHANGE = -2  # PartitionChangeRecord.leader where it stays
+NO_LEADER_CHANGE = -2  # PartitionChangeRecord.leader: keeps the leader
 
 
 @struct
@@ -104,7 +104,7 @@ class RegisterBrokerRecord(Record):
 
 @record(api_key=1, versions=(0, 0), flexible_since=0)
 class UnregisterBrokerRecord(Record):
-    """A broker is gone for good."""
+    """A broker is removed."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64)
@@ -112,7 +112,7 @@ class UnregisterBrokerRecord(Record):
 
 @record(api_key=2, versions=(0, 0), flexible_since=0)
 class TopicRecord(Record):
-    """A topic, without partitions yet."""
+    """A topic without partitions."""
 
     name: str = field(String)
     topic_id: bytes = field(Uuid)
@@ -120,7 +120,7 @@ class TopicRecord(Record):
 
 @record(api_key=3, versions=(0, 2), flexible_since=0)
 class PartitionRecord(Record):
-    """A partition in full."""
+    """All attributes of a partition."""
 
     partition_id: int = field(Int32, default=-1)
     topic_id: bytes = field(Uuid)
@@ -149,7 +149,7 @@ class ConfigRecord(Record):
 
 @record(api_key=5, versions=(0, 2), flexible_since=0)
 class PartitionChangeRecord(Record):
-    """What changed in a partition; its partition epoch goes up by one, its leader epoch where `leader` is set."""
+    """Changes of a partition; raises its partition epoch by one, and its leader epoch if `leader` is set."""
 
     partition_id: int = field(Int32, default=-1)
     topic_id: bytes = field(Uuid)
@@ -166,7 +166,7 @@ class PartitionChangeRecord(Record):
 
 @record(api_key=7, versions=(0, 0), flexible_since=0)
 class FenceBrokerRecord(Record):
-    """The broker may lead nothing until it is unfenced."""
+    """The broker may not lead until it is unfenced."""
 
     id: int = field(Int32)
     epoch: int = field(Int64)
@@ -197,7 +197,7 @@ class FeatureLevelRecord(Record):
 
 @record(api_key=15, versions=(0, 0), flexible_since=0)
 class ProducerIdsRecord(Record):
-    """A broker has taken the block of producer ids that ends before `next_producer_id`."""
+    """A broker was allocated the block of producer ids that ends before `next_producer_id`."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)
@@ -206,7 +206,7 @@ class ProducerIdsRecord(Record):
 
 @record(api_key=17, versions=(0, 3), flexible_since=0)
 class BrokerRegistrationChangeRecord(Record):
-    """What changed of a registration. `fenced`: -1 unfenced, 0 no change, 1 fenced."""
+    """Changes of a registration. `fenced`: -1 unfenced, 0 no change, 1 fenced."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64)
@@ -218,24 +218,24 @@ class BrokerRegistrationChangeRecord(Record):
 
 @record(api_key=20, versions=(0, 0), flexible_since=0)
 class NoOpRecord(Record):
-    """Nothing, but an offset: shows followers that the leader is alive."""
+    """Takes an offset and changes nothing: shows followers that the leader is alive."""
 
 
 @record(api_key=23, versions=(0, 0), flexible_since=0)
 class BeginTransactionRecord(Record):
-    """What follows counts only once it is ended."""
+    """Begins a metadata transaction: the following records count only after its end."""
 
     name: str | None = field(String, nullable_since=0, default=None, tag=0)
 
 
 @record(api_key=24, versions=(0, 0), flexible_since=0)
 class EndTransactionRecord(Record):
-    """What was begun counts."""
+    """Ends a metadata transaction: its records count."""
 
 
 @record(api_key=25, versions=(0, 0), flexible_since=0)
 class AbortTransactionRecord(Record):
-    """What was begun never was."""
+    """Aborts a metadata transaction: its records do not count."""
 
     reason: str | None = field(String, nullable_since=0, default=None, tag=0)
 
@@ -253,7 +253,7 @@ class RegisterControllerRecord(Record):
 
 @record(api_key=28, versions=(0, 0), flexible_since=0)
 class ClearElrRecord(Record):
-    """The eligible leaders of a topic are forgotten; of all topics where the name is empty."""
+    """Clears the eligible leaders of a topic; of all topics if the name is empty."""
 
     topic_name: str = field(String)
 
@@ -318,7 +318,7 @@ _TYPES: Final[dict[int, type[Record]]] = {
 
 
 def _version_of(rec: MetadataRecord) -> int:
-    """The version to write: the newest, but of a registration change the oldest that can say it, as Kafka does."""
+    """The version to write: the newest; for a registration change the oldest that has its fields, as Kafka does."""
     if isinstance(rec, BrokerRegistrationChangeRecord):
         if rec.cordoned_log_dirs is not None:
             return 3
@@ -327,10 +327,10 @@ def _version_of(rec: MetadataRecord) -> int:
 
 
 def encode_record(rec: MetadataRecord) -> bytes:
-    """The value of a record in the log: frame and body.
+    """Encodes a record as a value in the log: frame and body.
 
     Raises:
-        LocalProtocolError: a field holds what the wire cannot carry.
+        LocalProtocolError: a field's value is out of the wire format's range.
     """
     if isinstance(rec, ForeignRecord):
         return rec.value
@@ -340,7 +340,7 @@ def encode_record(rec: MetadataRecord) -> bytes:
 
 
 def decode_record(value: Buffer) -> MetadataRecord:
-    """The record of a value.
+    """Decodes a value.
 
     Raises:
         RemoteProtocolError: an unknown frame version, or a body of a declared type and version that is malformed.

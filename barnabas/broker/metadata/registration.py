@@ -1,11 +1,11 @@
-"""Decisions about brokers' and controllers' lives: first records of a cluster, registration, fencing, unfencing, shutdown.
+"""Decisions about registrations of brokers and controllers: bootstrap records, registration, fencing, unfencing, shutdown.
 
-Pure functions of a ClusterView: they return records, the controller appends them. `heartbeats.py` says when.
+Pure functions of a ClusterView: they return records, the controller appends them. `heartbeats.py` and `liveness.py` call them.
 
-Every start of a broker registers anew: a fresh incarnation id, the broker epoch that is the offset of its registration, fenced
+Every start of a broker registers anew: a new incarnation id; the broker epoch is the offset of its registration; fenced
 until it serves. Its former leaderships end with the registration, so that every partition it leads again has a new leader epoch.
 The same incarnation may register again (its answer was lost): it keeps its epoch.
-Whether a broker that seems alive may be replaced is not decided here but by `liveness.py`.
+`liveness.py` decides whether a broker that seems alive may be replaced.
 Follows KIP-631 (registration), KIP-584 (features), KIP-858 (directories), KIP-903 and KIP-966 (broker epochs, unclean stops),
 KIP-919 (controllers).
 """
@@ -57,14 +57,14 @@ __all__ = [
     "unregister_broker",
 ]
 
-RESERVED_DIRECTORIES: Final = 100  # ids below this number have a meaning of their own
+RESERVED_DIRECTORIES: Final = 100  # ids below this number have a special meaning
 
 
 def bootstrap_records(config: BrokerConfig, formatted: Sequence[MetadataRecord] = ()) -> list[MetadataRecord]:
     """The first records of a new cluster, as one metadata transaction.
 
     Args:
-        formatted: what Kafka's storage tool laid down in bootstrap.checkpoint; taken instead of our own feature levels.
+        formatted: records of bootstrap.checkpoint, written by Kafka's storage tool; used instead of our own feature levels.
     """
     features: Sequence[MetadataRecord] = formatted or [
         FeatureLevelRecord(name=name, feature_level=levels.initial)
@@ -99,7 +99,7 @@ def register_controller(
 
 
 def _check_sizes(request: ControllerRegistrationRequest | BrokerRegistrationRequest) -> None:
-    """A registration stays in the metadata of every node. Raises BrokerError(INVALID_REQUEST) for a huge one."""
+    """Limits the size of a registration, which every node stores. Raises BrokerError(INVALID_REQUEST)."""
     for what, items in (("listeners", request.listeners), ("features", request.features)):
         if len(items) > REGISTERED_ITEMS_MAX:
             text = f"{len(items)} {what} in a registration, at most {REGISTERED_ITEMS_MAX} are allowed"
@@ -109,14 +109,14 @@ def _check_sizes(request: ControllerRegistrationRequest | BrokerRegistrationRequ
 def register_broker(
     view: ClusterView, request: BrokerRegistrationRequest
 ) -> MetadataDecision[BrokerRegistrationResponse]:
-    """A broker process has started: its registration, fenced, and the end of what its former self led.
+    """A broker process has started: registers it, fenced, and ends the leaderships of its former incarnation.
 
-    If the epoch that it names from its clean stop is not the one registered last, it may have lost what it had not synced, and
-    counts as in sync nowhere; nor does it where a directory that it had is missing.
+    If it does not name the last registered epoch from its clean stop, it may have lost unsynced data and leaves every ISR; so it does
+    if one of its former directories is missing.
 
     Raises:
-        BrokerError: INVALID_REGISTRATION for directories that cannot be its own, UNSUPPORTED_VERSION for a finalized feature
-            that it does not support.
+        BrokerError: INVALID_REGISTRATION for directories that cannot be its own, UNSUPPORTED_VERSION if it does not support
+            a finalized feature.
     """
     _check_sizes(request)
     registered = view.image.brokers.get(request.broker_id)
@@ -139,7 +139,7 @@ def register_broker(
         record.fenced = registered.fenced
         record.in_controlled_shutdown = registered.in_controlled_shutdown
     elif registered is not None:
-        whole = set(registered.directories) <= set(request.log_dirs)  # else replicas are gone with their directory
+        whole = set(registered.directories) <= set(request.log_dirs)  # else replicas are lost with their directory
         clean = whole and registered.epoch == request.previous_broker_epoch
         who = {"departing": request.broker_id} if clean else {"lost": request.broker_id}
         changes = Elections(view.image, view.config, **who).departures()
@@ -201,7 +201,7 @@ def _features(features: Sequence[RegistrationFeature]) -> list[RegisteredFeature
 def unregister_broker(
     view: ClusterView, request: UnregisterBrokerRequest
 ) -> MetadataDecision[UnregisterBrokerResponse]:
-    """An administrator removes a broker for good: it leaves every ISR and every set of eligible leaders.
+    """Removes a broker for an administrator: it leaves every ISR and every set of eligible leaders.
 
     Raises:
         BrokerError: BROKER_ID_NOT_REGISTERED.
@@ -212,7 +212,7 @@ def unregister_broker(
     return MetadataDecision(UnregisterBrokerResponse(error_message=None), [*changes, record])
 
 
-# --- what a registered broker may do --------------------------------------------------------------------------------------
+# --- registered brokers ---------------------------------------------------------------------------------------------------
 
 
 def registered_broker(image: MetadataImage, broker_id: int) -> BrokerImage:
@@ -224,7 +224,7 @@ def registered_broker(image: MetadataImage, broker_id: int) -> BrokerImage:
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """The registration of a broker that speaks for this epoch. Raises BrokerError(STALE_BROKER_EPOCH) otherwise, as Kafka."""
+    """The registration of a broker with this epoch. Raises BrokerError(STALE_BROKER_EPOCH) otherwise, as Kafka."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
@@ -237,9 +237,9 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
 
 
 def unfence_broker(view: ClusterView, broker_id: int) -> list[MetadataRecord]:
-    """The broker serves: it is unfenced, and leads what waits for it.
+    """Unfences a broker that serves, and elects it for partitions that wait for it.
 
-    No records where it is unfenced already, or is shutting down: only a new registration brings that one back.
+    No records if it is unfenced already, or is shutting down: then only a new registration can unfence it.
 
     Raises:
         BrokerError: BROKER_ID_NOT_REGISTERED.
@@ -252,7 +252,7 @@ def unfence_broker(view: ClusterView, broker_id: int) -> list[MetadataRecord]:
 
 
 def shut_down_broker(view: ClusterView, broker_id: int) -> list[MetadataRecord]:
-    """Controlled shutdown: the broker gives up every leadership. No records where it is fenced or unknown."""
+    """Controlled shutdown: the broker gives up every leadership. No records if it is fenced or unknown."""
     broker = view.image.brokers.get(broker_id)
     if broker is None or broker.fenced:
         return []
@@ -265,9 +265,9 @@ def shut_down_broker(view: ClusterView, broker_id: int) -> list[MetadataRecord]:
 
 
 def fence_broker(view: ClusterView, broker_id: int, broker_epoch: int | None = None) -> list[MetadataRecord]:
-    """The broker may lead no more: its session ended, or it has shut down.
+    """Fences a broker: its session ended, or it has shut down.
 
-    No records where it is fenced or unknown, or has registered anew since `broker_epoch`.
+    No records if it is fenced or unknown, or has registered again since `broker_epoch`.
     """
     broker = view.image.brokers.get(broker_id)
     if broker is None or broker.fenced or broker_epoch not in (None, broker.epoch):

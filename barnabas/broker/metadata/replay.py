@@ -1,11 +1,11 @@
-"""ImageBuilder: from one MetadataImage and records to the next one, with what changed on the way.
+"""ImageBuilder: builds the next MetadataImage from an image and records, with the delta.
 
 Driven by: the loader at start-up (snapshot, then log) and the controller after each append, record by record.
 Emits: a new image and a MetadataDelta; InvariantViolated for records that contradict the image (a partition of no topic, a
 change of no partition), which means that the log is damaged.
 
-Invariants: the base image is never changed; what stands between BeginTransactionRecord and its EndTransactionRecord counts
-as a whole or, after AbortTransactionRecord, not at all; a builder may be asked for an image between any two records.
+Invariants: the base image is never changed; the records between BeginTransactionRecord and its EndTransactionRecord count together, or,
+after AbortTransactionRecord, not at all; a builder may be asked for an image between any two records.
 Follows KIP-868 (metadata transactions), KIP-966 (eligible leaders), KIP-858 (directories).
 """
 
@@ -55,7 +55,7 @@ __all__ = ["ImageBuilder", "changed_partition"]
 
 
 def changed_partition(partition: PartitionImage, change: PartitionChangeRecord) -> PartitionImage:
-    """`partition` after `change`. The leader epoch goes up where a leader (or none) is named."""
+    """`partition` after `change`. The leader epoch goes up if the change names a leader (or none)."""
     new = partition._replace(partition_epoch=partition.partition_epoch + 1)
     if change.leader != NO_LEADER_CHANGE:
         new = new._replace(leader=change.leader, leader_epoch=partition.leader_epoch + 1)
@@ -76,10 +76,10 @@ def changed_partition(partition: PartitionImage, change: PartitionChangeRecord) 
 
 
 class ImageBuilder:
-    """Builds the image that follows `base`. Maps are copied when they are first changed.
+    """Builds the image that follows `base`. Mappings are copied at their first change.
 
     Args:
-        transaction: the records of a metadata transaction that is open at `base`, None where none is.
+        transaction: the records of a metadata transaction that is open at `base`, None without one.
     """
 
     def __init__(self, base: MetadataImage, transaction: list[MetadataRecord] | None = None) -> None:
@@ -87,7 +87,7 @@ class ImageBuilder:
         self._features: dict[str, int] | None = None
         self._topics: dict[str, TopicImage] | None = None  # with the partitions as of the last `image()`
         self._topics_by_id: dict[bytes, TopicImage] | None = None  # the same topics
-        self._partitions: dict[bytes, list[PartitionImage]] = {}  # of topics touched since
+        self._partitions: dict[bytes, list[PartitionImage]] = {}  # of topics changed since
         self._brokers: dict[int, BrokerImage] | None = None
         self._controllers: dict[int, ControllerImage] | None = None
         self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
@@ -108,7 +108,7 @@ class ImageBuilder:
         return self._transaction
 
     def replay(self, record: MetadataRecord) -> None:
-        """Takes in one record. Raises InvariantViolated for one that contradicts what came before it."""
+        """Applies one record. Raises InvariantViolated if it contradicts the records before it."""
         if self._transaction is not None:
             if isinstance(record, EndTransactionRecord):
                 pending, self._transaction = self._transaction, None
@@ -125,16 +125,16 @@ class ImageBuilder:
         replay(self, record)
 
     def advance(self, offset: int, epoch: int, timestamp_ms: int) -> None:
-        """Says how far the log is replayed: offset of its last record, that record's epoch and append time."""
+        """Sets the replayed position: offset of the last record, its epoch and append time."""
         self._offset, self._epoch, self._timestamp_ms = offset, epoch, timestamp_ms
 
     def image(self) -> MetadataImage:
-        """The image as of now."""
+        """The image of all records so far."""
         image: MetadataImage = finished(self.image_in_slices())
         return image
 
     def image_in_slices(self) -> Work:
-        """Returns the image as of now, with a yield after each topic. Nothing may be replayed until it has returned."""
+        """Returns the image of all records so far, with a yield after each topic. Replay nothing until it has returned."""
         for topic_id, partitions in self._partitions.items():
             self._put(self._topics_by_id_now()[topic_id]._replace(partitions=tuple(partitions)))
             yield 1 + len(partitions) // PARTITIONS_PER_UNIT
@@ -241,7 +241,7 @@ class ImageBuilder:
             del self._configs_now()[TOPIC_RESOURCE, name]
         self.delta.partitions.pop(record.topic_id, None)
         if record.topic_id in self.delta.created:
-            del self.delta.created[record.topic_id]  # came and went between two images: nobody has seen it
+            del self.delta.created[record.topic_id]  # created and deleted between two images: never published
         else:
             self.delta.deleted[record.topic_id] = topic
 

@@ -1,6 +1,6 @@
-"""What the controller can be asked for: a table from request class to its decision, and the shape of refusals.
+"""Requests to the controller: a table from request class to decision, and the form of refusals.
 
-Heartbeats and registrations are missing here: they have to do with time and connections (`liveness.py`).
+Heartbeats and registrations depend on time and connections; `liveness.py` handles them.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ Decision = Callable[[ClusterView, Any], MetadataDecision[Any]]
 
 @LongDecision[DeleteTopicsRequest, DeleteTopicsResponse]
 def _delete(view: ClusterView, request: DeleteTopicsRequest) -> Work:
-    """Versions below 6 name topics only."""
+    """Versions below 6 have only topic names."""
     states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     decision = yield from delete_topics.in_slices(view, states)
     return decision
 
 
-# What administrators and automatic creation ask for. It is answered once the node that was asked has it in its own image.
+# Requests of administrators and automatic creation. Answered once the asked node has the change in its own image.
 ADMINISTRATION: Final[Mapping[type, Decision]] = {
     CreateTopicsRequest: create_topics,
     DeleteTopicsRequest: _delete,
@@ -77,13 +77,13 @@ DECISIONS: Final[Mapping[type, Decision]] = {
     ControllerRegistrationRequest: lambda view, request: register_controller(request),
 }
 
-_ITEMS: Final = ("topics", "responses", "results")  # where answers without an error of their own carry errors
+_ITEMS: Final = ("topics", "responses", "results")  # fields with errors, in answers without a top-level error
 
 
 def refused_as_a_whole(response: Any) -> ErrorCode:
-    """The error that a response carries for everything that was asked; NONE where it has none.
+    """The error that a response carries for the whole request; NONE without one.
 
-    Of errors that stand with each topic or resource only NOT_CONTROLLER is one: others are the answer.
+    Of the errors of single topics or resources only NOT_CONTROLLER counts: others are the answer.
     """
     code = getattr(response, "error_code", None)
     if code is not None:

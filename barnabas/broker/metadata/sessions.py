@@ -1,17 +1,17 @@
-"""BrokerSessions: which brokers the active controller has heard from, and what it may conclude about the others.
+"""BrokerSessions: the active controller's record of broker heartbeats; tells which sessions have ended.
 
-Pure: fed with heartbeats, closed connections, deaths and the monotonic clock. Emits: which sessions are over, when a broker may be
-probed or unfenced, and when to look again. `liveness.py` is its shell, `heartbeats.py` decides by it.
+Pure: its inputs are heartbeats, closed connections, deaths and the monotonic clock. Emits: which sessions are over, when a broker may be
+probed or unfenced, and when to check again. `liveness.py` is its shell, `heartbeats.py` uses it for decisions.
 
 A broker's session lasts broker.session.timeout.ms from its last heartbeat. A killed process closes its connections at once, so
 a closed heartbeat connection is a suspicion: `liveness.py` probes the broker's listener. A probe fences one incarnation of a broker
 at most once in PROBE_FENCE_INTERVAL_MS. A broker that has registered anew is a new incarnation and may be fenced at once.
 
-A broker that crashes again and again is unfenced later each time: after CRASHES_FREE deaths within CRASH_WINDOW_MS it waits
-UNFENCE_DELAY_MS from its registration, doubled by each further death up to UNFENCE_DELAY_MS_MAX. This bounds the elections that such
+Each crash of a broker that crashes repeatedly delays its unfencing more: after CRASHES_FREE deaths within CRASH_WINDOW_MS it waits
+UNFENCE_DELAY_MS from its registration, doubled by each further death up to UNFENCE_DELAY_MS_MAX. This limits the elections that such
 a broker causes. Only the periodic leader balance gives it leaderships back (`steady`).
 
-Invariants: sessions exist while this controller is active only; a fenced broker has a contact but no session that could end.
+Invariants: sessions exist only while this controller is active; a fenced broker has a contact but no session.
 Follows KIP-631; the probes and the delays are ours.
 """
 
@@ -25,8 +25,8 @@ from barnabas.broker.metadata.image import BrokerImage
 __all__ = ["PROBE_FENCE_INTERVAL_MS", "BrokerSessions"]
 
 PROBE_FENCE_INTERVAL_MS: Final = 10_000  # between two fencings of one incarnation by probes
-CRASH_WINDOW_MS: Final = 60_000  # deaths longer ago do not count
-CRASHES_FREE: Final = 3  # deaths within the window that delay nothing
+CRASH_WINDOW_MS: Final = 60_000  # earlier deaths do not count
+CRASHES_FREE: Final = 3  # deaths within the window that cause no delay
 CRASHES_MAX: Final = 16  # remembered for each broker
 UNFENCE_DELAY_MS: Final = 500
 UNFENCE_DELAY_MS_MAX: Final = 8_000
@@ -34,7 +34,7 @@ SHUTDOWN_PATIENCE_MS: Final = 500  # heartbeats are seconds apart, images spread
 
 
 class _Contact:
-    """What is known of one incarnation of a broker."""
+    """The heartbeats of one incarnation of a broker."""
 
     __slots__ = (
         "began_ms",
@@ -51,15 +51,15 @@ class _Contact:
         self.broker_epoch = broker_epoch
         self.began_ms = now_ms
         self.last_ms = now_ms
-        self.heard = False  # a heartbeat of this life has come to this controller
+        self.heard = False  # this controller received a heartbeat of this incarnation
         self.source: object | None = None  # the connection of the last heartbeat; None: from this process
         self.metadata_offset = -1
-        self.shutdown_offset = -1  # where its controlled shutdown is in the log, and since when
+        self.shutdown_offset = -1  # offset of its controlled shutdown in the log, and its time
         self.shutdown_ms = 0
 
 
 class BrokerSessions:
-    """See the module. All times are monotonic milliseconds."""
+    """Sessions of brokers. All times are monotonic milliseconds."""
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
@@ -70,15 +70,15 @@ class BrokerSessions:
     # --- inputs ---------------------------------------------------------------------------------------------------
 
     def begin(self, brokers: Iterable[BrokerImage], now_ms: int) -> None:
-        """A new controller knows nothing: every broker has a whole session from now."""
+        """This controller becomes active: every broker gets a whole session from now."""
         self._contacts = {broker.broker_id: _Contact(broker.epoch, now_ms) for broker in brokers}
 
     def end(self) -> None:
-        """This node is the controller no more."""
+        """This node is no longer the controller."""
         self._contacts.clear()
 
     def on_registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A broker registered; a new epoch is a new life."""
+        """A broker registered; a new epoch is a new incarnation."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.broker_epoch != broker_epoch:
             self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
@@ -88,7 +88,7 @@ class BrokerSessions:
     def on_heartbeat(
         self, broker_id: int, broker_epoch: int, metadata_offset: int, source: object | None, now_ms: int
     ) -> None:
-        """A heartbeat of a registered epoch came over the connection `source` (None: within this process)."""
+        """A heartbeat of a registered epoch arrived over the connection `source` (None: within this process)."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.broker_epoch != broker_epoch:
             contact = self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
@@ -98,7 +98,7 @@ class BrokerSessions:
         contact.metadata_offset = metadata_offset
 
     def on_closed(self, broker_id: int, source: object) -> int | None:
-        """A connection that heartbeats came over is closed. Returns the broker epoch to suspect, None where a newer one serves."""
+        """A heartbeat connection closed. Returns the broker epoch to suspect, None if a newer connection is used."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.source is not source:
             return None
@@ -107,19 +107,19 @@ class BrokerSessions:
         return contact.broker_epoch
 
     def on_shutting_down(self, broker_id: int, offset: int, now_ms: int) -> None:
-        """The broker's controlled shutdown was written at `offset`; of several the first counts."""
+        """The broker's controlled shutdown was written at `offset`; the first one counts."""
         contact = self._contacts.get(broker_id)
         if contact is not None and contact.shutdown_offset < 0:
             contact.shutdown_offset, contact.shutdown_ms = offset, now_ms
 
     def on_expired(self, broker_id: int, now_ms: int) -> None:
-        """A broker is being fenced for its silence: the same silence does not count twice."""
+        """A broker is being fenced for its silence: restarts the measurement, so that the same silence does not count twice."""
         contact = self._contacts.get(broker_id)
         if contact is not None:
             contact.last_ms = now_ms
 
     def extend_sessions(self, stall_ms: int) -> None:
-        """This process stood still for so long: it could hear nobody."""
+        """Extends every session by `stall_ms`: this process was suspended and could receive no heartbeats."""
         for contact in self._contacts.values():
             contact.last_ms += stall_ms
 
@@ -132,25 +132,25 @@ class BrokerSessions:
         """An incarnation ended without a controlled shutdown."""
         self._died_ms[broker_id] = [*self._deaths(broker_id, now_ms), now_ms][-CRASHES_MAX:]
 
-    # --- questions ------------------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     def alive(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker's session still runs."""
+        """Whether the broker's session has not ended."""
         contact = self._contacts.get(broker_id)
         return contact is not None and now_ms - contact.last_ms <= self.session_timeout_ms
 
     def connected(self, broker_id: int) -> bool:
-        """Whether the connection of the last heartbeat to this controller is still there."""
+        """Whether the connection of the last heartbeat to this controller is open."""
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard
 
     def probe_fence_in_ms(self, broker_id: int, broker_epoch: int, now_ms: int) -> int:
-        """How long until a probe may fence this incarnation again; 0 where it may now."""
+        """Time until a probe may fence this incarnation again; 0 if now."""
         fenced_epoch, last_ms = self._probe_fenced.get(broker_id, (-1, 0))
         return max(0, last_ms + PROBE_FENCE_INTERVAL_MS - now_ms) if fenced_epoch == broker_epoch else 0
 
     def unfence_in_ms(self, broker_id: int, now_ms: int) -> int:
-        """How long until the broker may be unfenced; more than 0 only where it died more than CRASHES_FREE times lately."""
+        """Time until the broker may be unfenced; more than 0 only after more than CRASHES_FREE recent deaths."""
         contact = self._contacts.get(broker_id)
         too_many = len(self._deaths(broker_id, now_ms)) - CRASHES_FREE
         if contact is None or too_many <= 0:
@@ -159,7 +159,7 @@ class BrokerSessions:
         return max(0, contact.began_ms + delay_ms - now_ms)
 
     def steady(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker died at most once lately, so that leaderships may be given back to it at once."""
+        """Whether the broker died at most once recently, so that leaderships may return to it at once."""
         return len(self._deaths(broker_id, now_ms)) <= 1
 
     def _deaths(self, broker_id: int, now_ms: int) -> list[int]:
@@ -175,7 +175,7 @@ class BrokerSessions:
         return [broker_id for _, broker_id in sorted(silent)]
 
     def next_check_ms(self, unfenced: Iterable[BrokerImage]) -> int | None:
-        """When the first session of an unfenced broker may end; None without one."""
+        """Earliest end of the session of an unfenced broker; None without one."""
         times = [
             self._contacts[broker.broker_id].last_ms + self.session_timeout_ms + 1
             for broker in unfenced
@@ -187,7 +187,7 @@ class BrokerSessions:
         """Whether the `others` have replayed the broker's controlled shutdown, or had SHUTDOWN_PATIENCE_MS to do so."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.shutdown_offset < 0:
-            return True  # the controller changed meanwhile: it leads nothing, and that is long known
+            return True  # the controller changed since: the broker leads nothing, and all know it
         if now_ms - contact.shutdown_ms >= SHUTDOWN_PATIENCE_MS:
             return True
         known = [self._contacts.get(other.broker_id) for other in others]

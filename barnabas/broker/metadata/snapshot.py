@@ -1,8 +1,8 @@
-"""The records that say what an image says: what a snapshot of it holds.
+"""Converts an image to the records of a snapshot.
 
 A pure function of the image. Replaying its records into an empty image gives the same image again (property-tested).
-Features come first, metadata.version before all, as Kafka's reader asks for; records that this broker does not serve come last,
-in the order in which they were written.
+Features come first, metadata.version before all, as Kafka's reader demands; records of types that this broker does not serve come
+last, in the order in which they were written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METADATA_VERSION = "metadata.version"
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Every record of the image, none of them a change of another."""
+    """Every record of the image; none changes another."""
     for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
         yield FeatureLevelRecord(name=name, feature_level=image.features[name])
     for controller in image.controllers.values():

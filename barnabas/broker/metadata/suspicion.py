@@ -1,14 +1,14 @@
-"""Suspicion: whether one incarnation of a broker is dead, by what its registered listener does when it is probed.
+"""Suspicion: decides from probes of its listener whether one incarnation of a broker is dead.
 
-Pure. Driven by: results of probes, in the order in which they were made. Emits: the verdict, and the pause before the next probe.
+Pure. Driven by: results of probes, in the order of the probes. Emits: the verdict, and the pause before the next probe.
 
 A listener that accepts belongs to a process that exists: the session decides. If at least two probes in a row are not accepted and
-one of them is refused, the broker is dead: a broker opens its listener before it registers and closes it after it has left, so a
+one of them is refused, the broker is dead: a broker opens its listener before it registers and closes it after its shutdown, so a
 machine that refuses has no such process. Without a refusal (no route, no such name, no answer in time) the broker may only be
 unreachable from this node. It is dead if it sends no heartbeat over another connection within SILENCE_MS after its connection was
-closed: a broker that runs reconnects within milliseconds.
+closed: a running broker reconnects within milliseconds.
 
-Fencing a broker that runs is safe: it costs leaderships but no records, and its next heartbeat unfences it.
+Fencing a running broker is safe: it costs leaderships but no records, and its next heartbeat unfences it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from barnabas.broker.peers import ProbeResult
 
 __all__ = ["SILENCE_MS", "Suspicion"]
 
-SILENCE_MS: Final = 1_000  # without a heartbeat, before an unreachable listener counts as closed
+SILENCE_MS: Final = 1_000  # without a heartbeat, until an unreachable listener counts as closed
 PAUSE_MS: Final = 50  # before the second probe, doubled by each further one up to
 PAUSE_MS_MAX: Final = 200
-ACCEPTED_PAUSE_MS_MAX: Final = 1_000  # where the listener accepts
+ACCEPTED_PAUSE_MS_MAX: Final = 1_000  # if the listener accepts
 
 
 class Suspicion:
     """The probes of one incarnation since its heartbeat connection was closed.
 
     Args:
-        now_ms: monotonic, when the suspicion began.
+        now_ms: monotonic time of the beginning of the suspicion.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -39,10 +39,10 @@ class Suspicion:
         self._pause_ms = PAUSE_MS
 
     def is_dead(self, result: ProbeResult, now_ms: int, *, refused_too: bool = False) -> bool:
-        """Takes the result of a probe; returns whether the broker is to be fenced.
+        """Counts the result of a probe; returns whether to fence the broker.
 
         Args:
-            refused_too: another connection of this node to the same process was refused lately; counts as one more probe.
+            refused_too: whether another connection of this node to the same process was refused recently; counts as one more probe.
         """
         if result is ProbeResult.ACCEPTED:
             self._not_accepted, self._refused = 0, False
@@ -52,7 +52,7 @@ class Suspicion:
         return self._not_accepted + refused_too > 1 and (self._refused or now_ms - self._began_ms >= SILENCE_MS)
 
     def next_pause_ms(self) -> int:
-        """How long to wait before the next probe."""
+        """Time to wait before the next probe."""
         pause_ms = self._pause_ms
         self._pause_ms = min(2 * pause_ms, PAUSE_MS_MAX if self._not_accepted else ACCEPTED_PAUSE_MS_MAX)
         return min(pause_ms, PAUSE_MS_MAX) if self._not_accepted else pause_ms

@@ -1,6 +1,6 @@
-"""Which topic names are legal, and which collide.
+"""Checks topic names and finds collisions.
 
-Pure functions. "." and "_" are one character in metric names, so two topics that differ in nothing else are refused, as in Kafka.
+Pure functions. "." and "_" are one character in metric names, so topic names that differ only in them are refused, as in Kafka.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def validate_topic_name(name: str) -> None:
-    """Raises BrokerError(INVALID_TOPIC_EXCEPTION) where `name` is not 1 to 249 of ASCII letters, digits, '.', '_' and '-'."""
+    """Raises BrokerError(INVALID_TOPIC_EXCEPTION) unless `name` is 1 to 249 of ASCII letters, digits, '.', '_' and '-'."""
     wrong = None
     if not name:
         wrong = "the empty string is not allowed"
@@ -45,7 +45,7 @@ def validate_topic_name(name: str) -> None:
 
 
 class Collisions:
-    """Finds topics whose names differ from another one in '.' for '_' only. Existing names are looked at when first needed."""
+    """Finds topics whose names differ only in '.' and '_'. Reads existing names at the first use."""
 
     def __init__(self, existing: Iterable[str]) -> None:
         self._existing = existing

@@ -1,6 +1,6 @@
-"""Decisions about topics: create, delete, widen. Pure functions of a ClusterView and a request of the admin family.
+"""Decisions about topics: creation, deletion, new partitions. Pure functions of a ClusterView and a request.
 
-Every topic of a request is decided by itself: one that is refused leaves the others alone. The words of refusals are Kafka's.
+Each topic of a request is decided separately: a refused topic does not affect the others. Error texts are Kafka's.
 Follows KIP-4 (create, delete), KIP-195 (partitions), KIP-464 (defaults by −1), KIP-516 (topic ids), KIP-525 (configs in the
 answer). A request may have 10,000 partitions, as in Kafka. A decision takes time in proportion to the names in its request.
 """
@@ -46,15 +46,15 @@ __all__ = ["create_partitions", "create_topics", "delete_topics"]
 
 PARTITIONS_MAX: Final = 10_000  # new ones in one request
 NO_ID: Final = bytes(16)
-NO_CONFIGS: Final[list[CreatableTopicConfigs]] = []  # of all topics that are refused: nobody changes it
+NO_CONFIGS: Final[list[CreatableTopicConfigs]] = []  # shared by all refused topics: never change it
 UNITS_OF_A_NAME: Final = 1  # of work (slices.Work): a name that is refused
-NAMES_PER_UNIT: Final = 16  # that are only counted
-UNITS_OF_A_TOPIC: Final = 3  # one that is created, besides its records
+NAMES_PER_UNIT: Final = 16  # names that are only counted
+UNITS_OF_A_TOPIC: Final = 3  # a created topic, without its records
 
 
 @LongDecision[CreateTopicsRequest, CreateTopicsResponse]
 def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
-    """Decides a CreateTopics request. With `validate_only` the answer is the same, and no records."""
+    """Decides a CreateTopics request. With `validate_only` the answer is the same, without records."""
     creation = _Creation(view)
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
@@ -81,7 +81,7 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
 
 
 def _once(topics: Sequence[CreatableTopic]) -> Work:
-    """Returns the topics whose name is there once, and each repeated name alone, in the order of their first appearance."""
+    """Returns the topics whose name occurs once, and each repeated name alone, in the order of their first appearance."""
     found: dict[str, CreatableTopic | str] = {}
     for at, topic in enumerate(topics):
         if at % NAMES_PER_UNIT == 0:
@@ -91,7 +91,7 @@ def _once(topics: Sequence[CreatableTopic]) -> Work:
 
 
 class _Creation:
-    """What the topics of one CreateTopics request have in common."""
+    """State that the topics of one CreateTopics request share."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -99,7 +99,7 @@ class _Creation:
         self._told: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}  # by settings
 
     def create(self, topic: CreatableTopic, partitions_left: int) -> Work:
-        """Returns the records and the result of one topic. Raises BrokerError where it cannot be created."""
+        """Returns the records and the result of one topic. Raises BrokerError if it cannot be created."""
         view = self._view
         validate_topic_name(topic.name)
         if topic.name == METADATA_TOPIC:
@@ -223,10 +223,10 @@ def _partition_records(topic_id: bytes, first: int, partitions: Sequence[Partiti
 
 @LongDecision[Sequence[DeleteTopicState], DeleteTopicsResponse]
 def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work:
-    """Decides DeleteTopics; versions below 6 give names without ids.
+    """Decides DeleteTopics; versions below 6 have names without ids.
 
     Raises:
-        BrokerError: TOPIC_DELETION_DISABLED where delete.topic.enable is false.
+        BrokerError: TOPIC_DELETION_DISABLED if delete.topic.enable is false.
     """
     if not view.config.get_bool("delete.topic.enable"):
         raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
@@ -242,7 +242,7 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work
         if isinstance(found, TopicImage):
             ids[found.topic_id] += 1
         yield 1
-    told: set[str | bytes] = set()  # names and ids that are answered already
+    told: set[str | bytes] = set()  # names and ids that have been answered
     for state, topic in zip(states, resolved, strict=True):
         yield 1
         if isinstance(topic, TopicImage):
@@ -282,7 +282,7 @@ def _resolve(view: ClusterView, state: DeleteTopicState) -> TopicImage | BrokerE
     return view.image.topic(state.name) or _UNKNOWN_NAME
 
 
-# Of topics that cannot be deleted: one refusal for all of them, for a request may name 100,000.
+# Refusals of topics that cannot be deleted: shared, because a request may name 100,000.
 _DUPLICATE_NAME: Final = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _UNNAMED: Final = BrokerError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
 _NAMED_TWICE: Final = BrokerError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
@@ -294,7 +294,7 @@ _UNKNOWN_NAME: Final = BrokerError(
 
 @LongDecision[CreatePartitionsRequest, CreatePartitionsResponse]
 def create_partitions(view: ClusterView, request: CreatePartitionsRequest) -> Work:
-    """Decides a CreatePartitions request. With `validate_only` the answer is the same, and no records."""
+    """Decides a CreatePartitions request. With `validate_only` the answer is the same, without records."""
     records: list[MetadataRecord] = []
     results: list[CreatePartitionsTopicResult] = []
     wanted: dict[str, CreatePartitionsTopic | None] = {}  # None: named more than once
