@@ -113,7 +113,7 @@ def test_refused(options: dict[str, str], words: str) -> None:
 
 
 def test_a_stream_has_no_end() -> None:
-    with pytest.raises(PipelineError, match=r"endingOffsets.*a stream goes on"):
+    with pytest.raises(PipelineError, match=r"endingOffsets.*a stream has no end"):
         parse(streaming=True, endingOffsets="latest")
 
 
