@@ -1,18 +1,18 @@
 """Saved state of a log: the state at an offset, so that a start need not read the log below it.
 
-Driven by: the partition log, which saves its state from time to time; recovery, which reads it. Emits: two files of ours in the
+Driven by: the partition log, which saves its state from time to time; recovery, which reads it. Emits: two files in the
 partition's folder, which Kafka ignores, and the entries that .index and .timeindex lack.
 
-`log-state-checkpoint` is written often and never synced. It counts only on the boot that it names: after a kill the page cache still
-holds everything that was written, so only the last write may be torn. `synced-state-checkpoint` is written after a sync
-of everything that it describes, so it counts after a power loss too.
+`log-state-checkpoint` is written often and never synced. It is valid only on the boot that it names: after a kill the page cache still
+has everything that was written, so only the last write may be torn. `synced-state-checkpoint` is written after a sync
+of everything that it describes, so it is also valid after a power loss.
 
-Each file holds the end offset, the position in the segment, the epochs, the segment's aborted transactions and the producers. It is
-believed only if its checksum holds, the index files begin with the bytes that it names, and the batch that ended there is still
-the same one: equal offset and leader epoch mean an equal log before it.
+Each file has the end offset, the position in the segment, the epochs, the segment's aborted transactions and the producers. It is
+used only if its checksum is valid, the index files begin with the bytes that it names, and the log still has the batch that ended
+there: equal offset and leader epoch mean an equal log before it.
 
-Invariants: a cut of the log empties both files before anything is appended behind the cut. Beyond Kafka, which reads the segment
-of the recovery point whole.
+Invariants: a truncation of the log empties both files before the next append. Kafka has no such files and reads the whole segment
+of the recovery point.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class SavedState(NamedTuple):
     """A log as it was when it ended at `end_offset`.
 
     Attributes:
-        boot_id: of the disk then; "" where everything was synced before this was written.
+        boot_id: of the disk at that time; "" if everything was synced before this was written.
         base_offset: of the active segment.
-        size: its bytes.
-        last_position: where its last batch began; `last_header` is that batch's header, empty if there was none.
-        indexes: what its index files held.
-        aborted: its .txnindex; `producers`: the contents of a .snapshot file; `complete`: as of ProducerState.
+        size: of the active segment, in bytes.
+        last_position: position of its last batch; `last_header` is that batch's header, empty if there was none.
+        indexes: the contents of its index files.
+        aborted: its .txnindex; `producers`: the contents of a .snapshot file; `complete`: as in ProducerState.
     """
 
     boot_id: str
@@ -67,11 +67,11 @@ class SavedState(NamedTuple):
 
     @property
     def synced(self) -> bool:
-        """Whether it and what it describes outlast a power loss."""
+        """Whether the state and the log that it describes survive a power loss."""
         return not self.boot_id
 
     def counts(self, boot_id: str) -> bool:
-        """Whether what it describes is still on a disk that names its boot so."""
+        """Whether the state is valid on a disk with this boot id."""
         return self.synced or self.boot_id == boot_id
 
     def to_bytes(self) -> bytes:
@@ -104,7 +104,7 @@ class SavedState(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SavedState | None:
-        """Reads a file; None if it is torn or damaged. What follows its end is of an earlier, longer one."""
+        """Reads a file; None if it is torn or damaged. Ignores bytes after its end, which belong to an earlier, longer state."""
         if len(data) < _HEAD.size:
             return None
         magic, checksum, length = _HEAD.unpack_from(data)
@@ -138,7 +138,7 @@ class SavedState(NamedTuple):
         )
 
     def restore(self, segment: Segment) -> bool:
-        """Brings a segment, found with all the bytes of its file, to where this state ends. False if it is another log's."""
+        """Sets a loaded segment to the end of this state. Returns False if the state belongs to another log."""
         if segment.base_offset != self.base_offset or segment.size < self.size:
             return False
         if self.last_header and segment.file.pread(len(self.last_header), self.last_position) != self.last_header:
@@ -148,10 +148,10 @@ class SavedState(NamedTuple):
 
 
 def read_states(disk: Disk, directory: str, names: Container[str]) -> list[SavedState]:
-    """The states that are whole, the newest first; only `SavedState.counts` says which may be believed.
+    """The undamaged states, newest first. `SavedState.counts` tells whether a state is valid.
 
     Args:
-        names: of the files in the folder.
+        names: names of the files in the folder.
     """
     found = []
     for name in (LATEST_STATE, SYNCED_STATE):
@@ -165,9 +165,9 @@ class StateFiles:
     """The two files of one log.
 
     Attributes:
-        end_offset: where the log ended when a state was last saved.
-        synced_end_offset: where it ended in the newest synced state.
-        size_bytes: of what was last written.
+        end_offset: the end of the log when a state was last saved.
+        synced_end_offset: the end of the log in the newest synced state.
+        size_bytes: of the last written state.
     """
 
     __slots__ = (
@@ -184,24 +184,24 @@ class StateFiles:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._unsynced: SavedState | None = None  # to be written when the log is synced up to its end
+        self._unsynced: SavedState | None = None  # it is written when the log is synced up to its end
         self.end_offset = self.synced_end_offset = -1
         self.base_offset = self.position = 0
         self.size_bytes = 0
 
     def found(self, states: list[SavedState]) -> None:
-        """What recovery found and believed."""
+        """Sets the states that recovery found and used."""
         for state in states:
             self._note(state)
             if state.synced:
                 self.synced_end_offset = state.end_offset
 
     def lack(self, end_offset: int, *, synced: bool) -> bool:
-        """Whether the newest state, or synced state, is another one than that of `end_offset`."""
+        """Whether the newest state, or synced state, has another end than `end_offset`."""
         return (self.synced_end_offset if synced else self.end_offset) != end_offset
 
     def unsaved_bytes(self, active: Segment) -> int:
-        """How much of the log a start would have to read, at least; a roll since the last state counts as the whole new segment."""
+        """The least number of bytes that a start would have to read. After a roll since the last state: the whole new segment."""
         return active.size - self.position if active.base_offset == self.base_offset else active.size
 
     def _note(self, state: SavedState) -> None:
@@ -211,7 +211,7 @@ class StateFiles:
     def capture(
         self, segment: Segment, end_offset: int, epochs: EpochCache, producers: ProducerState
     ) -> SavedState | None:
-        """The state as it is now; the index files must hold every entry. None where damage hides the last batch."""
+        """The present state. The index files must have every entry. None if the last batch is damaged."""
         position, header = segment.last_batch()
         if segment.size and not header:
             return None
@@ -232,7 +232,7 @@ class StateFiles:
     def save(self, state: SavedState) -> None:
         """Writes the state for a start on this boot."""
         if not state.boot_id:
-            return  # the system does not tell one boot from another
+            return  # the system has no boot id
         data = state.to_bytes()
         file = self._disk.open(f"{self._directory}/{LATEST_STATE}", create=True)
         file.pwrite(data, 0)
@@ -241,12 +241,12 @@ class StateFiles:
         self.size_bytes = len(data)
 
     def save_when_synced(self, state: SavedState, recovery_point: int) -> None:
-        """Keeps the state until `on_synced` says that the log is durable up to there; it may be already."""
+        """Keeps the state until the log is durable up to its end, and then writes it; at once if it is durable already."""
         self._unsynced = state
         self.on_synced(recovery_point)
 
     def on_synced(self, up_to_offset: int) -> None:
-        """Everything that was written while the log ended at `up_to_offset` or below is durable."""
+        """Handles the end of a sync: all writes up to the log end `up_to_offset` are durable."""
         state = self._unsynced
         if state is None or state.end_offset > up_to_offset:
             return
@@ -263,12 +263,13 @@ class StateFiles:
         self.synced_end_offset = state.end_offset
 
     def distrust(self) -> None:
-        """The disk failed: it may have dropped what it was given, on the same boot. Raises OSError, if it cannot do that either."""
+        """Removes the state after a failure of the disk, which may have lost writes within the same boot. Raises OSError if that fails."""
         self._unsynced = None
         self._disk.remove(f"{self._directory}/{LATEST_STATE}")
 
     def on_cut(self, end_offset: int) -> list[str]:
-        """The log ends at `end_offset` now, -1: it begins anew. Empties what tells of more; returns the paths, to be synced with the cut."""
+        """Handles a truncation to `end_offset`; -1: the log is emptied. Empties files of states beyond it, and returns their paths.
+        The caller syncs them together with the truncation."""
         changed: list[str] = []
         self._unsynced = None
         if max(self.end_offset, self.synced_end_offset) <= end_offset:

@@ -1,6 +1,6 @@
-"""Search of a timestamp in one batch as it lies in a log.
+"""Searches a timestamp in one batch of a log.
 
-Driven by: segments. Emits: the first record at or after the timestamp. The batch may hold many records and its offsets may have gaps.
+Driven by: segments. Emits: the first record at or after the timestamp. The batch may have many records and gaps between offsets.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ __all__ = ["first_in_batch"]
 
 
 def first_in_batch(data: bytes, timestamp: int, start_offset: int) -> Steps[tuple[int, int] | None]:
-    """Offset and timestamp of the first record from `start_offset` on that is as young as `timestamp` or younger.
+    """Offset and timestamp of the first record from `start_offset` on with a timestamp ≥ `timestamp`.
 
     Raises:
-        RemoteProtocolError: the batch is cut off, or its records cannot be read.
+        RemoteProtocolError: the batch is incomplete, or its records cannot be read.
     """
     header = read_header(data)
     if header.size_bytes > len(data):

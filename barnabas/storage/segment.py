@@ -1,12 +1,12 @@
 """One segment of a log: a .log file with its offset index, time index and aborted transactions.
 
-Driven by: the partition log. Emits: slices of whole batches, positions, timestamps' offsets, the bytes of its index files.
+Driven by: the partition log. Emits: slices of whole batches, positions, offsets of timestamps, the bytes of its index files.
 
-A read or a search that meets a damaged batch raises CORRUPT_MESSAGE each time and logs it once. The batch is never skipped, and
-never answered by an empty result.
+A read or a search that finds a damaged batch raises CORRUPT_MESSAGE each time and logs it once. It never skips the batch, and never
+returns an empty result instead.
 
-Invariants: `size` is the end of the last whole batch, and nothing beyond it in the file is ever read; every batch
-holds offsets ≥ base_offset, at most 2³¹−1 above it; only the last segment of a log grows.
+Invariants: `size` is the end of the last whole batch, and nothing after it in the file is read. Every batch
+has offsets ≥ base_offset, at most 2³¹−1 above it. Only the last segment of a log grows.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ __all__ = [
     "file_name",
 ]
 
-_HINTS_MAX = 8  # sequential readers whose place is remembered
+_HINTS_MAX = 8  # sequential readers whose positions are kept
 _HEADERS_PER_STEP = 512  # of a search: 1 ms
 _VIEW_BYTES_MIN = 64 * 1024  # a slice this long is passed as a view rather than copied
 
 
 class LogSlice(NamedTuple):
-    """Whole batches as they lie in the log; the first may begin below the offset asked for."""
+    """Whole batches of the log. The first may begin below the requested offset."""
 
     records: Buffer  # b"" if there is nothing to read
     first_offset: int  # base offset of the first batch
-    next_offset: int  # where to read on
+    next_offset: int  # offset of the next read
 
 
 class TimestampOffset(NamedTuple):
-    """Where a timestamp was found."""
+    """The result of a search for a timestamp."""
 
     offset: int
     timestamp: int
@@ -66,13 +66,13 @@ class TimestampOffset(NamedTuple):
 
 
 class Segment(SegmentFiles):
-    """A segment, open for reading, and the last one of a log for appending.
+    """A segment, open for reads; the last segment of a log is also open for appends.
 
     Attributes:
         size: bytes of whole batches.
         max_timestamp: of all its records, in milliseconds, -1 if none has one.
         first_timestamp: max timestamp of its first batch; -1 if it is empty or has none.
-        created_ms: when this process began with it: stands in for the age of a segment without timestamps.
+        created_ms: time when this process created or opened it: the age of a segment without timestamps.
     """
 
     __slots__ = ()
@@ -85,7 +85,7 @@ class Segment(SegmentFiles):
         """Whether a batch of `size` bytes must begin a new segment (segment.bytes, segment.ms, segment.index.bytes).
 
         Args:
-            pending: bytes that are to be written before it.
+            pending: bytes that will be written before it.
         """
         held = self.size + pending
         if not held:
@@ -93,33 +93,33 @@ class Segment(SegmentFiles):
         if held + size > config.segment_bytes or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
         if self.first_timestamp >= 0:
-            # By the records' time, so that a replay of old data is cut as it was (KIP-33).
+            # By the time of the records, so that a replay of old data has the same segments (KIP-33).
             if max_timestamp - self.first_timestamp > config.roll_ms - self._jitter_ms:
                 return True
         elif now_ms - self.created_ms > config.roll_ms - self._jitter_ms:
             return True
         if held <= config.segment_index_bytes:
-            return False  # a batch is longer than its entries
+            return False  # the entries of a batch are smaller than the batch
         return (
             len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY_SIZE
             or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_SIZE
         )
 
     def append(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Writes one batch, its offsets assigned. Nothing is noted if the write fails.
+        """Writes one batch whose offsets are assigned.
 
         Raises:
-            OSError: as the disk says.
+            OSError: the disk failed; the segment's state is not changed.
         """
         position, size = self.size, len(data)
         self._write(data, size)
         self.note_batch(position, size, last_offset, max_timestamp)
 
     def append_run(self, data: memoryview, batches: Sequence[StoredBatch]) -> None:
-        """Writes neighbouring batches of `data`, by one write; their positions are those in `data`.
+        """Writes neighbouring batches of `data` with one write. Their positions are those in `data`.
 
         Raises:
-            OSError: as the disk says; nothing is noted then.
+            OSError: the disk failed; the segment's state is not changed.
         """
         start = batches[0].position
         shift = self.size - start
@@ -139,10 +139,10 @@ class Segment(SegmentFiles):
         self.size += size
 
     def truncate_to(self, offset: int) -> int:
-        """Cuts off the batch that holds `offset`, or a damaged one before it, and all after it. Returns the end offset that is left.
+        """Removes the batch that contains `offset`, or a damaged batch before it, and all later batches. Returns the new end offset.
 
         Raises:
-            BrokerError: CORRUPT_MESSAGE: the .txnindex is damaged; nothing was cut.
+            BrokerError: CORRUPT_MESSAGE: the .txnindex is damaged; nothing was removed.
         """
         aborted = self.aborted
         position = self.seek(offset)
@@ -161,7 +161,7 @@ class Segment(SegmentFiles):
         end_offset = self.next_offset()
         self.time_index.truncate_to(end_offset)
         self._aborted = [entry for entry in aborted if entry.last_offset < end_offset]
-        # The largest timestamp may have been in what was cut off.
+        # A removed batch may have had the largest timestamp.
         self.max_timestamp, self._max_timestamp_offset = self.time_index.last
         for batch in walk(self.file, self.seek(end_offset), self.size):
             if batch.max_timestamp > self.max_timestamp:
@@ -190,9 +190,9 @@ class Segment(SegmentFiles):
     def read(
         self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
     ) -> LogSlice | None:
-        """Whole batches from the one that holds `offset`, below `end_offset`; None if this segment holds nothing as late.
+        """Whole batches from the one that contains `offset`, below `end_offset`; None if all batches of this segment end before `offset`.
 
-        One read of the file where the reader goes on where it stopped; where it does not, one more finds the place.
+        A reader that continues at its last position needs one read of the file. Otherwise one more read finds the position.
 
         Raises:
             BrokerError: CORRUPT_MESSAGE: the first batch has no readable header.
@@ -224,7 +224,7 @@ class Segment(SegmentFiles):
             if not at_least_one:
                 return LogSlice(b"", offset, offset)
             data = self.file.pread(length + LENGTH_OVERHEAD, position)
-        # Batches are whole up to an indexed position: headers are walked only from the last one on.
+        # All batches before an indexed position are whole: only headers after the last one are read.
         last_offset, end = self.offset_index.entry_up_to(position + len(data) - HEADER_SIZE, end_offset)
         end -= position
         if end > 0 and (self._built or ends_with(data, end, last_offset)):
@@ -237,7 +237,7 @@ class Segment(SegmentFiles):
             if batch_base >= end_offset or end + length + LENGTH_OVERHEAD > len(data):
                 break
             if length < HEADER_SIZE - LENGTH_OVERHEAD or magic != MAGIC or delta < 0 or batch_base < next_offset:
-                break  # damaged: the read that begins here says so
+                break  # damaged: a read that begins here raises the error
             end += length + LENGTH_OVERHEAD
             next_offset = batch_base + delta + 1
         if len(self._hints) >= _HINTS_MAX:
@@ -248,10 +248,10 @@ class Segment(SegmentFiles):
         return LogSlice(memoryview(data)[:end] if end >= _VIEW_BYTES_MIN else data[:end], base, next_offset)
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> Steps[TimestampOffset | None]:
-        """The first record from `start_offset` on that is as young as `timestamp` or younger.
+        """The first record from `start_offset` on with a timestamp ≥ `timestamp`.
 
         Raises:
-            BrokerError: CORRUPT_MESSAGE: a batch on the way is damaged.
+            BrokerError: CORRUPT_MESSAGE: a batch before the record is damaged.
         """
         position = self.seek(max(start_offset, self.time_index.offset_before(timestamp)))
         size = self.size
@@ -267,7 +267,7 @@ class Segment(SegmentFiles):
                 raise self.damaged(batch.position, str(error)) from error
             if found is not None:
                 return TimestampOffset(*found, batch.leader_epoch)
-        if position < min(size, self.size):  # it may have been cut between two steps
+        if position < min(size, self.size):  # the segment may have been truncated between two steps
             raise self.damaged(position, "no whole batch begins here")
         return None
 
@@ -278,6 +278,6 @@ class Segment(SegmentFiles):
         return self.max_timestamp
 
     def largest_timestamp(self) -> int:
-        """The age of the segment for retention, in milliseconds since the Unix epoch."""
+        """The time by which retention judges the segment, in milliseconds since the Unix epoch."""
         recorded = self.recorded_timestamp()
         return recorded if recorded >= 0 else self.created_ms

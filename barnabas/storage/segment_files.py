@@ -1,11 +1,12 @@
 """The files of one segment: the .log with its offset index, time index and aborted transactions, in memory and on disk.
 
-Driven by: `Segment`, which appends and reads; the log, which saves its state (`storage/saved_state.py`). Emits: what the index files lack.
+Driven by: `Segment`, which appends and reads; the log, which saves its state (`storage/saved_state.py`). Emits: entries that the index
+files lack.
 
-Indexes and the aborted list live in memory; those of a segment that this process did not write to are read on first use.
-`index_changes` gives what the index files lack: the log writes it now and then, at a roll and at the close.
+Indexes and the aborted list are kept in memory. Those of a segment to which this process did not write are read on first use.
+`index_changes` returns the entries that the index files lack: the log writes them from time to time, at a roll and at the close.
 
-Invariants: the index files of a segment that still grows end with an entry of zeros; those of a completed one do not.
+Invariants: the index files of a segment that still grows end with an entry of zeros. Those of a completed segment do not.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ FILE_KINDS = (".log", ".index", ".timeindex", ".txnindex")
 
 
 class StoredIndexes(NamedTuple):
-    """How many entries the index files hold, and the checksums of these bytes."""
+    """The numbers of entries in the index files, and the checksums of their bytes."""
 
     offset_entries: int
     offset_checksum: int
@@ -53,7 +54,7 @@ NOTHING_STORED = StoredIndexes(0, 0, 0, 0)
 
 
 class IndexChange(NamedTuple):
-    """What an index file lacks."""
+    """Bytes that an index file lacks."""
 
     path: str
     position: int
@@ -61,12 +62,12 @@ class IndexChange(NamedTuple):
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """Kafka's file names: twenty digits, so that names sort as offsets do."""
+    """Kafka's file name for an offset: twenty digits, so that names sort as offsets do."""
     return f"{offset:020d}{suffix}"
 
 
 def ends_with(data: bytes, position: int, last_offset: int) -> bool:
-    """Whether a batch of magic 2 begins there that ends with that offset."""
+    """Whether a batch of magic 2 begins at `position` and ends with `last_offset`."""
     base, _, _, magic, _, _, delta, *_ = HEADER.unpack_from(data, position)
     return bool(magic == MAGIC and base + delta == last_offset)
 
@@ -78,7 +79,7 @@ class SegmentFiles:
         size: bytes of whole batches.
         max_timestamp: of all its records, in milliseconds, -1 if none has one.
         first_timestamp: max timestamp of its first batch; -1 if it is empty or has none.
-        created_ms: when this process began with it: stands in for the age of a segment without timestamps.
+        created_ms: time when this process created or opened it: the age of a segment without timestamps.
     """
 
     __slots__ = (
@@ -126,11 +127,11 @@ class SegmentFiles:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
-        # The indexes were made by this process; those of a file are held against the log at each use.
+        # This process built the indexes. Entries from a file are compared with the log at each use.
         self._built = False
         self._hints: dict[int, int] = {}  # offset -> position of its batch
         self._torn = False  # a failed write may have left bytes beyond `size`
-        self._damaged_at = ("", -1)  # kind of file and position of the damage that was logged last
+        self._damaged_at = ("", -1)  # kind of file and position of the last logged damage
         self._last_position = -1  # where its last batch begins, as far as this process knows
         self._stored = NOTHING_STORED
         self._complete = True  # the index files end with their last entries
@@ -138,14 +139,14 @@ class SegmentFiles:
     # -- its files ------------------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Makes an empty .log file; an old one of that name is emptied."""
+        """Creates an empty .log file, or empties an existing one."""
         self._file = self._disk.open(self.log_path, create=True)
         if self._file.size():
             self._file.truncate(0)
         self.reset_indexes()
 
     def load(self) -> None:
-        """Takes the .log file as it is: clean, or about to be recovered."""
+        """Opens the .log file, which is clean or will be recovered."""
         self.size = self.file.size()
         for batch in walk(self.file, 0, self.size):
             self.first_timestamp = batch.max_timestamp
@@ -165,7 +166,7 @@ class SegmentFiles:
         return self._prefix + kind + self._suffix
 
     def rename(self, suffix: str) -> None:
-        """Gives its files another suffix, or none: the log first, as Kafka does. Whatever they were synced, their names are not."""
+        """Changes the suffix of its files, or removes it: the .log first, as in Kafka. The new names are not synced."""
         self.close()
         for kind in FILE_KINDS:
             old = self._path(kind)
@@ -187,7 +188,7 @@ class SegmentFiles:
 
     @property
     def aborted(self) -> list[AbortedTransaction]:
-        """Aborted transactions whose markers are in this segment; append to it to add one.
+        """The aborted transactions whose markers are in this segment. The caller adds one by `append`.
 
         Raises:
             BrokerError: CORRUPT_MESSAGE: the .txnindex is damaged. Without it aborted records would look committed.
@@ -206,7 +207,7 @@ class SegmentFiles:
         return data is None or decode_aborted(data, self.base_offset) is not None
 
     def fits_its_indexes(self) -> bool:
-        """Whether its index files were completed and point at no batch beyond its end: it had no more when they were written."""
+        """Whether its index files are complete and have no entry beyond its end: then it was not longer when they were written."""
         offset_data, time_data = self._read_file(".index"), self._read_file(".timeindex")
         if not self.size or offset_data is None or time_data is None:
             return False
@@ -222,7 +223,7 @@ class SegmentFiles:
         )
 
     def has_indexes(self, stored: StoredIndexes) -> bool:
-        """Whether its index files hold exactly these entries."""
+        """Whether its index files have exactly these entries."""
         offset_data, time_data = self._read_file(".index") or b"", self._read_file(".timeindex") or b""
         return stored == StoredIndexes(
             len(offset_data) // OFFSET_ENTRY_SIZE,
@@ -232,7 +233,7 @@ class SegmentFiles:
         )
 
     def load_indexes(self) -> None:
-        """Reads .index and .timeindex, or rebuilds both from the log where one is missing or damaged."""
+        """Reads .index and .timeindex. If one is missing or damaged, rebuilds both from the log."""
         if not self.size:
             self.reset_indexes()
             return
@@ -251,7 +252,7 @@ class SegmentFiles:
         self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
-        """Makes both indexes anew from the headers of the log, up to the first that is damaged."""
+        """Rebuilds both indexes from the headers of the log, up to the first damaged one."""
         self.reset_indexes(keep_aborted=True)
         next_offset = self.base_offset
         for batch in walk(self.file, 0, self.size):
@@ -263,7 +264,7 @@ class SegmentFiles:
         self.time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
 
     def reset_indexes(self, *, keep_aborted: bool = False) -> None:
-        """Forgets both indexes and the aborted list, before the batches are noted anew."""
+        """Clears both indexes and the aborted list before a rebuild."""
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._built = True
@@ -277,7 +278,7 @@ class SegmentFiles:
         self._hints.clear()
 
     def _read_prefix(self, suffix: str, size: int) -> bytes:
-        """The first bytes of an index file; what follows them are zeros from now on."""
+        """The first bytes of an index file. The bytes after them are replaced by zeros."""
         data = self._read_file(suffix) or b""
         if len(data) > size and (any(data[size:]) or len(data) > size + TIME_ENTRY_SIZE):
             file = self._disk.open(self._path(suffix))
@@ -293,12 +294,12 @@ class SegmentFiles:
             return None
 
     def index_changes(self, *, complete: bool) -> list[IndexChange]:
-        """What .index and .timeindex lack of their entries, or have too much; a first change of each begins at 0. A file ends
-        where its change does. The caller writes it before it asks again.
+        """The changes that bring .index and .timeindex up to date. The first change of each file begins at 0, and the end of a change
+        is the end of its file. The caller writes the changes before the next call.
 
         Args:
-            complete: the segment grows no more. Else an entry of zeros, as in the files that Kafka preallocates, ends
-                each file: a power loss cannot make it look like that of a shorter segment.
+            complete: the segment will not grow. Otherwise an entry of zeros, as in the files that Kafka preallocates, ends
+                each file: so after a power loss it cannot pass for the file of a shorter, completed segment.
         """
         self.seal_file()
         offset_index, time_index, stored = self.offset_index, self.time_index, self._stored
@@ -325,7 +326,7 @@ class SegmentFiles:
         return changes
 
     def index_files(self) -> list[tuple[str, bytes]]:
-        """(path, contents) of the index files as they should be on disk. An aborted list that is empty has no file."""
+        """(path, contents) of the index files as they should be on disk. An empty aborted list has no file."""
         self._stored = NOTHING_STORED
         files = [(path, data) for path, _, data in self.index_changes(complete=True)]
         if self.aborted:
@@ -334,15 +335,15 @@ class SegmentFiles:
 
     @property
     def stored(self) -> StoredIndexes:
-        """What the index files hold since `index_changes` was last called."""
+        """The contents of the index files since the last call of `index_changes`."""
         return self._stored
 
     def forget_stored(self) -> None:
-        """The index files could not be written: the next changes replace them."""
+        """Notes that the index files could not be written: the next changes replace them."""
         self._stored = NOTHING_STORED
 
     def last_batch(self) -> tuple[int, bytes]:
-        """Where the last batch begins, and its header; (0, b"") if there is none, or none that can be found."""
+        """The position and the header of the last batch; (0, b"") if there is none or it cannot be found."""
         if self._last_position < 0 and self.size:
             self.last_stored()
         if self._last_position < 0:
@@ -350,8 +351,8 @@ class SegmentFiles:
         return self._last_position, self.file.pread(HEADER_SIZE, self._last_position)
 
     def restore(self, size: int, last_position: int, stored: StoredIndexes, aborted: list[AbortedTransaction]) -> bool:
-        """Takes the segment up to byte `size` as this process or another one left it. Returns False if the index files
-        do not hold what they held then; nothing is changed in that case."""
+        """Sets the segment to its state at byte `size`, as this or another process saved it. Returns False, without a change, if the
+        index files have other contents."""
         offset_size, time_size = stored.offset_entries * OFFSET_ENTRY_SIZE, stored.time_entries * TIME_ENTRY_SIZE
         offset_data = self._read_prefix(".index", offset_size)
         time_data = self._read_prefix(".timeindex", time_size)
@@ -375,7 +376,7 @@ class SegmentFiles:
         return True
 
     def seal_file(self) -> None:
-        """Cuts off what a failed write may have left."""
+        """Removes bytes that a failed write may have left."""
         if self._torn:
             self.file.truncate(self.size)
             self._torn = False
@@ -386,7 +387,7 @@ class SegmentFiles:
             self._file = None
 
     def damaged(self, position: int, what: str, *, kind: str = ".log") -> BrokerError:
-        """The refusal of a read that meets damage; the first one of a place is logged."""
+        """The error of a read that finds damage. The first one of a position is logged."""
         text = f"{self._path(kind)} is damaged at byte {position}: {what}"
         if (kind, position) != self._damaged_at:
             self._damaged_at = (kind, position)
@@ -399,14 +400,14 @@ class SegmentFiles:
         return self.base_offset if last is None else last.last_offset + 1
 
     def last_stored(self) -> StoredBatch | None:
-        """Its last whole batch as the file has it; None if it has none."""
+        """The last whole batch in the file; None if there is none."""
         last = None
         for last in walk(self.file, self._last_position if self._last_position >= 0 else self.seek(2**62), self.size):
             self._last_position = last.position
         return last
 
     def seek(self, offset: int) -> int:
-        """Position of a batch at or before the one that holds `offset`. An index that points beside a batch is made anew."""
+        """The position of a batch at or before the one that contains `offset`. Rebuilds the index if its entry is wrong."""
         last_offset, position = self.offset_index.entry_before(offset)
         if position and not self._built:
             header = self.file.pread(HEADER_SIZE, position)
@@ -416,7 +417,7 @@ class SegmentFiles:
         return position
 
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Takes a batch into the indexes, every index.interval.bytes."""
+        """Notes a batch. Adds an entry to the indexes after every index.interval.bytes."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self._max_timestamp_offset = last_offset

@@ -1,8 +1,8 @@
-"""The segments of a log, in order, and what is looked up over all of them.
+"""The segments of a log, in order, and look-ups over all of them.
 
 Driven by: the partition log. Emits: slices, aborted transactions, offsets of timestamps.
 
-Invariants: never empty; base offsets ascend; the last one is the active one, which alone grows.
+Invariants: there is at least one segment. Base offsets ascend. The last segment is the active one, and only it grows.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ class Segments:
         return sum(segment.size for segment in self._list)
 
     def add(self, segment: Segment) -> None:
-        """Makes a new segment the active one."""
+        """Adds a segment, which becomes the active one."""
         self._list.append(segment)
         self.active = segment
 
     def take_oldest(self, count: int) -> list[Segment]:
-        """Removes and returns the oldest; at least the active one must stay."""
+        """Removes and returns the `count` oldest segments. At least the active one must stay."""
         taken, self._list[:count] = self._list[:count], []
         return taken
 
     def take_active(self) -> Segment:
-        """Removes and returns the active one; the one before it becomes active."""
+        """Removes and returns the active segment. The segment before it becomes active."""
         taken = self._list.pop()
         if self._list:
             self.active = self._list[-1]
         return taken
 
     def holds(self, run: Sequence[Segment]) -> bool:
-        """Whether these very segments are here, side by side and none of them the active one."""
+        """Whether the log has exactly these segments as neighbours, none of them active."""
         return not run or self._place(run) is not None
 
     def _place(self, run: Sequence[Segment]) -> int | None:
@@ -78,14 +78,14 @@ class Segments:
         return at if whole else None
 
     def replace(self, run: Sequence[Segment], cleaned: Segment) -> None:
-        """Puts one segment in the place of some that `holds` was true of."""
+        """Replaces segments by one. `holds` must be true for them."""
         at = self._place(run)
         if at is None:
             raise LocalProtocolError(f"segments from {run[0].base_offset} on are not in the log any more")
         self._list[at : at + len(run)] = [cleaned]
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """The segment that holds `offset` (the first, where it lies below all) and those after it."""
+        """The segment that contains `offset` (the first segment if `offset` is below all) and those after it."""
         if offset >= self.active.base_offset:
             return [self.active]
         index = bisect_right(self._list, offset, key=lambda segment: segment.base_offset) - 1
@@ -94,7 +94,7 @@ class Segments:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
     ) -> LogSlice:
-        """As PartitionLog.read; the offset is within the log. A slice never spans two segments."""
+        """Reads as PartitionLog.read does. The offset must be within the log. A slice is always of one segment."""
         for segment in self.from_offset(offset):
             found = segment.read(offset, max_bytes, end_offset, log_end_offset, at_least_one=at_least_one)
             if found is not None:
@@ -102,18 +102,18 @@ class Segments:
         return LogSlice(b"", offset, offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """As PartitionLog.aborted_transactions."""
+        """The same as PartitionLog.aborted_transactions."""
         found: list[AbortedTransaction] = []
         for segment in self.from_offset(start_offset):
             for entry in segment.aborted:
                 if entry.last_offset >= start_offset and entry.first_offset < end_offset:
                     found.append(entry)
                 if entry.last_stable_offset >= end_offset:
-                    return found  # what was aborted later began after the range
+                    return found  # later aborted transactions began after the range
         return found
 
     def offset_for_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> Steps[TimestampOffset | None]:
-        """The first record in [start_offset, end_offset) that is as young as `timestamp` or younger."""
+        """The first record in [start_offset, end_offset) with a timestamp ≥ `timestamp`."""
         for segment in self.from_offset(start_offset):
             if segment.base_offset >= end_offset:
                 break

@@ -1,7 +1,7 @@
-"""Long work in steps: generators that yield between two steps.
+"""Splits long work into steps: generators that yield between two steps.
 
-A generator of `Steps[T]` yields None when it has done enough for one turn of the loop, or a function of C code that releases
-Python's lock and may run in a thread before the generator goes on; the function never raises. The generator returns its result.
+A generator of `Steps[T]` yields None after enough work for one turn of the loop. It may also yield a function of C code that releases
+Python's lock: the caller runs it, perhaps in a thread, before the next step. The function never raises. The generator returns its result.
 `broker/long_work` runs one step in each turn of the loop, `finish` runs all steps at once.
 """
 
@@ -29,7 +29,7 @@ __all__ = [
     "unpacked",
 ]
 
-SLICE_RECORDS = 4_096  # gone over in one step: 2 to 4 ms in plain Python
+SLICE_RECORDS = 4_096  # checked in one step: 2 to 4 ms in plain Python
 DECODED_RECORDS = 2_048  # decoded in one step: 2 to 5 ms in plain Python
 INLINE_BYTES_MAX = 256 * 1024  # decompressed within a step: 1 ms
 
@@ -38,7 +38,7 @@ Steps = Generator[Callable[[], None] | None, None, T]
 
 
 def finish(steps: Steps[T]) -> T:
-    """Takes all steps at once: for tests and tools."""
+    """Runs all steps at once: for tests and tools."""
     while True:
         try:
             work = next(steps)
@@ -50,7 +50,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def unpacked(codec: int, packed: Buffer) -> Steps[bytes]:
-    """The decompressed records of a batch; a short one without a step.
+    """Decompresses the records of a batch; short ones without a step.
 
     Raises:
         RemoteProtocolError: malformed, or more than DECOMPRESSED_BYTES_MAX.
@@ -74,7 +74,7 @@ def unpacked(codec: int, packed: Buffer) -> Steps[bytes]:
 
 
 def packed(codec: int, records: bytes) -> Steps[bytes]:
-    """The compressed records of a batch; short ones without a step."""
+    """Compresses the records of a batch; short ones without a step."""
     if codec and len(records) > INLINE_BYTES_MAX:
         found: list[bytes] = []
         yield lambda: found.append(compress(codec, records))
@@ -83,10 +83,10 @@ def packed(codec: int, records: bytes) -> Steps[bytes]:
 
 
 def record_slices(records: bytes, header: BatchHeader) -> Iterator[tuple[bytes, list[Record]]]:
-    """The records of one batch, decompressed already, a few thousand at a time: their bytes, and what they say.
+    """Decodes the decompressed records of one batch, a few thousand at a time: yields their bytes and the records.
 
     Raises:
-        RemoteProtocolError: as `record_codec.decode`.
+        RemoteProtocolError: as in `record_codec.decode`.
     """
     count = header.record_count
     check_count(records, count)

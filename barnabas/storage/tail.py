@@ -1,9 +1,9 @@
-"""The newest batches of a log, in memory, for readers that keep up with it.
+"""Keeps the newest batches of a log in memory, for readers near the log's end.
 
-Driven by: appends of single batches. Emits: slices, without touching the disk.
+Driven by: appends of single batches. Emits: slices, without access to the disk.
 
-Invariants: holds consecutive batches up to the log's end, or nothing; at most TAIL_BYTES_MAX bytes, and no batch above
-TAIL_BATCH_BYTES_MAX, so that a thousand busy partitions stay within tens of megabytes.
+Invariants: the tail has consecutive batches up to the log's end, or none. It has at most TAIL_BYTES_MAX bytes, and no batch above
+TAIL_BATCH_BYTES_MAX, so that a thousand busy partitions take only tens of megabytes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from barnabas.storage.segment import LogSlice
 __all__ = ["TAIL_BATCH_BYTES_MAX", "TAIL_BYTES_MAX", "Tail"]
 
 TAIL_BYTES_MAX: Final = 64 * 1024
-TAIL_BATCH_BYTES_MAX: Final = 16 * 1024  # a larger one costs its reader little by a read of the file
+TAIL_BATCH_BYTES_MAX: Final = 16 * 1024  # for a larger batch the cost of a file read matters little
 
 
 class Tail:
     """Copies of the last batches.
 
     Attributes:
-        start_offset: of the first batch held; the log's end where none is.
+        start_offset: of the first batch; the log's end if there is none.
     """
 
     __slots__ = ("_bases", "_batches", "_bytes", "_ends", "start_offset")
@@ -37,7 +37,7 @@ class Tail:
         self.start_offset = end_offset
 
     def clear(self, end_offset: int) -> None:
-        """Holds nothing up to a log's end that the tail did not see coming."""
+        """Removes all batches; the log now ends at `end_offset`."""
         if self._bases:
             self._bases.clear()
             self._ends.clear()
@@ -46,7 +46,7 @@ class Tail:
         self.start_offset = end_offset
 
     def append(self, base_offset: int, data: Buffer, next_offset: int) -> None:
-        """Takes a batch that was appended to the log."""
+        """Adds a batch that was appended to the log."""
         size = len(data)
         if size > TAIL_BATCH_BYTES_MAX:
             self.clear(next_offset)
@@ -66,7 +66,7 @@ class Tail:
             self.start_offset = self._bases[0] if self._bases else next_offset
 
     def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> LogSlice:
-        """Batches from the one that holds `offset`, or the next, on; call it for `offset` ≥ start_offset only."""
+        """Batches from the one that contains `offset`, or the next one. Call it only for `offset` ≥ start_offset."""
         bases, batches = self._bases, self._batches
         first = index = bisect_right(self._ends, offset)
         count = len(bases)

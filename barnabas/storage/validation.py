@@ -1,14 +1,14 @@
-"""What a leader checks of a batch before it goes into the log, and what it changes in it.
+"""Checks a batch before a leader appends it, and sets its header fields.
 
 Driven by: the partition log, with bytes from a client or a coordinator. Emits: the batch to write with its header fields, or Kafka's refusal.
 
 Always checked: one whole batch of magic 2, its size, its checksum, base offset 0, lastOffsetDelta + 1 = count, no control bit from
-clients, producer fields that agree. The records of a client's batch are walked over (`storage/inspection`): their lengths, their
-offsets, their timestamps, and their keys where the topic is compacted. A batch that is too long for one turn of the loop is
-inspected beforehand (`broker/long_work`); its result is handed in here. The header gets the largest timestamp of the
-records, as in Kafka; LogAppendTime is stamped into it.
+clients, consistent producer fields. The records of a client's batch are checked, too (`storage/inspection`): their lengths, offsets and
+timestamps, and their keys if the topic is compacted. A batch that is too long for one turn of the loop is inspected beforehand
+(`broker/long_work`), and the finished inspection is passed in. The header gets the largest timestamp of the records, as in Kafka, or
+the append time if the topic has LogAppendTime.
 
-With record.validation=header records are walked over only where the topic is compacted or recompresses them, or where the
+With record.validation=header records are checked only if the topic is compacted or recompresses them, or if the
 timestamps in the header are outside of message.timestamp.{before,after}.max.ms.
 """
 
@@ -70,7 +70,7 @@ CheckedBatch = tuple[bytearray | memoryview, int, int, int, int, int, int, int]
 
 
 class LongBatch(BarnabasError):
-    """A batch cannot be inspected within one turn of the loop; nothing was done with it."""
+    """A batch cannot be inspected within one turn of the loop. It was not changed or written."""
 
 
 def _invalid(message: str) -> BrokerError:
@@ -78,20 +78,20 @@ def _invalid(message: str) -> BrokerError:
 
 
 def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Origin, now_ms: int) -> CheckedBatch:
-    """Checks the one batch in `data`; what follows it is cut off if it is no whole batch.
+    """Checks the one batch in `data`. An incomplete batch after it is ignored.
 
     Args:
-        data: the batch, or its finished inspection. Without one the records are inspected here, if they are to be.
+        data: the batch, or its finished inspection. Without an inspection the records are inspected here, if necessary.
 
     Returns:
-        The batch, writable and of exact size (in place where `data` is writable and needs no change of its records), and
-        its attributes, last offset delta, max timestamp, producer id, producer epoch and base sequence, and what the walk over
-        its records cost in this call.
+        The batch, writable and of exact size (the same buffer if `data` is writable and its records do not change), its
+        attributes, last offset delta, max timestamp, producer id, producer epoch and base sequence, and the cost of the check of
+        its records in this call.
 
     Raises:
         BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
             UNSUPPORTED_COMPRESSION_TYPE, in Kafka's order of checks.
-        LongBatch: the records need more time than one turn of the loop has; to be called again with an inspection.
+        LongBatch: the check of the records takes too long for one turn of the loop. Call it again with a finished inspection.
     """
     inspection = None
     if isinstance(data, Inspection):
@@ -155,7 +155,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
     cost = 0
     if inspection is None:
         recodes = config.compression_type != "producer" and changes_codec(attributes, config)
-        # A coordinator's records are not looked at: this process built them a moment ago.
+        # A coordinator's records are not checked: this process has just built them.
         reads = origin is Origin.CLIENT and (config.record_validation != "header" or config.compacted)
         if recodes or outside or reads:
             cost = -1
@@ -191,10 +191,10 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
 
 
 def check_replicated_batches(data: memoryview, next_offset: int) -> list[StoredBatch]:
-    """The whole batches that a leader sent; positions are those in `data`. A batch cut off at the end is left out.
+    """The whole batches that a leader sent; positions are those in `data`. An incomplete batch at the end is ignored.
 
     Raises:
-        BrokerError: CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR where offsets do not go on from `next_offset` upwards.
+        BrokerError: CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR if the offsets do not ascend from `next_offset`.
     """
     parsed: list[StoredBatch] = []
     position = 0
@@ -228,10 +228,10 @@ def _writable(data: Buffer, size: int) -> bytearray | memoryview:
 
 
 def single_batch_size(data: Buffer) -> int:
-    """Size of the one whole batch at the beginning of `data`. What follows it is forgiven if it is a batch cut off, as in Kafka.
+    """The size of the one whole batch at the beginning of `data`. An incomplete batch after it is ignored, as in Kafka.
 
     Raises:
-        BrokerError: INVALID_RECORD: none, more than one, or of an old magic; CORRUPT_MESSAGE: lengths or magics that cannot be.
+        BrokerError: INVALID_RECORD: no batch, more than one, or one of an old magic; CORRUPT_MESSAGE: an impossible length or magic.
     """
     size = _whole_batch_size(data, 0)
     if size is None:
@@ -262,7 +262,7 @@ def _whole_batch_size(data: Buffer, position: int) -> int | None:
 
 
 def _clear_log_append_time(batch: bytearray | memoryview, attributes: int) -> None:
-    """Kafka takes such a batch for a topic of CreateTime, and gives it that topic's timestamp type."""
+    """Clears the bit of LogAppendTime. Kafka accepts such a batch for a topic of CreateTime, and sets that topic's timestamp type."""
     _ATTRIBUTES.pack_into(batch, _CRC_START, attributes)
     _write_checksum(batch)
 
@@ -280,9 +280,9 @@ def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidation
 def _walk_plain(
     records: memoryview, count: int, base_timestamp: int, max_timestamp: int, config: LogConfig, now_ms: int
 ) -> int:
-    """What the walk over uncompressed records cost, where they agree with their header in everything; -1 if they do not.
+    """Checks uncompressed records. Returns the cost of the check, or -1 if the records do not agree with their header.
 
-    This is the way of nearly every batch; an `Inspection` would double what a small one costs.
+    Nearly every batch takes this path: an `Inspection` would double the cost of a small batch.
 
     Raises:
         LongBatch: the walk takes too long for one turn of the loop.
@@ -291,7 +291,7 @@ def _walk_plain(
     size = len(data)
     if count * RECORD_BYTES_MIN > size:
         return -1
-    # Many records are walked over at once only while that is cheap: what is given up is done again.
+    # The check covers many records only while that is cheap: an abandoned check must be repeated.
     cost_max = 2 * SLICE_RECORDS if count <= SLICE_RECORDS else WALK_COST_MAX
     try:
         following, end, lowest, highest, without_key, cost = walk(data, 0, 0, count, cost_max)
@@ -313,7 +313,7 @@ def _inspect(data: Buffer, config: LogConfig, now_ms: int) -> Inspection:
     """The finished inspection of a batch that is short enough to be inspected at once.
 
     Raises:
-        LongBatch: it is not.
+        LongBatch: the batch is too long for that.
     """
     _, length, _, _, _, attributes, _, _, _, _, _, _, count = HEADER.unpack_from(data)
     if count > SLICE_RECORDS:
@@ -330,7 +330,7 @@ def _inspect(data: Buffer, config: LogConfig, now_ms: int) -> Inspection:
 
 
 def _recompressed(data: bytearray | memoryview, attributes: int, records: bytes, config: LogConfig) -> bytearray:
-    """The same batch with its records under the topic's codec (compression.type)."""
+    """The same batch with its records compressed by the topic's codec (compression.type)."""
     batch = frame_batch(read_header(data)._replace(attributes=attributes), records)
     if len(batch) > config.max_message_bytes:
         raise BrokerError(
