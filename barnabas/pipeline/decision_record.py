@@ -76,7 +76,7 @@ class SlotMark(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The outcome of the batches before `next_batch`; `handles` are the parts of the last one, which must be committed."""
+    """The outcome of the batches before `next_batch`; the parts of the last one, `handles`, must be committed."""
 
     next_batch: int
     query: str  # id of the query in Spark's checkpoint

@@ -75,7 +75,7 @@ class DriverReplaced(BarnabasError):
 
 
 class HalfCommitted(BarnabasError):
-    """Another process aborted a part of a decided batch. The text says what to do; until then the sink writes nothing."""
+    """Another process aborted a part of a decided batch. The sink writes nothing until the remedy in the text is done."""
 
 
 class Outcome(Enum):

@@ -172,7 +172,7 @@ class Discovery:
         return {tp: self._offset(bound, tp, at, firsts[tp], lasts[tp]) for tp, at in wanted.items()}
 
     async def ends(self, partitions: list[TopicPartition], firsts: Offsets, lasts: Offsets) -> Offsets:
-        """Returns the offsets where a batch ends, by the options; the end of the log for a time after the last record."""
+        """Returns the offsets where a batch ends, by the options; a time after the last record means the log's end."""
         bound = self.options.end
         wanted = self._wanted(bound, partitions)
         if bound.by_time:

@@ -1,11 +1,11 @@
 """Reads the segments of stopped log directories: lists them, follows their transactions, returns their records.
 
-Driven by: an export. Emits: segments with the offsets they cover, the aborted transactions of a partition and how far
-it is decided, chunks of records. Nothing is written; index files are not trusted, and not needed: a segment is read
-from its beginning to its end, and transactions are followed by their own records and markers.
+Driven by: an export. Emits: segments with their offsets, the aborted transactions of a partition and its first open
+one, chunks of records. It writes nothing. It ignores index files: it reads each segment from beginning to end and
+follows transactions by their records and markers.
 
-Invariants: a batch whose checksum does not hold ends a partition where it is in the last segment, as it would when a
-broker recovers the log, and is an error anywhere else. Follows KIP-98.
+Invariants: a batch with a wrong checksum ends the partition if it is in the last segment, as in a broker's log
+recovery; it is an error in any other segment. Follows KIP-98.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def decided(scans: Iterable[SegmentScan]) -> Decided:
 def chunks_of(
     disk: Disk, wanted: SegmentScan, start: int, end: int, aborted: Sequence[Aborted] | None
 ) -> Iterator[Chunk]:
-    """Yields the records to deliver of the batches that overlap the offsets from `start` (inclusive) to `end` (exclusive).
+    """Yields the records to deliver, of the batches that overlap the offsets from `start` to before `end`.
 
     Args:
         aborted: the aborted transactions of the partition, for read_committed.

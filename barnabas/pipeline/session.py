@@ -1,8 +1,8 @@
 """A Spark session that is ready for the pipeline: Java found, workers on this interpreter, the data source registered.
 
-Any other session serves as well: `spark.dataSource.register(BarnabasDataSource)`. This one spares the known traps:
-Spark's launcher and trimmed Java runtimes (see `java`), workers that run another Python than the driver, names of the
-machine that do not resolve, filters that Spark does not push down unless it is told to.
+Any other session works, too, after `spark.dataSource.register(BarnabasDataSource)`. This one avoids known problems:
+trimmed Java runtimes that Spark's launcher does not support (see `java`), workers with another Python than the driver,
+host names that do not resolve, and filter pushdown, which is off by default.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Spark's writers: write micro-batches and batch jobs to topics and files, with exactly-once delivery as an option.
 
-Where Spark gives a hook, and what is done there:
-- `streamWriter()` on the driver, before a batch's tasks: the writer is pickled for them. That is when a batch starts
-  (`__getstate__`): drivers before this one are fenced off, the last decision is completed, orphans are aborted.
-- `write()` in each task: reads the decision, writes and prepares, or passes its input over.
-- `commit()` on the driver, in another process that makes its own writer: decides under the identity that the messages
-  bring back from the start, commits. `abort()`, in a third one: reads the decision first. After the death of a driver
-  Spark runs the batch whose commit it has not logged again, under the same number.
+Spark's hooks, and what the writers do there:
+- `streamWriter()` runs on the driver before a batch's tasks. Spark pickles the writer for them; `__getstate__`
+  therefore starts the batch: it fences off earlier drivers, completes the last decision and aborts undecided parts.
+- `write()` runs in each task: it reads the decision, then writes and prepares, or skips its input.
+- `commit()` runs on the driver, in another process with its own writer: it decides under the identity of the batch's
+  start, which the tasks' messages contain, and commits. `abort()` runs in a third process: it reads the decision first.
+  After a driver's death Spark repeats the batch whose commit it has not logged, under the same number.
 
 Driven by: Spark. Emits: rows in topics and files. The protocol is in `decisions`.
 """

@@ -1,7 +1,7 @@
 """The options of the sink, and the columns that it accepts; both are checked before anything is written.
 
-Pure. Names as in Spark's Kafka connector where it has them; the others say how rows are delivered. Every refusal is a
-PipelineError that names the option as it is spelt here, its value and what would be right.
+Pure. Options of Spark's Kafka connector keep their names; the others configure delivery. Every error is a PipelineError
+that names the option, its value and the remedy.
 """
 
 from __future__ import annotations

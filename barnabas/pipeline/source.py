@@ -68,9 +68,9 @@ class RangePartition(InputPartition):
 class _PushFilters:
     """`pushFilters` of the batch reader.
 
-    Spark refuses a reader that overrides this method while spark.sql.python.filterPushdown.enabled is off, as it is by
-    default, and finds that out by the method's `__func__`. Filters are a matter of speed only: with this in its place
-    the source works on every session, and is faster on one that pushes down.
+    Spark rejects a reader that overrides this method while spark.sql.python.filterPushdown.enabled is off, the default.
+    It detects that by the method's `__func__`. This object has none, so the source works on every session, and is
+    faster on one with pushdown: filters affect the speed only.
     """
 
     def __init__(self, push: Callable[[list[Filter]], list[Filter]]) -> None:

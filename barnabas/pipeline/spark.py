@@ -1,8 +1,8 @@
 """The Spark data source `barnabas`: creates readers and writers for Spark.
 
-Registered by `barnabas.pipeline.session()`, or on any session by `spark.dataSource.register(BarnabasDataSource)`; used
-as `spark.read.format("barnabas")`, `.readStream`, `.write`, `.writeStream`. Spark pickles the source into planning
-workers, so it holds its options only; all else is in `source`, `stream` and `sink`.
+`barnabas.pipeline.session()` registers it; on any other session call `spark.dataSource.register(BarnabasDataSource)`.
+Use it as `spark.read.format("barnabas")`, `.readStream`, `.write`, `.writeStream`. Spark pickles the source into
+planning workers, so it holds only its options. `source`, `stream` and `sink` do the work.
 """
 
 from __future__ import annotations
@@ -65,6 +65,6 @@ class BarnabasDataSource(DataSource):
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Returns a writer. `overwrite` (output mode complete) appends the whole result, as in Spark's Kafka connector."""
+        """Returns a writer. `overwrite` (output mode complete) appends the whole result, as Spark's connector does."""
         writer: DataSourceStreamWriter = _sink().stream_writer(self.options, schema)
         return writer

@@ -1,11 +1,11 @@
 """Reads topics as a stream: Spark's DataSourceStreamReader over `planning`.
 
-Spark keeps one of these in a worker of its own on the driver for as long as a query lives. Offsets in its checkpoint
-have the form of Spark's Kafka connector. Nothing is committed to the cluster: the checkpoint is the position.
+Spark keeps one reader per query, in a separate worker on the driver, until the query ends. Offsets in the checkpoint
+have the form of Spark's Kafka connector. The reader commits no offsets to the cluster: the checkpoint holds the
+position.
 
-A log that an unclean election truncated below the offsets that were read or planned counts as lost data, too. Leader
-epochs show this (KIP-320). They stand in the checkpoint beside the offsets, so that a query that is started again finds
-it out as well.
+If an unclean election truncated a log below the offsets that were read or planned, that is data loss, too. Leader
+epochs detect it (KIP-320). The checkpoint holds them beside the offsets, so that a restarted query also detects it.
 
 The stream reads a new partition from its first record. Missing offsets and deleted topics stop the query before its
 tasks start; with `failOnDataLoss` off they are skipped.

@@ -1,10 +1,11 @@
-"""Rows of Spark on their way into topics: which topic, which partition, which batch.
+"""Sends Spark's rows to topics: chooses topic and partition of each row and groups rows into batches.
 
-Columns as in Spark's Kafka connector: `value`, and if they are there `key`, `headers`, `topic`, `partition`. A row goes
-to the partition that it names, else to that of its key (murmur2, as Java's producer), else with its neighbours to one
-after the other.
+Columns are those of Spark's Kafka connector: `value`, and optionally `key`, `headers`, `topic`, `partition`. The
+partition of a row is the one in its column, else that of its key (murmur2, as Java's producer). Other rows go in groups
+to the partitions in turn.
 
-Driven by: a task's part, with Arrow record batches. Emits: encoded batches to the producer; `count` rows.
+Driven by: a task's part, with Arrow record batches. Emits: encoded batches to the producer; `count`, the number of
+rows.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from barnabas.ports import Clock
 
 __all__ = ["TopicRows"]
 
-_AHEAD_MAX = 64  # batches whose outcome is not looked at yet
+_AHEAD_MAX = 64  # unchecked results of batches
 
 
 class TopicRows:
-    """The rows of one task.
+    """Sends the rows of one task.
 
     Args:
-        topic: where all of them go; None where their column `topic` says so.
-        clock: stamps the records.
-        spread: the partition that rows without key and partition begin with, and go on from.
+        topic: topic of all rows; None to use their column `topic`.
+        clock: gives the timestamps of the records.
+        spread: first partition for rows without key and partition.
     """
 
     def __init__(self, topic: str | None, clock: Clock, *, spread: int = 0) -> None:
@@ -44,11 +45,11 @@ class TopicRows:
         self._waiting: list[Any] = []
 
     async def send(self, producer: Producer, batch: pa.RecordBatch) -> None:
-        """Queues the rows of a batch.
+        """Queues the rows of a batch for sending.
 
         Raises:
-            PipelineError: a row without topic, or a partition that there is not.
-            KafkaError: as of Producer.send_batch; of an earlier batch, too.
+            PipelineError: a row has no topic, or its partition does not exist.
+            KafkaError: see Producer.send_batch; also for an earlier batch.
         """
         now_ms = self._clock.now_ms()
         for topic, rows in self._by_topic(batch):
@@ -66,7 +67,7 @@ class TopicRows:
         """Waits until every row is acknowledged.
 
         Raises:
-            KafkaError: one is not, and will not be.
+            KafkaError: a row was not acknowledged.
         """
         await producer.flush()
         for future in self._waiting:
@@ -77,7 +78,7 @@ class TopicRows:
     def _settled(future: Any) -> bool:
         if not future.done():
             return False
-        future.result()  # raises what went wrong
+        future.result()  # raises the error of the batch, if it has one
         return True
 
     async def _partition_count(self, producer: Producer, topic: str) -> int:

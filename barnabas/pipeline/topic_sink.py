@@ -1,13 +1,13 @@
-"""TopicSink: the participant that writes to topics, one transaction a task.
+"""TopicSink: the participant that writes to topics, with one transaction per task.
 
-A task's transaction holds its records and its slot mark, and stays open when the task has ended: prepared under KIP-939
-where the cluster has two-phase commit, so that it waits however long it takes; else merely left open, which its
-coordinator bears for `transaction_timeout_ms`. Whoever knows (transactional id, producer id, epoch) can end it: the
-driver, or its successor.
+A task's transaction holds its records and its slot mark, and stays open after the task. On a cluster with two-phase
+commit (KIP-939) it is prepared and has no timeout. On another cluster its coordinator aborts it after
+`transaction_timeout_ms`. A process with the transactional id, producer id and epoch can end it: the driver, or a later
+driver.
 
 Driven by: tasks (begin, write, pre_commit), the coordinator (commit, abort, list_open).
 Emits: records by the bundled producer, requests of `transaction_requests`.
-Invariants: a task never commits; a part has the name of its attempt and is begun by nobody else.
+Invariants: a task never commits; a part has the name of its attempt, and no other task begins it.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
 __all__ = ["ClusterTransactions", "OpenEndedProducer", "TopicPart", "TopicSink", "transactions_of"]
 
 
-TIMEOUT_MS = 900_000  # of transactions, unless it is set: what brokers allow by default
-_BROKER = 4  # the kind of resource
+TIMEOUT_MS = 900_000  # default transaction timeout: the brokers' default of transaction.max.timeout.ms
+_BROKER = 4  # resource type of DescribeConfigs
 _TWO_PHASE = "transaction.two.phase.commit.enable"
 _TIMEOUT_MAX = "transaction.max.timeout.ms"
 
 
 class OpenEndedProducer(Producer):
-    """A producer whose transaction may outlive it without two-phase commit, too: then its timeout runs on."""
+    """A producer whose transaction stays open after it, also without two-phase commit; then the timeout applies."""
 
     async def prepare(self) -> PreparedTransaction:
-        """As Producer.prepare, in every cluster."""
+        """Does the same as Producer.prepare, but on every cluster."""
         self._check_transactional()
         return await self._prepare()
 
     @property
     def identity(self) -> Identity:
-        """Producer id and epoch of the transaction that is open."""
+        """Producer id and epoch of the open transaction."""
         return Identity(self._txn.producer_id, self._txn.producer_epoch)
 
 
 class TopicPart(Part):
-    """One task's transaction."""
+    """The transaction of one task."""
 
     def __init__(self, task: Task, producer: OpenEndedProducer, rows: TopicRows, name: str, participant: str) -> None:
         self.task = task
@@ -67,19 +67,19 @@ class TopicPart(Part):
         await self.rows.send(self.producer, batch)
 
     async def close(self) -> None:
-        await self.producer.stop()  # aborts the transaction, if it is not prepared
+        await self.producer.stop()  # aborts the transaction if it is not prepared
 
 
 class TopicSink(TwoPhaseCommitSink):
-    """Topics as a participant.
+    """The participant that writes to topics; see the module.
 
     Args:
-        sink_id: of the sink.
-        requests: the way to the cluster; None in tasks, which only begin and prepare.
-        rows: makes what turns rows into records, one a part; None on the driver.
-        producer: settings of the producers, as of barnabas.client.Producer.
+        sink_id: id of the sink.
+        requests: sends requests to the cluster; None in tasks, which only begin and prepare.
+        rows: creates the TopicRows of a part; None on the driver.
+        producer: settings of the producers, as in barnabas.client.Producer.
         two_phase: whether the cluster has two-phase commit (KIP-939).
-        transaction_timeout_ms: where it has not.
+        transaction_timeout_ms: timeout of transactions without two-phase commit.
     """
 
     name = "topics"
@@ -167,7 +167,7 @@ class TopicSink(TwoPhaseCommitSink):
         ]
 
     async def read_slot(self, partition: int, *, stable: bool) -> SlotMark | None:
-        """The slot mark of a partition as it is committed."""
+        """Reads the committed slot mark of a partition."""
         found = await self._need().read_offset(decisions.slot_group_id(self.sink_id, partition), stable=stable)
         return None if found is None else SlotMark.decode(*found)
 
@@ -178,14 +178,14 @@ class TopicSink(TwoPhaseCommitSink):
 
 
 class ClusterTransactions(NamedTuple):
-    """What a cluster offers."""
+    """The transaction features of a cluster."""
 
-    two_phase: bool  # transactions may wait without a timeout (KIP-939)
-    timeout_ms_max: int  # of those that have one
+    two_phase: bool  # prepared transactions have no timeout (KIP-939)
+    timeout_ms_max: int  # longest timeout of other transactions
 
 
 async def transactions_of(requests: TransactionRequests) -> ClusterTransactions:
-    """What all brokers of the cluster offer; one that is away, and so coordinates nothing, is not waited for.
+    """Returns the features that all reachable brokers support. A broker that is down coordinates no transaction.
 
     Raises:
         KafkaError: no broker answers.

@@ -1,10 +1,11 @@
-"""Requests about transactions that other processes have begun: fence, list, end, and commit an offset in one.
+"""Requests about transactions of other processes: fences producers, lists and ends transactions, commits offsets in them.
 
-A producer knows its own transaction only; the driver of a sink ends those of its tasks, decides in one that another
-process of it began, and reads groups without waiting. Driven by: the coordinator and the participants of a sink. Emits:
-requests to coordinators, again while they are refused for a while or lost; what was decided is repeated for ever, all
-else until `timeout_ms` is over. Follows KIP-98, KIP-447 (stable offsets), KIP-664 (listing), KIP-890 (a repeated EndTxn
-of the epoch before succeeds).
+A producer handles only its own transaction. The driver of a sink ends those of its tasks, decides in one that another
+of its processes began, and reads group offsets without waiting.
+
+Driven by: the coordinator and the participants of a sink. Emits: requests to coordinators. Requests are repeated after
+lost connections and retriable errors: decided ones without limit, all others for `timeout_ms`. Follows KIP-98, KIP-447
+(stable offsets), KIP-664 (listing), KIP-890 (a repeated EndTxn of the epoch before succeeds).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["POSITION", "TransactionRequests"]
 
 log = logging.getLogger("barnabas.pipeline")
 
-# Offsets belong to a partition that exists; this one is there wherever groups are, and outlives any topic of the output.
+# Offsets need an existing partition. This one exists in every cluster with groups, also if the output topics are deleted.
 POSITION = TopicPartition("__consumer_offsets", 0)
 
 _REFUSED = frozenset(
@@ -58,10 +59,10 @@ _TOLD_EVERY_MS = 10_000
 
 
 class TransactionRequests:
-    """The way to transaction and group coordinators, over one started Cluster.
+    """Sends requests to transaction and group coordinators, over one started Cluster.
 
     Args:
-        timeout_ms: how long a request is repeated that nothing was decided about.
+        timeout_ms: how long to repeat a request that is not about a decided part.
     """
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int = 60_000) -> None:
@@ -69,11 +70,11 @@ class TransactionRequests:
         self.timeout_ms = timeout_ms
 
     async def version(self) -> int:
-        """Of transactions, 1 or 2."""
+        """Returns the transaction version of the cluster, 1 or 2."""
         return await self.cluster.learn_transaction_version()
 
     async def fence(self, transactional_id: str, *, transaction_timeout_ms: int) -> Identity:
-        """InitProducerId: whoever had this id before is fenced off, what it left open is ended."""
+        """Sends InitProducerId, which fences off earlier producers with this id and ends their open transaction."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
         )
@@ -81,10 +82,10 @@ class TransactionRequests:
         return Identity(answer.producer_id, answer.producer_epoch)
 
     async def end(self, transactional_id: str, identity: Identity, *, commit: bool, decided: bool = False) -> bool:
-        """EndTxn: whether the transaction of this identity ends, or has ended, so.
+        """Sends EndTxn. Returns whether the transaction of this identity has this outcome, now or from before.
 
         Args:
-            decided: repeats for ever instead of giving up after `timeout_ms`.
+            decided: repeat without limit instead of giving up after `timeout_ms`.
         """
         request = EndTxnRequest(
             transactional_id=transactional_id,
@@ -110,9 +111,9 @@ class TransactionRequests:
         return True
 
     async def list_open(self, prefix: str) -> list[tuple[str, Identity]]:
-        """Transactional ids that begin so and have a transaction that nobody has ended yet, each with the identity it belongs to."""
+        """Lists transactional ids with this prefix and an open transaction, each with its identity."""
         while (names := await self._names(prefix)) is None:
-            pass  # coordinators have moved meanwhile
+            pass  # coordinators have moved: repeat
         found = []
         for name in names:
             request = DescribeTransactionsRequest(transactional_ids=[name])
@@ -128,7 +129,7 @@ class TransactionRequests:
         return found
 
     async def _names(self, prefix: str) -> list[str] | None:
-        """Transactional ids that begin so and have an open transaction, of all brokers; None where one has left meanwhile."""
+        """Lists the ids with this prefix and an open transaction on all brokers; None if a broker has left the cluster."""
         asked = sorted(self.cluster.metadata.brokers)
         names: dict[str, None] = {}
         for node_id in asked:
@@ -139,13 +140,13 @@ class TransactionRequests:
         return list(names) if sorted(self.cluster.metadata.brokers) == asked else None
 
     async def _list(self, node_id: int, prefix: str) -> list[str] | None:
-        """Those of one broker; None where the cluster has it no longer."""
+        """Lists the ids with this prefix and an open transaction on one broker; None if it has left the cluster."""
         pattern = re.escape(prefix) + ".*"
 
         async def send() -> Any:
             if node_id not in self.cluster.metadata.brokers:
                 return None
-            # A pattern cannot be told to a broker before ListTransactions 2: those list all, and it is looked at here.
+            # ListTransactions has no pattern before version 2: such brokers list all ids, which are filtered here.
             connection = await self.cluster.ready_connection(node_id, Purpose.COORDINATOR)
             knows = connection.core.versions.get(ListTransactionsRequest.API_KEY, (0, 0))[1] >= 2
             request = ListTransactionsRequest(
@@ -163,7 +164,7 @@ class TransactionRequests:
     async def commit_offset(
         self, transactional_id: str, identity: Identity, group: str, offset: int, metadata: str
     ) -> bool:
-        """Puts an offset at POSITION into the transaction of `identity`; False where that is fenced off."""
+        """Adds an offset at POSITION to the transaction of `identity`; returns False if that is fenced off."""
         version = await self.version()
         try:
             if version < 2:
@@ -206,10 +207,10 @@ class TransactionRequests:
         return True
 
     async def read_offset(self, group: str, *, stable: bool = True) -> tuple[int, str] | None:
-        """What a group has committed at POSITION, with its metadata; None where nothing.
+        """Reads a group's committed offset at POSITION and its metadata; None if there is none.
 
         Args:
-            stable: waits for a transaction that is about to commit another one.
+            stable: waits for open transactions with an offset of the group (KIP-447).
         """
         request = OffsetFetchRequest(
             group_id=group,
@@ -244,7 +245,7 @@ class TransactionRequests:
         version_max: int = 0x7FFF,
         for_ever: bool = False,
     ) -> Any:
-        """The answer of a coordinator, followed where it moves."""
+        """Sends a request to a coordinator, finds it again when it moves, and returns the answer."""
 
         async def send() -> Any:
             node_id = await self.cluster.find_coordinator(kind, key, timeout_ms=_TOLD_EVERY_MS)

@@ -1,12 +1,12 @@
-"""Two-phase commit for micro-batches: what a participant has to offer, and the coordinator that decides over several of them.
+"""Two-phase commit for micro-batches: the interface of a participant, and the coordinator of several participants.
 
-As Flink's TwoPhaseCommitSinkFunction: begin, pre_commit, commit, abort. A task begins a part, writes to it, and
-prepares it (`pre_commit`): from then on everything is safe and nothing is visible. The driver decides, once, for all
-tasks and all participants, in the sink's group in Kafka; then every prepared part is committed, however often it takes.
-What is in no decision is aborted.
+The methods are those of Flink's TwoPhaseCommitSinkFunction: begin, pre_commit, commit, abort. A task begins a part,
+writes to it and prepares it (`pre_commit`): from then on the part is durable, but not visible. The driver decides once
+for all tasks and all participants, by an offset commit of the sink's group in Kafka. Then it commits every prepared
+part, with retries. Parts that are in no decision are aborted.
 
-Driven by: Spark's writers (`sink`), or any other engine that runs batches again under the same number. Emits: calls of
-the participants, requests of `transaction_requests`. The rules are in `decisions`.
+Driven by: Spark's writers (`sink`), or any other engine that repeats batches under the same number. Emits: calls of the
+participants, requests of `transaction_requests`. The protocol is in `decisions`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger("barnabas.pipeline")
 
 T = TypeVar("T")
 
-_DRIVER_TIMEOUT_MS = 60_000  # of the decision's own transaction: it lasts for two requests
+_DRIVER_TIMEOUT_MS = 60_000  # timeout of the decision's own transaction, which takes two requests
 
 
 class Task(NamedTuple):
@@ -58,55 +58,55 @@ class Task(NamedTuple):
 
 
 class Part(ABC):
-    """What one task writes to one participant. `handle` is complete once the part is prepared."""
+    """The output of one task at one participant. `handle` is complete once the part is prepared."""
 
     handle: Handle
 
     @abstractmethod
     async def write(self, batch: pa.RecordBatch) -> None:
-        """Writes rows. Whether they have arrived is known after `pre_commit`."""
+        """Writes rows. They are durable only after `pre_commit`."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Lets go of what the part holds in this process. A prepared part stays prepared."""
+        """Releases the part's resources in this process. A prepared part stays prepared."""
 
 
 class TwoPhaseCommitSink(ABC):
-    """A participant: something that can hold back what was written until it is told to show it.
+    """A participant: writes data that stay invisible until a commit.
 
-    `commit` and `abort` are called by other processes than the one that wrote, more than once, and in any order
-    relative to each other's repetitions; both must leave what they have done as it is.
+    Other processes than the writer call `commit` and `abort`, more than once, and repeated calls may come in any order.
+    Both must be idempotent, and a later call must not undo an earlier one.
     """
 
-    name: str  # of the participant, in handles; different for each of one sink
+    name: str  # name of the participant in handles; unique within one sink
 
     @abstractmethod
     async def begin(self, task: Task) -> Part:
-        """A new part, for this attempt alone. Called when the first rows are there."""
+        """Begins a new part for this attempt. Called with the first rows."""
 
     @abstractmethod
     async def pre_commit(self, part: Part) -> Handle:
-        """Phase one: makes everything written safe, over the death of this process, and still invisible."""
+        """Phase one: makes the written rows durable, also if this process dies, and keeps them invisible."""
 
     @abstractmethod
     async def commit(self, handle: Handle, next_batch: int) -> Outcome:
-        """Phase two: makes a prepared part visible, or finds that it was; tries again until that is certain.
+        """Phase two: makes a prepared part visible, unless it is already; repeats until the outcome is certain.
 
         Returns:
-            LOST where the part is gone: somebody else has dropped it.
+            LOST if another process has dropped the part.
         """
 
     @abstractmethod
     async def abort(self, handle: Handle) -> None:
-        """Drops a part that was begun or prepared; nothing happens where it was committed, or is gone."""
+        """Drops an open or prepared part; does nothing if it is committed or does not exist."""
 
     async def list_open(self, start: BatchStart | None = None) -> Sequence[Handle]:
-        """Parts that were begun and neither committed nor aborted, of all tasks of this sink id, or of one start of a batch."""
+        """Lists open and prepared parts of all tasks of this sink id, or of one batch start."""
         return ()
 
 
 async def drive(steps: Steps[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
-    """Runs a part of the protocol: has each effect performed, and gives it what came of that."""
+    """Runs a generator of the protocol: performs each effect and sends the result back."""
     answer: Any = None
     while True:
         try:
@@ -121,9 +121,9 @@ class Coordinator:
     """The driver's side: performs the effects of the protocol.
 
     Args:
-        sink_id: names of everything begin with it.
-        requests: the way to the cluster that keeps the decisions.
-        participants: decided upon together.
+        sink_id: prefix of all names of the sink.
+        requests: sends requests to the cluster that stores the decisions.
+        participants: the participants of each decision.
         forgotten: see `decisions.start_batch`.
         reuse: see `decisions.start_batch`.
     """
@@ -145,7 +145,7 @@ class Coordinator:
         self.reuse = reuse
 
     async def start_batch(self) -> BatchStart:
-        """To be called on the driver before any task of a batch begins.
+        """Starts a batch; must be called on the driver before any task of the batch begins.
 
         Raises:
             HalfCommitted: a part of the last decided batch is lost.
@@ -153,7 +153,7 @@ class Coordinator:
         return await self.run(decisions.start_batch(reuse=self.reuse, forgotten=self.forgotten))
 
     async def commit_batch(self, batch: int, messages: Sequence[TaskMessage]) -> Decision:
-        """Decides and commits a batch of which every task has sent its message; repeats the commit of one that was decided.
+        """Decides and commits a batch when every task has sent its message; repeats the commit of a decided batch.
 
         Raises:
             DriverReplaced: a newer driver has taken over.
@@ -165,11 +165,11 @@ class Coordinator:
     async def abort_batch(
         self, batch: int, messages: Sequence[TaskMessage | None], start: BatchStart | None = None
     ) -> None:
-        """Drops what a failed batch has begun, unless it was decided."""
+        """Drops the parts of a failed batch, unless it was decided."""
         await self.run(decisions.abort_batch(batch, messages, start))
 
     async def read_decision(self, *, stable: bool = True) -> Decision | None:
-        """The last decision, once it is certain; with `stable` one that is being committed is waited for."""
+        """Reads the last decision; with `stable` waits for one that is being committed."""
         while True:
             first = await self.requests.read_offset(decisions.group_id(self.sink_id), stable=stable)
             if first is None:
@@ -191,11 +191,11 @@ class Coordinator:
                 return decision
 
     async def run(self, steps: Steps[T]) -> T:
-        """Drives a part of the protocol to its end."""
+        """Runs a generator of the protocol to its end."""
         return await drive(steps, self.perform)
 
     async def perform(self, effect: Any) -> Any:
-        """Does what the protocol asks for next, and answers it."""
+        """Performs an effect of the protocol and returns its result."""
         if isinstance(effect, CommitHandle):
             return await self._of(effect.handle).commit(effect.handle, effect.next_batch)
         if isinstance(effect, AbortHandle):
