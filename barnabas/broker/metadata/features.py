@@ -10,8 +10,8 @@ UpdateFeatures changes all of its features or none (versions 0 and 1 answer per 
 eligible.leader.replicas.version writes the cluster's min.insync.replicas as a record, as KIP-966 demands, so that all brokers use
 the same value; disabling it clears the eligible leaders.
 
-Deviation: metadata.version cannot go below or above the level that Kafka 4.3 wrote last: a downgrade is refused as Kafka refuses
-downgrades that lose metadata. Follows KIP-584, KIP-778, KIP-1022.
+Deviation: metadata.version cannot exceed the level of Kafka 4.3, and every downgrade is refused, as Kafka refuses downgrades that
+lose metadata. Follows KIP-584, KIP-778, KIP-1022.
 """
 
 from __future__ import annotations

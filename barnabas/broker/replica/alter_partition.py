@@ -1,8 +1,8 @@
-"""ISR changes on their way to the controller: what the replicas of a node propose in one wake-up goes into one AlterPartition.
+"""IsrChanges: sends ISR changes to the controller; one AlterPartition carries all proposals of a node in one wake-up.
 
 Driven by: proposals of replicas, the controller's answers. Emits: one request at a time, answers to the replicas.
 
-Invariants: of a replica only its newest proposal is asked for; every proposal is answered. Follows KIP-497, KIP-903.
+Invariants: only the newest proposal of a replica is sent; every proposal is answered. Follows KIP-497, KIP-903.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["IsrChanges"]
 
 log = logging.getLogger(__name__)
 
-PARTITIONS_PER_REQUEST: Final = 2_000  # the others follow with the next one: 25,000 exceed what a decoder takes
+PARTITIONS_PER_REQUEST: Final = 2_000  # the others follow in the next request: a decoder refuses 25,000
 RETRY_MS: Final = 50
 TIMEOUT_MS: Final = 30_000
 
 
 class IsrChanges:
-    """The proposals of one node."""
+    """The ISR proposals of one node."""
 
     def __init__(self, reactor: Reactor, node_id: int, current: CurrentImage, controller: ControllerChannel) -> None:
         self._reactor = reactor
@@ -46,7 +46,7 @@ class IsrChanges:
         self._due = False
 
     def propose(self, replica: Replica, proposal: IsrProposal) -> None:
-        """Asks the controller, together with what else is proposed in this wake-up or while a request is out."""
+        """Sends a proposal to the controller, together with all others of this wake-up or of the time of the pending request."""
         self._proposed[replica] = proposal
         self._send_soon(0)
 
@@ -95,7 +95,7 @@ class IsrChanges:
             }
         if failure is not None:
             log.warning("the controller could not be asked for %d ISR changes: %s", len(asked), failure)
-        self._due = True  # what is proposed again meanwhile waits a little
+        self._due = True  # repeated proposals wait a little
         for replica, proposal in asked.items():
             answer = answers.get((replica.topic_id, replica.partition))
             if answer is not None and answer.error_code == ErrorCode.NONE:

@@ -1,7 +1,7 @@
-"""Tells the controller in which log directory a replica lies, where that is not what the metadata log says (KIP-858).
+"""DirectoryAssignments: reports the log directory of a replica if it differs from the metadata log (KIP-858).
 
-Driven by: replicas that are opened. Emits: AssignReplicasToDirs to the active controller, repeated until it is answered; what comes
-up in one wake-up, or while a request is on its way, goes into one request.
+Driven by: replicas that are opened. Emits: AssignReplicasToDirs to the active controller, repeated until it is answered; one request
+carries all reports of one wake-up, or of the time of the pending request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIMEOUT_MS: Final = 10_000
 
 
 class DirectoryAssignments:
-    """What the controller has yet to be told."""
+    """Reports that the controller has not yet acknowledged."""
 
     def __init__(
         self, reactor: Reactor, node_id: int, controller: ControllerChannel, broker_epoch: Callable[[], int]
@@ -40,10 +40,10 @@ class DirectoryAssignments:
         self._controller = controller
         self._broker_epoch = broker_epoch
         self._untold: dict[tuple[bytes, int], bytes] = {}  # directory id by topic id and partition
-        self._due = False  # a request is on its way, or will be sent soon
+        self._due = False  # a request is pending, or will be sent soon
 
     def tell(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
-        """The replica lies in that directory."""
+        """Reports the directory that holds the replica."""
         self._untold[topic_id, partition] = directory_id
         if not self._due:
             self._due = True
@@ -79,7 +79,7 @@ class DirectoryAssignments:
             log.debug("directories of %d replicas are not assigned yet: %s", len(told), code)
             self._reactor.call_later(RETRY_MS, self._send)
             return
-        # One that is refused by itself is gone, or has been given to another broker.
+        # A refused one is deleted, or reassigned to another broker.
         for key, directory_id in told.items():
             if self._untold.get(key) == directory_id:
                 del self._untold[key]

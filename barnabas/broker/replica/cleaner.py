@@ -1,14 +1,15 @@
-"""Log cleaner of a node: which compacted log is cleaned next, and the walk through its cleaning beside everything else.
+"""Cleaner: chooses compacted logs and cleans them in steps, so that other work can run.
 
 Driven by: a timer, every log.cleaner.backoff.ms while there is nothing to do. Emits: cleaned segments in the logs (`storage/cleaning`),
-their ends in cleaner-offset-checkpoint, one line of log for each cleaning.
+their end offsets in cleaner-offset-checkpoint, one log line for each cleaning.
 
-One log at a time, the one with the greatest dirty ratio first, leaders and followers alike. A cleaning is done in steps of about a
-millisecond with a pause after each, so that requests wait for no more than one, and it keeps to log.cleaner.io.max.bytes.per.second.
-Syncs run off the loop. A log that was cut, deleted or configured otherwise meanwhile is left at once and looked at again later.
+The cleaner cleans one log at a time, the one with the greatest dirty ratio first, of leaders and followers. A cleaning has steps of
+about a millisecond with a pause after each, so that requests wait for one step at most. It keeps to
+log.cleaner.io.max.bytes.per.second. Syncs run off the loop. The cleaner abandons a log that was truncated, deleted or reconfigured
+during its cleaning, and checks it again later.
 
-Invariants: nothing is cleaned that is not synced (a sync is asked for, the next look finds it); a log that cannot be read is left as
-it is until the next start.
+Invariants: only synced records are cleaned (the cleaner requests a sync; the next check finds it); a log that cannot be read is left
+unchanged until the next start.
 Deviation from Kafka: log.cleaner.threads has no effect.
 """
 
@@ -35,12 +36,12 @@ __all__ = ["Cleaner"]
 log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 0.001  # between steps, at least
-LOOKED_AT_ONCE: Final = 64  # logs in one turn: 1 to 2 ms
-SYNC_LOOK_MS: Final = 500  # until a log is looked at again whose sync was asked for
+LOOKED_AT_ONCE: Final = 64  # logs checked in one turn: 1 to 2 ms
+SYNC_LOOK_MS: Final = 500  # until the next check of a log whose sync was requested
 
 
 class Cleaner:
-    """See the module."""
+    """The log cleaner of one node."""
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class Cleaner:
         checkpoint_soon: Callable[[], None],
         offload: Offload,
     ) -> None:
-        """Touches no log.
+        """Stores its parts; reads no log.
 
         Args:
             checkpoint_soon: writes every checkpoint at the end of the wake-up.
-            offload: runs long work of C code beside the loop.
+            offload: runs long C calls in threads.
         """
         self._reactor = reactor
         self._config = config
@@ -65,7 +66,7 @@ class Cleaner:
         self._unreadable: dict[Replica, None] = {}
 
     def start(self) -> None:
-        """Arms the first look, where log.cleaner.enable says so."""
+        """Arms the first check if log.cleaner.enable is true."""
         if self._config.get_bool("log.cleaner.enable"):
             self._look_in(self._config.get_int("log.cleaner.backoff.ms"))
 
@@ -77,13 +78,13 @@ class Cleaner:
             self._reactor.scope.start(self._clean_all(), name="cleaner")
 
     async def _clean_all(self) -> None:
-        """Cleans what is due, then arms the next look."""
+        """Cleans the logs that are due, then arms the next check."""
         delay_ms = self._config.get_int("log.cleaner.backoff.ms")
-        stuck: dict[Replica, None] = {}  # tried in vain: left alone until the next look
+        stuck: dict[Replica, None] = {}  # failed: skipped until the next check
         while True:
             chosen = None
             for replica in await self._due():
-                cleanable = None if replica in stuck else self._assess(replica)  # again: time went by
+                cleanable = None if replica in stuck else self._assess(replica)  # again: time has passed
                 if cleanable is None:
                     continue
                 if replica.log.recovery_point >= cleanable.first_uncleanable_offset:
@@ -101,7 +102,7 @@ class Cleaner:
         self._look_in(delay_ms)
 
     async def _due(self) -> list[Replica]:
-        """Replicas whose logs are to be cleaned, the dirtiest first; the loop has its turn between some of them."""
+        """Replicas whose logs are to be cleaned, the dirtiest first; lets the loop serve others in between."""
         due = []
         for count, replica in enumerate(list(self._replicas.all()), 1):
             if count % LOOKED_AT_ONCE == 0:
@@ -113,7 +114,7 @@ class Cleaner:
         return [replica for _, replica in due]
 
     def _assess(self, replica: Replica) -> Cleanable | None:
-        """What may be cleaned of a log now; None where it is not to be cleaned."""
+        """The part of a log to clean now; None if none."""
         partition_log = replica.log
         if replica.failed or not partition_log.config.compacted or replica in self._unreadable:
             return None
@@ -156,7 +157,7 @@ class Cleaner:
         except OSError as error:
             self._replicas.on_io_error(replica, error)
             return
-        except Exception:  # whatever is in one log, the others are cleaned and the node goes on
+        except Exception:  # an error in one log must not stop the cleaning of others
             self._unreadable[replica] = None
             log.exception("%r cannot be cleaned until the next start", replica)
             return
@@ -172,7 +173,7 @@ class Cleaner:
         )
 
     async def _walk(self, replica: Replica, directory: LogDirectory, cleaning: Cleaning) -> bool:
-        """Takes every step. Returns whether all were taken: not where the replica went offline on the way."""
+        """Runs every step. Returns whether all ran: False if the replica went offline."""
         with closing(cleaning.steps()) as steps:
             for step in steps:
                 if step.files:

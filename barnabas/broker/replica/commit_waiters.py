@@ -1,8 +1,8 @@
 """CommitWaiters: callbacks that wait until a replica's high watermark has reached an offset.
 
-Driven by: the replica. Emits: each callback once, with None or with the error that says why the offset will not be committed here.
+Driven by: the replica. Emits: each callback once, with None or with the error because of which this node will not commit the offset.
 
-A callback may do anything to its replica: append, fail it, add another callback. Callbacks added during a call wait for the next call.
+A callback may change its replica: append, fail it, add another callback. Callbacks added during a call wait for the next call.
 Invariant: callbacks run in the order of their offsets, those of one offset in the order of their arrival.
 """
 
@@ -31,18 +31,18 @@ class CommitWaiters:
         return bool(self._heap)
 
     def add(self, next_offset: int, done: Outcome) -> None:
-        """Calls `done` once everything below `next_offset` is committed, or is refused."""
+        """Calls `done(None)` once everything below `next_offset` is committed, or `done(error)` if it is refused."""
         self._sequence += 1
         heapq.heappush(self._heap, (next_offset, self._sequence, done))
 
     def release(self, high_watermark: int) -> None:
         """Everything below `high_watermark` is committed."""
-        # The attribute is read anew for each callback: one that fails the replica has all others refused, and replaces the heap.
+        # The attribute is read again for each callback: a callback that fails the replica refuses all others and replaces the heap.
         while self._heap and self._heap[0][0] <= high_watermark:
             heapq.heappop(self._heap)[2](None)
 
     def refuse(self, error: BrokerError) -> None:
-        """Nothing that waits now will be committed here, as far as this replica knows."""
+        """Refuses all waiting callbacks: as far as this replica knows, it will not commit their offsets."""
         waiting, self._heap = sorted(self._heap, key=lambda entry: entry[:2]), []
         for _, _, done in waiting:
             done(error)

@@ -1,11 +1,11 @@
-"""Log directories of a node: where each replica lies, and where a new one goes.
+"""LogDirectories: finds the directory of each replica of a node, and chooses one for a new replica.
 
 Driven by: `find` at the start, `home_of` for every replica that is opened, I/O errors of a directory.
-Emits: the directory of a replica, or None where that has failed; ids for registration and heartbeats.
+Emits: the directory of a replica, or None if that has failed; ids for registration and heartbeats.
 
-A replica lies where its folder is. One without a folder goes where the metadata log says, else to the working directory with the
-fewest replicas, the first of those. While a directory is offline, a replica that the metadata log puts into a directory unknown
-here is not made anew: it may lie in the one that failed.
+A replica is in the directory that has its folder. One without a folder is placed where the metadata log says, else in the online
+directory with the fewest replicas, the first of those. While a directory is offline, a replica that the metadata log places in a
+directory unknown here is not created: the failed directory may hold it.
 
 Invariants: a partition's folder is in one directory; the first directory holds the metadata log. Follows KIP-112, KIP-858.
 """
@@ -26,13 +26,13 @@ __all__ = ["LOST_DIRECTORY", "UNASSIGNED_DIRECTORY", "LogDirectories"]
 
 log = logging.getLogger(__name__)
 
-UNASSIGNED_DIRECTORY: Final = bytes(16)  # the broker is to choose
-LOST_DIRECTORY: Final = bytes(15) + b"\x01"  # where it was is not known any more
-MIGRATING_DIRECTORY: Final = bytes(15) + b"\x02"  # from a time without directory ids
+UNASSIGNED_DIRECTORY: Final = bytes(16)  # the broker chooses
+LOST_DIRECTORY: Final = bytes(15) + b"\x01"  # the former directory is unknown
+MIGRATING_DIRECTORY: Final = bytes(15) + b"\x02"  # placed before directories had ids
 
 
 class LogDirectories:
-    """See the module.
+    """The log directories of a node.
 
     Args:
         directories: in the order of `log.dirs`; the first holds the metadata log.
@@ -47,36 +47,36 @@ class LogDirectories:
 
     @property
     def main(self) -> LogDirectory:
-        """The one with the metadata log: without it the node cannot go on."""
+        """The directory with the metadata log; the node needs it."""
         return self._all[0]
 
     @property
     def cluster_id(self) -> str:
-        """The cluster that they belong to; empty before `open`."""
+        """The cluster of the directories; empty before `open`."""
         return "" if self.main.identity is None else self.main.identity.cluster_id
 
     def online(self) -> list[LogDirectory]:
-        """Those that work."""
+        """The directories that have not failed."""
         return [directory for directory in self._all if directory.online]
 
     def online_ids(self) -> list[bytes]:
-        """Ids of those that work, for the registration."""
+        """Ids of the online directories, for the registration."""
         return [directory.directory_id for directory in self._all if directory.online]
 
     def offline_ids(self) -> list[bytes]:
-        """Ids of those that failed, for heartbeats; one whose id was never read has none."""
+        """Ids of the failed directories, for heartbeats; a directory whose id was never read has none."""
         return [directory.directory_id for directory in self._all if not directory.online and directory.directory_id]
 
     def open(self, config: BrokerConfig, rng: Rng) -> Identity:
-        """Takes every lock and looks whose directories they are. One that cannot be read is offline, but for the first.
+        """Locks and identifies every directory. A directory that cannot be read is offline; the first must be readable.
 
         Returns:
-            The node's identity: the cluster, the first directory, and the broker epoch of the last stop, where that was
-            clean in all of them. One that is new may stand in the place of another, and its replicas are gone: that is not clean.
+            The node's identity: the cluster, the first directory, and the broker epoch of the last stop if that was clean in all
+            of them. A new directory may replace another, whose replicas are lost: that is not clean.
 
         Raises:
             DirectoryInUse: another live process has one of them, or one is named twice.
-            WrongDirectory: one is not this node's.
+            WrongDirectory: one belongs to another node or cluster.
             OSError: the first cannot be read.
         """
         main = self.main.open(config, rng)
@@ -93,24 +93,24 @@ class LogDirectories:
         return replace(main, previous_broker_epoch=epoch)
 
     def give_back(self) -> None:
-        """Undoes `open`: nothing was written to any log. Raises OSError as the disks say."""
+        """Undoes `open`, if no log was written. Raises OSError if a disk fails."""
         for directory in self.online():
             if directory.identity is not None:
                 directory.identity.give_back(directory.disk)
 
     def release(self) -> None:
-        """Gives every lock back."""
+        """Releases every lock."""
         for directory in self._all:
             directory.release()
 
     def find(
         self, assigned: Callable[[TopicPartition], bytes | None], set_aside: Callable[[LogDirectory, str], None]
     ) -> None:
-        """Looks where every partition's folder is.
+        """Finds the folder of every partition.
 
         Args:
-            assigned: the directory that the metadata log gives a partition of this node, None where it is not this node's.
-            set_aside: called for a folder that belongs to no partition, or to one whose folder in another directory is taken.
+            assigned: the directory of a partition of this node in the metadata log, None for partitions of other nodes.
+            set_aside: called for a folder that belongs to no partition, or whose partition has a folder in another directory.
         """
         for directory in self.online():
             try:
@@ -137,7 +137,7 @@ class LogDirectories:
                     set_aside(directory, folder)
 
     def home_of(self, key: TopicPartition, assigned: bytes) -> LogDirectory | None:
-        """Where the replica lies, or from now on shall lie; None where that has failed."""
+        """The present or chosen directory of the replica; None if that has failed."""
         home = self._homes.get(key)
         if home is None:
             home = next((each for each in self._all if each.directory_id == assigned), None)
@@ -151,5 +151,5 @@ class LogDirectories:
         return home
 
     def forget(self, key: TopicPartition) -> None:
-        """The partition is not this node's any more."""
+        """The partition no longer belongs to this node."""
         self._homes.pop(key, None)

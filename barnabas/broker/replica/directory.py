@@ -1,12 +1,12 @@
-"""One log directory: the replicas in it, what their checkpoints say, and the group commit of their logs.
+"""LogDirectory: one log directory with its replicas, checkpoints and group commit.
 
-Driven by: `read` at the start, replicas that ask for a sync, I/O errors from wherever they are met, `close` at the stop.
-Emits: the contents of checkpoint files; one sync for all logs that asked for it in a wake-up, or while the sync before was
-running; `on_failure`, once, at the end of the wake-up in which the first I/O error came.
+Driven by: `read` at the start, sync requests of replicas, I/O errors, `close` at the stop.
+Emits: the contents of checkpoint files; one sync for all logs that requested it in a wake-up or during the previous sync;
+`on_failure`, once, at the end of the wake-up of the first I/O error.
 
-Invariants: a directory that failed stays failed until the next start: nothing in it is acknowledged any more, and a failed sync
-is never tried again, for what the system dropped then would count as written. Checkpoints keep the offsets of a partition whose
-folder could not be opened. Follows KIP-112 (several directories) and KIP-858 (their ids).
+Invariants: a failed directory stays failed until the next start: nothing in it is acknowledged, and a failed sync is never repeated,
+because data that the system dropped would count as written. Checkpoints keep the offsets of a partition whose folder could not be
+opened. Follows KIP-112 (several directories) and KIP-858 (their ids).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ log = logging.getLogger(__name__)
 TopicPartition = tuple[str, int]
 
 SYNC_RETRY_MS: Final = 100
-REPLICAS_PER_UNIT: Final = 4  # of work (slices.Work): their lines are made
-LINES_PER_UNIT: Final = 64  # put together and encoded
+REPLICAS_PER_UNIT: Final = 4  # whose checkpoint lines are made
+LINES_PER_UNIT: Final = 64  # joined and encoded
 SYNCED_AT_ONCE: Final = 128  # logs: up to three files of each are opened and closed
-DISCARDED_AT_ONCE: Final = 16  # files and folders: a stop waits for no more of them
-_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)  # no file was given up: none could be opened to be synced
+DISCARDED_AT_ONCE: Final = 16  # files and folders: a stop waits for no more than these
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)  # out of descriptors: no file could be opened to be synced
 LOCK_FILE: Final = ".lock"
 METADATA_FOLDER: Final = "__cluster_metadata-0"
 
 
 def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
-    """The name that a partition's folder gets where it is set aside or deleted: `topic-0.<id><suffix>`.
+    """The name of a partition's folder after it is set aside or deleted: `topic-0.<id><suffix>`.
 
-    A long topic name is cut, as in Kafka (`UnifiedLog.logDeleteDirName`), because file systems take 255 bytes.
+    A long topic name is truncated, as in Kafka (`UnifiedLog.logDeleteDirName`), because file systems allow 255 bytes.
     """
     topic, _, number = folder.rpartition("-")
     end = f"-{number}.{unique_id.hex()}{suffix}"
@@ -65,7 +65,7 @@ def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
 
 
 class Offsets(NamedTuple):
-    """What the checkpoints of a directory say of one partition."""
+    """The offsets of one partition in a directory's checkpoints."""
 
     recovery_point: int
     log_start_offset: int
@@ -87,7 +87,7 @@ class _CheckpointLines:
         self.producers_complete: list[str] = []
 
     def others(self) -> list[tuple[str, list[str]]]:
-        """All but the high watermarks, by the names of the files."""
+        """The lines of all checkpoints except the high watermarks, by file name."""
         return [
             # Before the recovery points: a recovery that begins there needs the snapshot of its segment to be complete.
             (PRODUCER_STATE_CHECKPOINT, self.producers_complete),
@@ -101,20 +101,20 @@ NO_OFFSETS: Final = Offsets(0, 0, 0, 0, 0)
 
 
 class LogDirectory:
-    """See the module.
+    """One log directory of a node.
 
     Args:
         soon: runs a callback at the end of the present wake-up.
-        start: runs a task of the node, unless it is stopping.
-        on_failure: called once, when the directory has failed.
+        start: starts a task of the node, unless it is stopping.
+        on_failure: called once after the directory has failed.
 
     Attributes:
         directory_id: from its meta.properties; empty before it was read.
-        identity: what it said of itself at the start.
-        failure: the first I/O error, naming the directory; None while it works.
-        replicas: of this node, that lie here.
-        unopened: partitions whose logs are not open yet, with their offsets as they were.
-        lowered: how often the checkpoint of recovery points had to go down at once: one made before is not to be written any more.
+        identity: the identity read at the start.
+        failure: the first I/O error, with the directory's name; None while online.
+        replicas: this node's replicas in this directory.
+        unopened: partitions whose logs are not open yet, with their checkpointed offsets.
+        lowered: how often a recovery point went down: a checkpoint file made before must not be written.
     """
 
     def __init__(
@@ -156,11 +156,11 @@ class LogDirectory:
 
     @property
     def online(self) -> bool:
-        """Whether no I/O error came."""
+        """Whether no I/O error occurred."""
         return self.failure is None
 
     def fail(self, error: OSError) -> None:
-        """An I/O error: the directory is offline from the end of this wake-up on."""
+        """Handles an I/O error: the directory goes offline at the end of this wake-up."""
         if self.failure is None:
             self.failure = OSError(error.errno, error.strerror or str(error), self.disk.root)
             log.critical("log directory failed, nothing more is acknowledged from it: %s", self.failure)
@@ -169,12 +169,12 @@ class LogDirectory:
     # -- start
 
     def open(self, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> Identity:
-        """Takes the lock and looks whose directory it is.
+        """Locks and identifies the directory.
 
         Raises:
-            DirectoryInUse: another live process has it.
-            WrongDirectory: it is not this node's.
-            OSError: as the disk says.
+            DirectoryInUse: another live process has locked it.
+            WrongDirectory: it belongs to another node or cluster.
+            OSError: the disk failed.
         """
         self._lock = self.disk.lock(LOCK_FILE)
         self.identity = open_directory(self.disk, config, rng, cluster_id)
@@ -187,13 +187,13 @@ class LogDirectory:
         return self.identity is not None and self.identity.clean
 
     def release(self) -> None:
-        """Gives the lock back."""
+        """Releases the lock."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
 
     def read(self) -> list[str]:
-        """Reads the checkpoints; what earlier deletions left is discarded. Returns the folders of partitions.
+        """Reads the checkpoints; discards what earlier deletions left. Returns the folders of partitions.
 
         Raises:
             OSError: as the disk says.
@@ -219,7 +219,7 @@ class LogDirectory:
         return folders
 
     def forget_offsets_but(self, known: Container[TopicPartition]) -> None:
-        """Checkpoints may name partitions of topics that are gone: the next topic of that name has nothing to do with them."""
+        """Drops offsets of deleted topics from the checkpoints, so that a new topic of the same name does not inherit them."""
         for offsets in (
             self._recovery_points,
             self._log_starts,
@@ -231,7 +231,7 @@ class LogDirectory:
                 del offsets[key]
 
     def take_offsets(self, key: TopicPartition) -> Offsets:
-        """What the checkpoints said of a partition, once; `NO_OFFSETS` where nothing."""
+        """Removes and returns a partition's checkpointed offsets; `NO_OFFSETS` without any."""
         return self.unopened.pop(key, None) or Offsets(
             self._recovery_points.pop(key, 0),
             self._log_starts.pop(key, 0),
@@ -243,9 +243,9 @@ class LogDirectory:
     # -- removal
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Removes files and folders beside the loop, a few at a time. What is left at a stop is removed after the next start.
+        """Removes files and folders in the background, a few at a time. The next start removes the rest after a stop.
 
-        Their names must say so: `.deleted` of a segment's file, `-delete` of a folder.
+        Their names must mark them: `.deleted` of a segment's file, `-delete` of a folder.
         """
         if not paths:
             return
@@ -268,15 +268,15 @@ class LogDirectory:
     # -- opening
 
     def must_sync(self, name: TopicPartition, opened: PartitionLog) -> bool:
-        """Whether a log that was opened must be synced before it is led or followed."""
+        """Whether an opened log must be synced before it is led or followed."""
         return (
             opened.log_end_offset - opened.recovery_point >= opened.config.flush_messages
-            or opened.truncated_bytes > 0  # what was cut off must not come back among what is appended next
+            or opened.truncated_bytes > 0  # truncated bytes must not return among appended ones
             or opened.recovery_point < self._written_recovery_points.get(name, 0)
         )
 
     async def sync_recovered(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
-        """Makes logs durable that no replica has yet. Raises OSError."""
+        """Syncs logs that have no replica yet. Raises OSError."""
         ends = {name: each.log_end_offset for name, each in logs.items()}
         await self.disk.sync([file for each in logs.values() for file in each.unsynced_files()])
         for name, each in logs.items():
@@ -286,7 +286,7 @@ class LogDirectory:
         self._lower_recovery_points({name: each.recovery_point for name, each in logs.items()})
 
     def _lower_recovery_points(self, points: Mapping[TopicPartition, int]) -> None:
-        """Logs that were cut: the checkpoint must not go on calling durable what is written where the cut was."""
+        """Lowers the recovery points of truncated logs: the checkpoint must not call later writes there durable."""
         written = self._written_recovery_points
         if any(point < written.get(name, 0) for name, point in points.items()):
             data = self.checkpoints()[RECOVERY_POINT_CHECKPOINT]
@@ -294,15 +294,15 @@ class LogDirectory:
             self.lowered += 1
             written.update(points)
 
-    # -- the end
+    # -- close
 
     def close(self, broker_epoch: int) -> None:
-        """Closes every log with its producer snapshot, writes the checkpoints and the mark of a clean stop.
+        """Closes every log with its producer snapshot, writes the checkpoints and the clean-shutdown file.
 
-        Without the mark where a partition was offline: the next start must not trust every file.
+        Omits the clean-shutdown file if a partition was offline: the next start must not trust every file.
 
         Raises:
-            OSError: as the disk says.
+            OSError: the disk failed.
         """
         if not self.online:
             return
@@ -318,12 +318,12 @@ class LogDirectory:
             write_clean_shutdown(self.disk, broker_epoch)
 
     def checkpoints(self, *, only_high_watermarks: bool = False) -> dict[str, bytes]:
-        """The checkpoint files as they should be now, by name; without the high watermarks where none has moved."""
+        """The present contents of the checkpoint files, by name; without the high watermarks if none has moved."""
         files: dict[str, bytes] = finished(self.checkpoints_in_slices(only_high_watermarks=only_high_watermarks))
         return files
 
     def checkpoints_in_slices(self, *, only_high_watermarks: bool = False) -> Work:
-        """Returns what `checkpoints` returns, each line of it as it should be when its partition was visited.
+        """Returns what `checkpoints` returns, each line as of the visit of its partition.
 
         A recovery point that goes down after its visit raises `lowered`: then the file must not be written.
         """
@@ -377,14 +377,14 @@ class LogDirectory:
     # -- group commit
 
     def request_sync(self, replica: Replica) -> None:
-        """Makes the log durable, together with all that ask in the same wake-up; `replica.on_synced` answers."""
+        """Syncs the log, together with all logs requested in the same wake-up; calls `replica.on_synced`."""
         self._unsynced[replica] = None
         if not self._sync_due and not self._syncing:
             self._sync_due = True
             self._soon(self._start_sync)
 
     def forget(self, replica: Replica) -> None:
-        """The replica is gone: deleted, or moved away."""
+        """Removes a replica that was deleted or moved away."""
         self.replicas.pop(replica, None)
         self._unsynced.pop(replica, None)
 
@@ -395,7 +395,7 @@ class LogDirectory:
             self._start(self._sync(), "sync")
 
     def _take_unsynced(self) -> list[Replica]:
-        """The replicas of the next sync: no more of them than take 10 ms of the loop. The others have the next turn."""
+        """The replicas of the next sync: as many as take 10 ms of the loop. The others wait for the next turn."""
         asked = list(islice(self._unsynced, SYNCED_AT_ONCE))
         for replica in asked:
             del self._unsynced[replica]
@@ -426,7 +426,7 @@ class LogDirectory:
                 for replica, (end, cuts) in zip(asked, ends, strict=True):
                     if replica.failed:
                         continue
-                    if replica.log.cuts != cuts:  # what lies below `end` now is not what was synced
+                    if replica.log.cuts != cuts:  # the synced records below `end` were truncated
                         self._unsynced[replica] = None
                         continue
                     replica.log.mark_synced(end)

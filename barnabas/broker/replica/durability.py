@@ -1,10 +1,10 @@
-"""Durability of one replica: how much of its log may be acknowledged, and who waits for a sync.
+"""Durability: tells how much of one replica's log may be acknowledged, and runs callbacks that wait for a sync.
 
-Driven by: appends and cuts of the log, the sync that was asked for. Emits: requests for a sync, one at a time, and callbacks.
+Driven by: appends to the log and truncations, the requested sync. Emits: sync requests, one at a time, and callbacks.
 
 A log that need not flush (`flush.messages` as Kafka has it) is acknowledged from the page cache: replication is its durability.
-Invariants: what is owed is asked for once; after a cut nothing is acknowledged, and by followers nothing appended, before the cut is
-synced: a power loss could bring old bytes back among new ones.
+Invariants: a needed sync is requested once; after a truncation nothing is acknowledged, and followers append nothing, before the
+truncation is synced: a power loss could bring old bytes back among new ones.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["Durability"]
 
 
 class Durability:
-    """What of a log is on the disk.
+    """The synced part of a log.
 
     Args:
-        request_sync: asks for a sync of the log; `on_synced` answers.
+        request_sync: requests a sync of the log; `on_synced` reports it.
     """
 
     __slots__ = ("_cut", "_log", "_request_sync", "_requested", "_synced_offset", "_waiting")
@@ -37,11 +37,11 @@ class Durability:
 
     @property
     def owed(self) -> bool:
-        """Whether a sync must come before the log's end is acknowledged."""
+        """Whether a sync is needed before the log's end is acknowledged."""
         return self._cut or self._log.log_end_offset - self._synced_offset >= self._log.config.flush_messages
 
     def acknowledged_end(self) -> int:
-        """Up to where this replica counts (exclusive); asks for the sync that the rest needs."""
+        """The acknowledged end of this replica (exclusive); requests the sync that the rest needs."""
         end = self._log.log_end_offset
         if end - self._synced_offset < self._log.config.flush_messages and not self._cut:
             return end
@@ -49,13 +49,13 @@ class Durability:
         return self._synced_offset
 
     def ask(self) -> None:
-        """Asks for a sync where one is owed and none is on its way."""
+        """Requests a sync if one is needed and none is pending."""
         if not self._requested and self.owed:
             self._requested = True
             self._request_sync()
 
     def on_cut(self) -> None:
-        """The log's end was taken back."""
+        """The log was truncated."""
         self._synced_offset = min(self._synced_offset, self._log.log_end_offset)
         self._cut = True
         self.ask()
@@ -66,7 +66,7 @@ class Durability:
         self._synced_offset = max(self._synced_offset, next_offset)
 
     def covers(self, next_offset: int) -> bool:
-        """Whether everything below `next_offset` may be acknowledged, as far as this disk is concerned."""
+        """Whether this disk allows to acknowledge everything below `next_offset`."""
         return not self._cut and (next_offset <= self._synced_offset or not self.owed)
 
     def when_durable(self, next_offset: int, done: Outcome) -> None:
@@ -78,7 +78,7 @@ class Durability:
             self.ask()
 
     def release(self, error: BrokerError | None = None) -> None:
-        """Calls everyone who need not wait any more; with an error, everyone who waits."""
+        """Calls all that need not wait any more; with an error, all."""
         if not self._waiting:
             return
         # Both lists are final before the first call: a callback may fail the replica, and that calls this method again.

@@ -1,14 +1,14 @@
-"""Fetch plan: what a follower asks one leader for next, over all partitions that follow it. The client's side of a fetch session.
+"""FetchPlan: decides what a follower fetches next from one leader. The client's side of a fetch session.
 
-Driven by: replicas that begin or cease to follow this leader, its responses, time. Emits: requests, changes of the replicas (append,
-cut, high watermark), partitions that must first ask where the leader's log begins.
+Driven by: replicas that begin or stop following this leader, its responses, time. Emits: requests, changes of the replicas (append,
+truncation, high watermark), partitions that must first ask for the leader's log start and end.
 
-A request names what changed since the one before: new partitions, moved offsets, epochs (KIP-227). Two requests may be out at once:
-the second tells of changes that cannot wait until the first has waited its time. A partition that the leader refuses is taken
-out of the session and put back after a pause: short at first, because a leader that has not heard of its election yet will soon.
+A request names the changes since the previous one: new partitions, moved offsets, epochs (KIP-227). Two requests may be pending at once:
+the second carries changes that cannot wait until the first has waited its time. A refused partition is removed from the session and
+added again after a pause, which is short at first, because the leader may learn of its election a little later.
 
-Invariants: what a response says of a partition counts only if no later request named it anew, and only in the leader epoch that was
-named; every append, cut or pause makes the next request name the partition, or forget it.
+Invariants: a response's part for a partition counts only if no later request named the partition, and only in the leader epoch that was
+named; every append, truncation or pause makes the next request name the partition, or forget it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 INITIAL_EPOCH: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
 IN_FLIGHT_MAX: Final = 2
-PARTITIONS_PER_REQUEST: Final = 10_000  # named in one: a request of 100,000 elements is refused
-FOR_AN_ANSWER: Final = 2**62  # pause of a partition whose leader is asked for its bounds
-THROTTLE_PAUSE_MS: Final = 100  # of a throttled partition, before the quota is looked at again
+PARTITIONS_PER_REQUEST: Final = 10_000  # in one request: a request of 100,000 elements is refused
+FOR_AN_ANSWER: Final = 2**62  # pause of a partition that asks for the leader's log start and end
+THROTTLE_PAUSE_MS: Final = 100  # of a throttled partition, before the next quota check
 PAUSE_MS_MIN: Final = 10  # after a partition's first refusal; doubled by each further one
 
 _Key = tuple[bytes, int]
 
-# Refusals that are over once leader and follower have the same metadata: not worth a line in the log.
+# Refusals that end once leader and follower have the same metadata: not logged.
 _PASSING: Final = frozenset(
     {
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -81,38 +81,38 @@ class _Following:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.named_by = 0  # number of the request that named it last; 0: the session does not hold it
-        self.epoch = -1  # as it was named
+        self.named_by = 0  # number of the request that named it last; 0: it is not in the session
+        self.epoch = -1  # as named in that request
         self.offset = -1
         self.log_start_offset = -1
         self.pause_ms = 0
         self.paused_until_ms: int | None = None
-        self._last_line = ""  # what was logged since the partition was last fetched without trouble
+        self._last_line = ""  # last log line since the last successful fetch
 
-    def complain(self, level: int, text: str) -> None:
-        """Logs it, unless the attempt before ended in the same way."""
+    def log_change(self, level: int, text: str) -> None:
+        """Logs the text unless the previous attempt failed in the same way."""
         if text != self._last_line:
             self._last_line = text
             log.log(level, "%s", text)
 
     def on_taken(self) -> None:
-        """The leader's answer was taken over."""
+        """The leader's answer was applied."""
         self.pause_ms = 0
         self._last_line = ""
 
 
 class FetchPlan:
-    """The fetches of one node from one other."""
+    """The fetches of one node from one leader."""
 
     def __init__(self, node_id: int, limits: FetchLimits, quota: ReplicationQuota | None = None) -> None:
-        """`quota` bounds what all fetchers of the node fetch of throttled replicas; without it nothing is throttled."""
+        """`quota` limits what all fetchers of the node fetch of throttled replicas; without it nothing is throttled."""
         self._node_id = node_id
         self._limits = limits
         self._quota = quota
         self._following: dict[_Key, _Following] = {}
         self._changed: dict[_Key, None] = {}
         self._forgotten: dict[_Key, None] = {}
-        self._paused: dict[_Key, int] = {}  # until when; without those whose leader is asked for its bounds
+        self._paused: dict[_Key, int] = {}  # end of the pause; without those that ask for the leader's bounds
         self._out_of_range: dict[_Key, Replica] = {}
         self._session_id = 0
         self._session_epoch = INITIAL_EPOCH
@@ -123,10 +123,10 @@ class FetchPlan:
     def __len__(self) -> int:
         return len(self._following)
 
-    # -- who follows
+    # -- followed partitions
 
     def follow(self, replica: Replica) -> None:
-        """The replica follows this leader, or does so in a new leader epoch: it is fetched at once."""
+        """The replica follows this leader, or a new leader epoch began: fetches it at once."""
         key = (replica.topic_id, replica.partition)
         one = self._following.get(key)
         if one is None or one.replica is not replica:
@@ -142,14 +142,14 @@ class FetchPlan:
         self._changed[key] = None
 
     def unfollow(self, replica: Replica) -> None:
-        """The replica does not follow this leader any more."""
+        """The replica no longer follows this leader."""
         key = (replica.topic_id, replica.partition)
         if key in self._following:
             self._drop(key)
             del self._following[key]
 
     def _drop(self, key: _Key) -> None:
-        """Takes a partition out of the session."""
+        """Removes a partition from the session."""
         self._changed.pop(key, None)
         self._out_of_range.pop(key, None)
         self._paused.pop(key, None)
@@ -161,7 +161,7 @@ class FetchPlan:
     # -- requests
 
     def resume(self, now_ms: int) -> int | None:
-        """Puts back the partitions whose pause is over, and pauses throttled ones. Returns when the next pause ends, if any."""
+        """Resumes partitions whose pause is over, and pauses throttled ones. Returns the end of the next pause, if any."""
         for key in [key for key, until_ms in self._paused.items() if until_ms <= now_ms]:
             del self._paused[key]
             self._following[key].paused_until_ms = None
@@ -181,10 +181,10 @@ class FetchPlan:
         return is_throttled(named, replica.partition, self._node_id)
 
     def next_request(self, broker_epoch: int) -> FetchRequest | None:
-        """What to send now; None where there is nothing to fetch, or enough is out.
+        """The request to send now; None if there is nothing to fetch, or enough requests are pending.
 
-        A leader learns in which life of the broker a partition is fetched when the partition is named, so all of them are as
-        soon as the broker has registered anew (KIP-903).
+        A leader learns the broker epoch of a partition's fetches when a request names the partition, so all are named after the broker
+        has registered again (KIP-903).
         """
         if broker_epoch != self._broker_epoch:
             self._broker_epoch = broker_epoch
@@ -195,18 +195,18 @@ class FetchPlan:
         full = self._session_epoch == INITIAL_EPOCH
         if full:
             if self._in_flight:
-                return None  # its answer says which session there is
+                return None  # its answer names the session
             named = [key for key, one in self._following.items() if one.paused_until_ms is None]
             self._forgotten.clear()
         else:
             named = list(self._changed)
             for key in named:
-                # The leader takes out what is forgotten after it has taken in what is named: it would never send it again.
+                # The leader removes forgotten partitions after it adds named ones: it would never send this one again.
                 self._forgotten.pop(key, None)
-        later = named[PARTITIONS_PER_REQUEST:]  # named by the next requests
+        later = named[PARTITIONS_PER_REQUEST:]  # the next requests name these
         if later:
             del named[PARTITIONS_PER_REQUEST:]
-            if full:  # a leader that gives no session is asked for the others first next time
+            if full:  # a leader without a session is asked for the others first next time
                 for key in named:
                     self._following[key] = self._following.pop(key)
         if not named and (full or not (self._forgotten or any(one.named_by for one in self._following.values()))):
@@ -259,7 +259,7 @@ class FetchPlan:
     # -- responses
 
     def on_lost(self) -> None:
-        """The connection is gone, and with it what was asked for: the next request begins a session with everything."""
+        """The connection and its pending requests are lost: the next request begins a session with all partitions."""
         self._in_flight.clear()
         self._restart()
 
@@ -272,13 +272,13 @@ class FetchPlan:
                 self._changed[key] = None
 
     def on_response(self, response: FetchResponse, now_ms: int) -> list[Replica]:
-        """Takes over what the leader sent. Returns the replicas that changed: a flush may be owed for them."""
+        """Applies the leader's response. Returns the changed replicas: they may need a flush."""
         number = self._in_flight.pop(0)
         if response.error_code:
             if not self._in_flight:
                 self._restart()
             else:
-                self._session_epoch = INITIAL_EPOCH  # what else is out will fail in the same way
+                self._session_epoch = INITIAL_EPOCH  # the other pending request will fail in the same way
             return []
         if self._session_epoch == INITIAL_EPOCH:
             if self._in_flight:
@@ -290,16 +290,16 @@ class FetchPlan:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
                 one = self._following.get(key)
-                # Named again since, or forgotten: another answer will come, or none is wanted.
+                # Named again since, or forgotten: another answer follows, or none is needed.
                 if one is not None and one.named_by and one.named_by <= number and self._take(key, one, data, now_ms):
                     touched.append(one.replica)
         if not response.session_id:
             self._session_id = 0
-            self._restart()  # the leader keeps no session for us, or not any more: everything is named
+            self._restart()  # the leader keeps no session for this follower: name everything
         return touched
 
     def _take(self, key: _Key, one: _Following, data: PartitionData, now_ms: int) -> bool:
-        """One partition's part. Returns whether its log changed."""
+        """Applies one partition's part. Returns whether its log changed."""
         replica = one.replica
         code = data.error_code
         changed = False
@@ -317,7 +317,7 @@ class FetchPlan:
                 if changed and self._quota is not None and self._is_throttled(replica):
                     self._quota.record(len(records), now_ms)
         except BrokerError as error:
-            one.complain(logging.ERROR, f"{replica!r} cannot take what broker {replica.leader_id} sent: {error}")
+            one.log_change(logging.ERROR, f"{replica!r} cannot take what broker {replica.leader_id} sent: {error}")
             self._pause(key, one, now_ms, self._limits.backoff_ms)
             return False
         one.on_taken()
@@ -338,7 +338,7 @@ class FetchPlan:
             return
         if code not in _PASSING:
             text = f"broker {one.replica.leader_id} refuses to be followed: {one.replica!r}: {code.name}"
-            one.complain(logging.WARNING, text)
+            one.log_change(logging.WARNING, text)
         self._pause(key, one, now_ms, min(max(one.pause_ms * 2, PAUSE_MS_MIN), self._limits.backoff_ms))
 
     def _pause(self, key: _Key, one: _Following, now_ms: int, pause_ms: int) -> None:
@@ -349,13 +349,13 @@ class FetchPlan:
     # -- out of range
 
     def out_of_range(self) -> list[Replica]:
-        """Replicas whose log the leader does not reach: ask it for its bounds, then call `on_bounds`. Each is named once."""
+        """Replicas whose log end the leader does not hold: ask it for its bounds, then call `on_bounds`. Each is returned once."""
         found = list(self._out_of_range.values())
         self._out_of_range.clear()
         return found
 
     def on_bounds(self, replica: Replica, leader_epoch: int, bounds: tuple[int, int] | None, now_ms: int) -> None:
-        """Log start and log end of the leader in `leader_epoch`; None where it did not tell."""
+        """Applies log start and log end of the leader in `leader_epoch`; None if it did not answer."""
         key = (replica.topic_id, replica.partition)
         one = self._following.get(key)
         if one is None or one.replica is not replica or one.paused_until_ms != FOR_AN_ANSWER:

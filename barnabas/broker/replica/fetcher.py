@@ -1,11 +1,11 @@
-"""Fetchers: the shell that keeps this node's followers up with their leaders. One connection and one fetch session a leader.
+"""Fetchers: fetches partitions from their leaders, with one connection and one fetch session for each leader.
 
-Driven by: replicas that begin or cease to follow (`follow`, `unfollow`), responses, lost connections, pauses that are over.
-Emits: Fetch requests, ListOffsets where a log is out of its leader's range.
+Driven by: replicas that begin or stop following (`follow`, `unfollow`), responses, lost connections, ended pauses.
+Emits: Fetch requests, ListOffsets if a log is out of its leader's range.
 
-All partitions of a leader share one round trip. The next request leaves with the response to the one before, once what the topics want
-flushed is synced; a change of the assignment does not wait for a request that waits (`fetch_plan`). Rules are in the plan and in
-the replicas; here are addresses, timers and retries.
+All partitions of a leader share one round trip. The next request is sent with the response to the previous one, after the syncs that
+topics demand; a change of the assignment does not wait for a long-polled request (`fetch_plan`). The plan and the replicas hold the
+rules; this module holds addresses, timers and retries.
 """
 
 from __future__ import annotations
@@ -73,24 +73,24 @@ class Fetchers:
         self._started = False
 
     def start(self) -> None:
-        """Begins to fetch. Before that, assignments are only noted."""
+        """Starts fetching. Before that, assignments are only recorded."""
         self._started = True
         for fetcher in self._fetchers.values():
             fetcher.wake()
 
     def stop(self) -> None:
-        """Ends for good; answers that are under way change nothing any more."""
+        """Stops for good; later answers change nothing."""
         self._started = False
         for fetcher in self._fetchers.values():
             fetcher.stop()
 
     @property
     def started(self) -> bool:
-        """Whether requests may leave."""
+        """Whether requests may be sent."""
         return self._started
 
     def follow(self, replica: Replica) -> None:
-        """The replica follows its `leader_id`, perhaps in a new epoch, perhaps another one than until now."""
+        """The replica follows its `leader_id`, which may be new, in an epoch that may be new."""
         leader_id = replica.leader_id
         before = self._leader_of.get(replica)
         if before is not None and before != leader_id:
@@ -100,7 +100,7 @@ class Fetchers:
         if fetcher is None:
             fetcher = self._fetchers[leader_id] = _Fetcher(self._parts, self, leader_id)
         fetcher.plan.follow(replica)
-        fetcher.await_durable(replica)  # it may have led, and not have synced its end yet
+        fetcher.await_durable(replica)  # it may have been the leader, with an unsynced end
         fetcher.wake()
 
     def unfollow(self, replica: Replica) -> None:
@@ -112,7 +112,7 @@ class Fetchers:
 
 
 class _Fetcher:
-    """What is fetched from one leader."""
+    """The fetches from one leader."""
 
     def __init__(self, parts: FetcherParts, owner: Fetchers, leader_id: int) -> None:
         self._reactor, config, self._current, self._peers, throttle = parts
@@ -127,15 +127,15 @@ class _Fetcher:
         )
         self._timeout_ms = config.get_int("replica.socket.timeout.ms")
         self._address: tuple[str, int] | None = None
-        self._known: tuple[BrokerImage, Peer] | None = None  # the leader as it was looked up last
-        self._generation = 0  # of the connection: what an older one still delivers is not heard
+        self._known: tuple[BrokerImage, Peer] | None = None  # the leader as of the last look-up
+        self._generation = 0  # of the connection: answers of older ones are ignored
         self._wake_due = False
         self._unsynced = 0  # replicas whose sync the next request waits for
         self._timer: Timer | None = None
-        self._broken = False  # the connection failed: quiet until the retry
+        self._broken = False  # the connection failed: wait for the retry
 
     def wake(self) -> None:
-        """Looks at the end of this wake-up whether something is to be sent."""
+        """Checks at the end of this wake-up whether to send a request."""
         if not self._wake_due and self._owner.started:
             self._wake_due = True
             self._reactor.soon(self._send)
@@ -165,7 +165,7 @@ class _Fetcher:
         peer.send(request, lambda outcome: self._on_outcome(generation, outcome), timeout_ms=self._timeout_ms)
 
     def _peer(self) -> Peer | None:
-        """The connection to the leader; None while the metadata has no address of it."""
+        """The connection to the leader; None while the metadata has no address for it."""
         broker = self._current.image.brokers.get(self._leader_id)
         if self._known is not None and self._known[0] is broker:
             return self._known[1]
@@ -213,7 +213,7 @@ class _Fetcher:
         self._on_durable()
 
     def await_durable(self, replica: Replica) -> None:
-        """The next request acknowledges what the replica holds now, so that must be on the disk where the topic asks for it."""
+        """The next request acknowledges what the replica holds now: waits for its sync if the topic demands it."""
         self._unsynced += 1
         replica.when_durable(replica.log.log_end_offset, self._on_durable)
 
@@ -223,7 +223,7 @@ class _Fetcher:
             self.wake()
 
     def _on_broken(self) -> None:
-        """What was sent is lost, and with it the session."""
+        """The connection failed: pending requests and the session are lost."""
         self._generation += 1
         self._broken = True
         self.plan.on_lost()

@@ -1,11 +1,11 @@
-"""In-sync replicas: what the leader of a partition knows of its followers, and which of them count.
+"""InSyncReplicas: a partition leader's state about its followers, and its ISR proposals.
 
 Driven by: followers' fetches, the metadata image, answers of the controller, time. Emits: the offset that every in-sync
-replica holds, and proposals: the ISR that the controller is asked for (AlterPartition).
+replica holds, and proposals: ISRs for the controller (AlterPartition).
 
-Invariants: one proposal at a time; until it is answered the *maximal* ISR counts: a replica about to join holds the high
-watermark already, one about to leave holds it still. A proposal whose outcome is unknown stays until newer metadata overtakes it.
-A replica joins once it holds everything committed and everything before this leader's epoch, and its broker is alive in the life that fetched.
+Invariants: one proposal at a time; until it is answered the *maximal* ISR counts: a joining replica is already counted for the high
+watermark, a leaving one is still counted. A proposal with unknown outcome stays until newer metadata replaces it.
+A replica joins once it holds everything committed and everything before this leader's epoch, and its broker is alive in the same broker epoch as its fetch.
 Follows KIP-497 (AlterPartition), KIP-704, KIP-841 (fenced brokers do not join), KIP-903 (broker epochs), KIP-966 (below min ISR nothing is committed).
 """
 
@@ -20,13 +20,13 @@ __all__ = ["Follower", "InSyncReplicas", "IsrAnswer", "IsrProposal"]
 
 UNKNOWN_OFFSET: Final = -1
 LONG_AGO: Final = -(2**62)
-REFUSED_PAUSE_MS: Final = 100  # after the controller found a replica ineligible, until it is proposed again
+REFUSED_PAUSE_MS: Final = 100  # after the controller found a replica ineligible, until the next proposal of it
 
-# Refusals that leave the ISR as it was: the proposal is dropped.
+# Refusals that leave the ISR unchanged: the proposal is dropped.
 _DROPPED: Final = frozenset(
     {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST}
 )
-# Refusals that tell of newer metadata on its way: the proposal stays until that overtakes it.
+# Refusals because of newer metadata: the proposal stays until that metadata arrives.
 _OVERTAKEN: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -39,11 +39,11 @@ _OVERTAKEN: Final = frozenset(
 
 
 class IsrProposal(NamedTuple):
-    """What the controller is asked for: it is granted only if both epochs are still those of the partition."""
+    """A requested ISR: the controller grants it only if both epochs are still current."""
 
     leader_epoch: int
     partition_epoch: int
-    isr: tuple[tuple[int, int], ...]  # (broker id, broker epoch; -1 where it is not known)
+    isr: tuple[tuple[int, int], ...]  # (broker id, broker epoch; -1 if unknown)
 
 
 class IsrAnswer(NamedTuple):
@@ -56,7 +56,7 @@ class IsrAnswer(NamedTuple):
 
 
 class Follower:
-    """One follower, as its fetches tell."""
+    """One follower's progress, from its fetches."""
 
     __slots__ = (
         "_fetched_ms",
@@ -75,15 +75,15 @@ class Follower:
         self.broker_epoch = -1
         self.last_caught_up_ms = now_ms if in_sync else LONG_AGO  # monotonic
         self._fetched_ms = LONG_AGO
-        self._leader_end_offset = 0  # at its last fetch
+        self._leader_end_offset = 0  # the leader's log end at the follower's last fetch
 
     def on_fetch(
         self, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int, leader_end_offset: int
     ) -> None:
-        """It holds everything below `offset`.
+        """The follower holds everything below `offset`.
 
-        Caught up is who had, when it fetched, everything that the leader had when it fetched the time before: a follower of a
-        busy partition never has all of this moment.
+        A follower is caught up if, at its fetch, it had everything that the leader had at its previous fetch: a follower of a
+        busy partition never has the very latest records.
         """
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -96,13 +96,13 @@ class Follower:
         self._leader_end_offset = leader_end_offset
 
     def on_idle(self, fetched_ms: int) -> None:
-        """It had everything at a fetch that did not name the partition because nothing had happened to it (KIP-227)."""
+        """The follower had everything at a fetch that did not name the partition, because nothing had changed (KIP-227)."""
         self.last_caught_up_ms = max(self.last_caught_up_ms, fetched_ms)
         self._fetched_ms = max(self._fetched_ms, fetched_ms)
         self._leader_end_offset = self.log_end_offset
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
-        """Whether it has everything, or had it within the last `lag_ms_max`."""
+        """Whether the follower has everything, or had it within the last `lag_ms_max`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_ms_max
 
 
@@ -110,13 +110,13 @@ class InSyncReplicas:
     """The ISR of one partition and, on its leader, the followers.
 
     Args:
-        node_id: of this node, which is in sync with itself.
-        is_eligible: whether a broker may join, by (broker id, epoch of the life that fetched; -1 unknown).
+        node_id: id of this node, which is always in sync with itself.
+        is_eligible: whether a broker may join, by (broker id, broker epoch of its fetches; -1 unknown).
         lag_ms_max: `replica.lag.time.max.ms`.
 
     Attributes:
-        committed: as the controller has it.
-        maximal: with who is about to join.
+        committed: the ISR at the controller.
+        maximal: the ISR including joining replicas.
         followers: by broker id; empty unless this node leads.
     """
 
@@ -147,24 +147,24 @@ class InSyncReplicas:
 
     @property
     def proposal(self) -> IsrProposal | None:
-        """What the controller is being asked for."""
+        """The pending proposal."""
         return self._proposal
 
     # -- metadata
 
     def on_metadata(self, isr: Sequence[int], partition_epoch: int) -> None:
-        """A newer state of the partition; a proposal that is on its way is void."""
+        """Applies a newer state of the partition; a pending proposal becomes void."""
         self.committed = self.maximal = tuple(isr)
         self.partition_epoch = partition_epoch
         self._proposal = None
 
     def lead(self, replicas: Sequence[int], now_ms: int) -> None:
-        """A new leader epoch: nothing is known of the followers yet."""
+        """Begins a new leader epoch, without knowledge of the followers."""
         self.followers = {}
         self.assign(replicas, now_ms)
 
     def assign(self, replicas: Sequence[int], now_ms: int) -> None:
-        """Which brokers hold the partition, in an epoch that goes on."""
+        """Sets the brokers that hold the partition, within a leader epoch."""
         self.followers = {
             broker_id: self.followers.get(broker_id) or Follower(broker_id, now_ms, in_sync=broker_id in self.committed)
             for broker_id in replicas
@@ -172,7 +172,7 @@ class InSyncReplicas:
         }
 
     def resign(self) -> None:
-        """Another node leads."""
+        """Another node leads now."""
         self.followers = {}
         self._proposal = None
         self.maximal = self.committed
@@ -180,9 +180,9 @@ class InSyncReplicas:
     # -- what is committed
 
     def committed_end_offset(self, own_end_offset: int, log_end_offset: int, now_ms: int) -> int:
-        """What every in-sync replica holds, this node up to `own_end_offset`.
+        """The offset that every in-sync replica holds; this node holds `own_end_offset`.
 
-        A follower outside the ISR that keeps up counts too: else the high watermark could run away from it for ever.
+        A follower outside the ISR that keeps up counts too: else it might never reach the high watermark.
         """
         end = own_end_offset
         for broker_id, follower in self.followers.items():
@@ -199,7 +199,7 @@ class InSyncReplicas:
     # -- proposals
 
     def expansion(self, joins_at: int, leader_epoch: int, now_ms: int) -> IsrProposal | None:
-        """The ISR with every follower that has come up to `joins_at`; None where nobody joins, or a proposal is out."""
+        """The ISR with every follower that has reached `joins_at`; None if no follower joins, or a proposal is pending."""
         if self._proposal is not None or len(self.committed) > len(self.followers) or now_ms < self._refused_until_ms:
             return None
         joining = [
@@ -215,7 +215,7 @@ class InSyncReplicas:
         return self._propose(self.maximal, leader_epoch)
 
     def shrinkage(self, log_end_offset: int, leader_epoch: int, now_ms: int) -> IsrProposal | None:
-        """The ISR without who has been behind for too long; None where nobody has, or a proposal is out."""
+        """The ISR without followers that lag for too long; None if there are none, or a proposal is pending."""
         if self._proposal is not None:
             return None
         staying = tuple(
@@ -232,14 +232,14 @@ class InSyncReplicas:
         return self._proposal
 
     def on_answer(self, proposal: IsrProposal, answer: IsrAnswer | BrokerError, now_ms: int) -> bool:
-        """The controller answered, or could not be asked. Returns whether to ask the same again."""
+        """Applies the controller's answer, or the failure of the request. Returns whether to send the same proposal again."""
         if proposal is not self._proposal:
             return False
         if isinstance(answer, BrokerError):
             return True
         if answer.error_code == ErrorCode.NONE:
             if answer.leader_epoch > proposal.leader_epoch:
-                return False  # another epoch has begun: the image will say so
+                return False  # a new epoch has begun: the image will bring it
             if answer.partition_epoch >= self.partition_epoch:
                 self.on_metadata(answer.isr, answer.partition_epoch)
             return False

@@ -1,15 +1,15 @@
-"""Replica: one partition's log with what makes it a replica: leadership, high watermark, and who waits for it.
+"""Replica: one partition's log with leadership, high watermark and callbacks that wait for it.
 
-Driven by: appends and reads of handlers and coordinators, fetches of followers, answers of the leader it follows, leadership from
-the metadata image, `on_synced` from the flusher. Emits: appended offsets, slices of the log, the callbacks of `when_committed` and
-`when_durable`, proposals of another ISR, and `on_progress` to its watchers.
+Driven by: appends and reads of handlers and coordinators, fetches of followers, answers of the followed leader, leadership from
+the metadata image, `on_synced` after syncs. Emits: appended offsets, slices of the log, the callbacks of `when_committed` and
+`when_durable`, ISR proposals, and `on_progress` to its watchers.
 
-The high watermark is what every in-sync replica holds. This node's own part counts at once, unless the topic asks for a flush
-(`flush.messages`): then when the disk has synced. With fewer in sync than `min.insync.replicas` nothing is committed (KIP-966).
+The high watermark is the offset that every in-sync replica holds. This node's own part counts at once, unless the topic demands a flush
+(`flush.messages`): then after the sync. With fewer in sync than `min.insync.replicas` nothing is committed (KIP-966).
 
 Invariants: log_start ≤ last_stable_offset ≤ high_watermark ≤ log_end; the high watermark never goes back, unless a
-follower must cut its log below it (after an unclean election); callbacks of `when_committed` run in the order of their offsets.
-Follows KIP-101, KIP-279 and KIP-595 (leader epochs, divergence), KIP-98 (last stable offset), KIP-207 (a new leader's end), KIP-392 (followers are read).
+follower must truncate its log below it (after an unclean election); callbacks of `when_committed` run in the order of their offsets.
+Follows KIP-101, KIP-279 and KIP-595 (leader epochs, divergence), KIP-98 (last stable offset), KIP-207 (a new leader's end), KIP-392 (reads from followers).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ BASE_OFFSET_SIZE = 8  # at the beginning of a batch
 
 
 class Watcher(Protocol):
-    """Who waits for more to read."""
+    """Waits for more records to read."""
 
     def on_progress(self, replica: Replica) -> None:
-        """The readable end of the log moved, or leadership was lost. Called in the middle of an append: take note only."""
+        """The readable end of the log moved, or leadership was lost. Called during an append: only record it."""
         ...
 
 
 class VerificationGuard(NamedTuple):
-    """A verification that is under way, and the leader epoch in which it began."""
+    """A verification in progress, and the leader epoch in which it began."""
 
     verification: object
     leader_epoch: int
@@ -54,13 +54,13 @@ class Replica:
     """One partition on this node.
 
     Args:
-        request_sync: asks for a sync of this replica's log; answered by `on_synced` with the offset that is durable.
-        propose: takes a proposal to the controller; answered by `on_isr_answer`.
-        on_io_error: told of the I/O error that has taken this replica offline.
-        in_sync: the ISR with what decides about it; a sole replica needs none.
+        request_sync: requests a sync of this replica's log; `on_synced` reports the durable offset.
+        propose: sends a proposal to the controller; `on_isr_answer` reports the answer.
+        on_io_error: called with the I/O error that took this replica offline.
+        in_sync: the ISR with its rules; a sole replica needs none.
 
     Attributes:
-        epoch_start_offset: where this leader's epoch begins; a follower does not know it.
+        epoch_start_offset: start of this leader's epoch; unknown to a follower.
     """
 
     __slots__ = (
@@ -111,12 +111,12 @@ class Replica:
         self.leader_epoch = -1
         self.epoch_start_offset = 0
         self.in_sync = InSyncReplicas(node_id) if in_sync is None else in_sync
-        self.min_insync_replicas = 1  # how many must be in sync for acks=all, from the metadata image
-        self.failed = False  # the disk failed under it: offline until the next start
+        self.min_insync_replicas = 1  # required in sync for acks=all, from the metadata image
+        self.failed = False  # the disk failed: offline until the next start
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.watchers: dict[Watcher, None] = {}
         self.durability = Durability(log, lambda: request_sync(self))
-        self._may_lead = may_lead  # whether the node's session with the controller can still run
+        self._may_lead = may_lead  # whether the node's session with the controller may still be valid
         self._propose = propose
         self._on_io_error = on_io_error
         self._waiters = CommitWaiters()
@@ -133,7 +133,7 @@ class Replica:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The in-sync replicas as the controller has them."""
+        """The in-sync replicas at the controller."""
         return self.in_sync.committed
 
     @property
@@ -144,9 +144,9 @@ class Replica:
     def lead(
         self, leader_epoch: int, isr: Sequence[int], partition_epoch: int, *, replicas: Sequence[int] = ()
     ) -> bool:
-        """Takes or keeps the leadership. Returns whether the leader epoch is new, so that coordinators must load.
+        """Begins or keeps the leadership. Returns whether the leader epoch is new, so that coordinators must load.
 
-        A state older than what the controller has answered since (`on_isr_answer`) changes nothing.
+        A state older than the controller's last answer (`on_isr_answer`) changes nothing.
 
         Raises:
             InvariantViolated: the epoch went back.
@@ -174,7 +174,7 @@ class Replica:
         return elected
 
     def follow(self, leader_id: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> bool:
-        """Another node leads, or none (-1). Returns whether this node led until now."""
+        """Another node leads, or none (-1). Returns whether this node was the leader."""
         resigned = self.is_leader
         moved = leader_epoch != self.leader_epoch
         self.leader_id = leader_id
@@ -188,23 +188,23 @@ class Replica:
         return resigned
 
     def fail(self, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
-        """The disk failed under the log, or the partition is deleted: nothing more is acknowledged from here."""
+        """The disk failed, or the partition is deleted: this replica acknowledges nothing more."""
         self.failed = True
         self.leader_id = NO_LEADER
         self._refuse_waiting(BrokerError(code))
         self._progressed()
 
     def require(self, min_insync_replicas: int) -> None:
-        """How many replicas must be in sync, as the metadata has it."""
+        """Sets how many replicas must be in sync, from the metadata."""
         if min_insync_replicas != self.min_insync_replicas:
             self.min_insync_replicas = min_insync_replicas
             self._advance()
 
     def check_epoch(self, current_leader_epoch: int, *, leads: bool = True) -> None:
-        """Compares the epoch a client believes in (-1: none) with ours, and that this node leads (KIP-320).
+        """Compares the client's leader epoch (-1: none) with this replica's, and checks that this node leads (KIP-320).
 
         Args:
-            leads: False where a follower will do (KIP-392).
+            leads: False if a follower may serve the request (KIP-392).
 
         Raises:
             BrokerError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
@@ -223,7 +223,7 @@ class Replica:
     def verification_guard(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool = False
     ) -> VerificationGuard | None:
-        """As `ProducerState.verification_guard` (KIP-890); holds within this leader epoch. Raises BrokerError where not leading."""
+        """As `ProducerState.verification_guard` (KIP-890); valid in this leader epoch. Raises BrokerError if this node does not lead."""
         self.check_leads()
         verification = self.log.producers.verification_guard(
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
@@ -237,12 +237,12 @@ class Replica:
 
         Args:
             batches: one batch, or its finished inspection; offsets and epoch are stamped in place where the buffer is writable.
-            guard: what `verification_guard` gave before a transaction was verified (KIP-890).
+            guard: result of `verification_guard` before a transaction was verified (KIP-890).
 
         Raises:
             LongBatch: the batch must be inspected first.
-            BrokerError: NOT_LEADER_OR_FOLLOWER (also for a guard of another leader epoch: what was verified may have ended
-                under a leader in between), KAFKA_STORAGE_ERROR, or any code of `PartitionLog.append_as_leader`.
+            BrokerError: NOT_LEADER_OR_FOLLOWER (also for a guard of another leader epoch: the verified transaction may have ended
+                under another leader), KAFKA_STORAGE_ERROR, or any code of `PartitionLog.append_as_leader`.
         """
         self.check_leads()
         verification = None
@@ -261,7 +261,7 @@ class Replica:
         return info
 
     def check_in_sync(self) -> None:
-        """Raises BrokerError NOT_ENOUGH_REPLICAS where what is appended now could not be committed (acks=all)."""
+        """Raises BrokerError NOT_ENOUGH_REPLICAS if an append could not be committed now (acks=all)."""
         if len(self.in_sync.committed) < self.min_insync_replicas:
             missing = f"{len(self.isr)} in-sync replicas of {self!r}, min.insync.replicas is {self.min_insync_replicas}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, missing)
@@ -292,9 +292,9 @@ class Replica:
         return info
 
     def when_committed(self, next_offset: int, done: Outcome) -> None:
-        """Calls `done(None)` once high_watermark ≥ next_offset, at once where it is; `done(error)` once this node stops acting as leader.
+        """Calls `done(None)` once high_watermark ≥ next_offset, perhaps at once; `done(error)` once this node stops acting as leader.
 
-        A node whose session is over may still be the leader when the session is renewed. Who must know the outcome then asks again.
+        A node whose session has ended may still be the leader when the session is renewed. A caller that must know the outcome then asks again.
         """
         if self.high_watermark >= next_offset:
             done(None)
@@ -314,10 +314,10 @@ class Replica:
     # -- leading: followers and the ISR
 
     def on_follower_fetch(self, broker_id: int, broker_epoch: int, offset: int, log_start_offset: int) -> None:
-        """A follower holds everything below `offset`, which must be within this log and of the same history.
+        """A follower holds everything below `offset`, which must be in this log and have the same history.
 
         Raises:
-            BrokerError: NOT_LEADER_OR_FOLLOWER: it holds no replica, or this is a former life of its broker (KIP-903).
+            BrokerError: NOT_LEADER_OR_FOLLOWER: it holds no replica, or the fetch was made before its broker restarted (KIP-903).
         """
         follower = self.in_sync.followers.get(broker_id)
         if follower is None or 0 <= broker_epoch < follower.broker_epoch:
@@ -342,7 +342,7 @@ class Replica:
             follower.on_idle(fetched_ms)
 
     def consider_isr(self) -> None:
-        """Asks for an ISR with who has come up: called too when a broker that was fenced serves again."""
+        """Proposes an ISR with followers that caught up; also called when a fenced broker is unfenced."""
         if self.leader_id == self.node_id and len(self.in_sync.committed) <= len(self.in_sync.followers):
             joins_at = max(self.high_watermark, self.epoch_start_offset)
             proposal = self.in_sync.expansion(joins_at, self.leader_epoch, self.clock.monotonic_ms())
@@ -350,7 +350,7 @@ class Replica:
                 self._propose(self, proposal)
 
     def shrink_isr(self) -> None:
-        """Asks for an ISR without who has been behind for replica.lag.time.max.ms; to be called every half of that."""
+        """Proposes an ISR without followers that lag for replica.lag.time.max.ms; call it every half of that."""
         if self.leader_id == self.node_id and self.in_sync.followers:
             proposal = self.in_sync.shrinkage(self.log.log_end_offset, self.leader_epoch, self.clock.monotonic_ms())
             if proposal is not None:
@@ -359,7 +359,7 @@ class Replica:
                 self.consider_isr()
 
     def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer | BrokerError) -> None:
-        """What the controller said of a proposal, or that it could not be asked (then it is asked again)."""
+        """Applies the controller's answer to a proposal, or the failure of the request (then it is sent again)."""
         if self.in_sync.on_answer(proposal, answer, self.clock.monotonic_ms()):
             self._propose(self, proposal)
         elif self.leader_id == self.node_id:
@@ -368,15 +368,15 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """The highest log start offset up to which every in-sync replica has deleted its records; -1 where one has not told."""
+        """The lowest log start offset of the in-sync replicas; -1 if one is unknown."""
         starts = [one.log_start_offset for one in self.in_sync.followers.values() if one.broker_id in self.isr]
         return min([self.log.log_start_offset, *starts])
 
     def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
-        """Where this log and one that ends at `offset` with that epoch part: (epoch, end offset) of ours; None where they don't.
+        """The point where this log diverges from one that ends at `offset` in that epoch: (epoch, end offset) here; None without one.
 
         Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: this log knows nothing of such an epoch.
+            BrokerError: OFFSET_OUT_OF_RANGE: this log does not know such an epoch.
         """
         epoch, end_offset = self.log.epochs.end_offset_for_epoch(last_fetched_epoch, self.log.log_end_offset)
         if end_offset < 0:
@@ -389,17 +389,17 @@ class Replica:
 
     @property
     def last_fetched_epoch(self) -> int:
-        """The epoch of the log's end, by which the leader finds out where the two logs part; -1 where it is empty."""
+        """The epoch of the log's end, by which the leader detects divergence; -1 if the log is empty."""
         return self.log.epochs.latest_epoch
 
     def on_fetched(
         self, leader_epoch: int, offset: int, records: Buffer, high_watermark: int, log_start_offset: int
     ) -> bool:
-        """The leader of `leader_epoch` answered a fetch of `offset`. Returns whether the answer was still wanted.
+        """Appends the answer of the leader of `leader_epoch` to a fetch of `offset`. Returns whether the answer was still valid.
 
         Raises:
-            BrokerError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets that do not go on from the log's end; the log
-                is unchanged. KAFKA_STORAGE_ERROR: the disk failed; after an error that may pass, the fetch is repeated.
+            BrokerError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets that do not follow the log's end; the log
+                is unchanged. KAFKA_STORAGE_ERROR: the disk failed; after a passing error the fetch is repeated.
         """
         partition_log = self.log
         if not self._follows(leader_epoch) or offset != partition_log.log_end_offset:
@@ -423,13 +423,13 @@ class Replica:
         if records:
             self.durability.ask()
         if self.high_watermark != shown:
-            self._progressed()  # consumers read here, too
+            self._progressed()  # consumers may read from this follower
         return True
 
     def on_diverged(self, leader_epoch: int, epoch: int, end_offset: int) -> bool:
-        """The leader's log and this one part at `end_offset` of `epoch` at the latest. Cuts; returns whether it was still wanted.
+        """The leader's log diverges from this one at `end_offset` of `epoch` or before. Truncates; returns whether the answer was still valid.
 
-        Where this log does not know `epoch`, the next fetch asks again, from an older epoch (KIP-279).
+        If this log does not know `epoch`, the next fetch asks again with an older epoch (KIP-279).
         """
         if not self._follows(leader_epoch):
             return False
@@ -439,7 +439,7 @@ class Replica:
         return True
 
     def on_out_of_range(self, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> bool:
-        """The leader has nothing at this log's end; it holds [log_start_offset, log_end_offset). Returns whether it was still wanted."""
+        """The leader's log [log_start_offset, log_end_offset) does not reach this log's end. Returns whether the answer was still valid."""
         if not self._follows(leader_epoch):
             return False
         if self.log.log_start_offset <= log_end_offset < self.log.log_end_offset:
@@ -459,7 +459,7 @@ class Replica:
 
     def when_durable(self, next_offset: int, done: Outcome) -> None:
         """Calls `done(None)` once this replica's own part below `next_offset` may be acknowledged: at once, or after the flush
-        that the topic asks for; `done(error)` if that cannot come."""
+        that the topic demands; `done(error)` if that fails."""
         if self.failed:
             done(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
         else:
@@ -473,7 +473,7 @@ class Replica:
         try:
             if offset < self.high_watermark:
                 log.warning("%r: is cut to %d, below its high watermark %d", self, offset, self.high_watermark)
-                self.log.on_records_lost()  # before the cut: a crash may come between
+                self.log.on_records_lost()  # before the truncation: a crash may come between
             self.log.truncate_to(offset)
         except OSError as error:
             raise self._broken(error, cut=True) from error
@@ -488,7 +488,7 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset a read_committed consumer must not see yet, ≤ high_watermark (KIP-98)."""
+        """First offset that a read_committed consumer must not see yet, ≤ high_watermark (KIP-98)."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def read(
@@ -522,7 +522,7 @@ class Replica:
             raise self._broken(error) from error
 
     def delete_records_before(self, offset: int) -> int:
-        """Moves the log start up; -1 means to the high watermark. Returns the new log start offset.
+        """Raises the log start offset; -1 means to the high watermark. Returns the new log start offset.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE (above the high watermark), NOT_LEADER_OR_FOLLOWER.
@@ -536,15 +536,15 @@ class Replica:
         return self.log.log_start_offset
 
     def on_log_start_moved(self) -> None:
-        """Retention took segments away: a fetch session has news."""
+        """Retention deleted segments: a fetch session reports the new log start offset."""
         self._progressed()
 
-    # -- inside
+    # -- private
 
     def check_leads(self) -> None:
-        """Raises BrokerError NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR where this node may not act as leader now.
+        """Raises BrokerError NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR if this node may not act as leader now.
 
-        It may not either while its session with the controller may be over: another may lead by now. Waiting requests are refused first.
+        It may not while its session with the controller may have ended: another node may lead by now. Waiting requests are refused first.
         """
         if self.leader_id != self.node_id:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -552,9 +552,9 @@ class Replica:
             raise self.on_session_over()
 
     def on_session_over(self) -> BrokerError:
-        """Refuses everything that waits for this leader: the node's session with the controller is over. Returns the refusal.
+        """Refuses everything that waits for this leader: the node's session with the controller has ended. Returns the refusal.
 
-        A producer whose first batch waited here would otherwise send its second one to the next leader, which knows nothing of the first.
+        A producer whose first batch waited here would otherwise send its second one to the next leader, which does not have the first.
         """
         refusal = BrokerError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker may have been fenced without knowing it yet"
@@ -564,17 +564,17 @@ class Replica:
         return refusal
 
     def on_read_failed(self, error: OSError) -> BrokerError:
-        """The disk failed under a search: takes the replica offline; returns the refusal."""
+        """The disk failed during a search: takes the replica offline; returns the refusal."""
         return self._broken(error)
 
     def _broken(self, error: OSError, *, cut: bool = False) -> BrokerError:
-        if cut or not is_passing(error):  # else the log is as it was, and the request may be repeated
+        if cut or not is_passing(error):  # else the log is unchanged, and the request may be repeated
             self.fail()
             self._on_io_error(self, error)
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition}: {error}")
 
     def _advance(self) -> None:
-        """Moves the high watermark to where it may go, releases who waited for it."""
+        """Advances the high watermark as far as allowed and calls its waiters."""
         end = self.durability.acknowledged_end()
         if self.leader_id == self.node_id and end > self.high_watermark:
             in_sync = self.in_sync

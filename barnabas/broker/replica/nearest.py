@@ -1,11 +1,11 @@
-"""Which replica a consumer had better read from: the advice of a partition's leader (KIP-392).
+"""Chooses the replica that a consumer should read from, for the partition's leader (KIP-392).
 
-Pure functions. Driven by: consumers' fetches that name a rack, where `replica.selector.class` says that racks count. Emits: the id of
-a follower, or LEADER.
+Pure functions. Driven by: consumers' fetches that name a rack, if `replica.selector.class` uses racks. Emits: the id of a
+follower, or LEADER.
 
-A follower is advised only while it is in the ISR and holds the offset that is asked for: one that lags would be advised again
-and again, and its reader would fall behind for good. Of several in the rack the one that holds most is taken, then the one that
-was caught up last, then the highest id: the order of Kafka's RackAwareReplicaSelector.
+A follower is chosen only while it is in the ISR and holds the requested offset: a lagging one would be chosen again and again, and its
+reader would stay behind. Of several in the rack the one with the highest log end is chosen, then the one that was caught up last, then
+the highest id: the order of Kafka's RackAwareReplicaSelector.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LEADER: Final = -1
 def nearest_replica(
     replica: Replica, fetch_offset: int, rack_id: str, brokers: Mapping[int, BrokerImage], listener: str
 ) -> int:
-    """The follower of `replica`, which this node leads, that a consumer in a rack should read from; LEADER where none is better.
+    """The follower of `replica`, which this node leads, that a consumer in a rack should read from; LEADER if none is nearer.
 
     Args:
-        brokers: as the metadata has them.
-        listener: by which the consumer came: who cannot be reached by the same is not advised.
+        brokers: brokers in the metadata.
+        listener: the consumer's listener: a broker without an address for it is not chosen.
     """
     own = brokers.get(replica.node_id)
     if own is None or own.rack == rack_id:

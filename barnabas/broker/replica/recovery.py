@@ -1,17 +1,18 @@
 """Opens the logs of a node at its start, in slices of the loop, requested ones first.
 
-Driven by: `Replicas.load`, requests for partitions that are not open yet (`want`), timers. Emits: opened logs to `adopt`, the failure
+Driven by: `Replicas.load`, requests for partitions that are not open yet (`want`), timers. Emits: opened logs to `adopt`, failures
 of a directory, progress in the log.
 
-A first pass looks at every log. Logs that need little reading are opened at once; the others wait. `run_before_serving` returns when
-the pass is over and no log waits, or when a second has passed. Then the node serves, and the logs that wait come online one by one. Those of internal topics come first, then those that a client, a follower or a coordinator asks for.
+A first pass visits every log. Logs that need little reading are opened at once; the others wait. `run_before_serving` returns when
+the pass is complete and no log waits, or after a second. Then the node serves, and the waiting logs come online one by one: first logs of
+internal topics, then those that a client, a follower or a coordinator requested.
 
 A log that cannot be opened for a passing reason (too many open files, no memory) is tried again after a pause. Any other I/O error
-fails its directory, as in Kafka. So does damage that is found after a clean stop: such a log is not cut, at later starts neither,
-until it is restored or the operator removes the file DAMAGE_NOTE from its folder.
+fails its directory, as in Kafka. Damage that is found after a clean stop fails it, too: such a log is never truncated, also at later
+starts, until it is restored or the operator removes the file DAMAGE_NOTE from its folder.
 
 Invariants: a slice lasts some milliseconds, then the loop serves others; the checkpoints keep the offsets of a log until it is
-open; a log that was cut, or that may be acknowledged only after a sync, is synced before it is adopted.
+open; a log that was truncated, or that may be acknowledged only after a sync, is synced before it is adopted.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ __all__ = ["LogRecovery", "UnopenedLog"]
 
 log = logging.getLogger(__name__)
 
-LIGHT_BYTES: Final = 1024 * 1024  # to be read of a log that is opened when it is first looked at
+LIGHT_BYTES: Final = 1024 * 1024  # a log that needs no more reading than this is opened in the first pass
 SLICE_MS: Final = 5
-SLICE_STEPS: Final = 64  # in one slice, where time stands still within a turn of the loop (simulation)
+SLICE_STEPS: Final = 64  # in one slice, if the clock does not advance within a turn of the loop (simulation)
 BEFORE_SERVING_MS: Final = 1_000
-PROGRESS_MS: Final = 1_000  # between two lines about it
+PROGRESS_MS: Final = 1_000  # between two progress lines in the log
 RETRY_MS: Final = 1_000  # after a passing error
-DAMAGE_NOTE: Final = "damaged-after-clean-stop"  # a file in the folder of a log that may not be cut
+DAMAGE_NOTE: Final = "damaged-after-clean-stop"  # a file in the folder of a log that must not be truncated
 TRIES_MAX: Final = 60  # an error that does not pass within a minute fails the directory
 SYNCED_AT_ONCE: Final = 64  # logs in one sync
 GIB: Final = 1 << 30
@@ -50,13 +51,13 @@ PartitionKey = tuple[bytes, int]  # topic id, partition
 
 @dataclass(slots=True, eq=False)
 class UnopenedLog:
-    """A partition whose log is still to be opened.
+    """A partition whose log is not open yet.
 
     Attributes:
         set_aside: renames a folder that belongs to another topic of that name.
         new: as of PartitionLog.opening.
-        steps: the opening under way, once it was looked at.
-        failures: how often it could not be opened.
+        steps: the opening in progress, after the first visit.
+        failures: number of failed attempts.
     """
 
     topic: str
@@ -97,7 +98,7 @@ class UnopenedLog:
             ),
         )
         if noted:
-            disk.remove(self._note_path)  # it was restored
+            disk.remove(self._note_path)  # the log was restored
         return opened
 
     @property
@@ -105,38 +106,38 @@ class UnopenedLog:
         return f"{self.folder}/{DAMAGE_NOTE}"
 
     def note_damage(self, error: DamagedLog) -> None:
-        """Writes DAMAGE_NOTE: the next start is not a clean one, and would cut the log at the damage. Raises OSError."""
+        """Writes DAMAGE_NOTE, because the next start follows an unclean stop and would truncate the log at the damage. Raises OSError."""
         disk = self.directory.disk
         disk.replace(self._note_path, f"{error.strerror}\n".encode())
-        disk.remove(*(f"{self.folder}/{name}" for name in (LATEST_STATE, SYNCED_STATE)))  # they believe what is damaged
+        disk.remove(*(f"{self.folder}/{name}" for name in (LATEST_STATE, SYNCED_STATE)))  # they use damaged data
 
     def set_folder_aside(self) -> None:
-        """INCONSISTENT_TOPIC_ID: it is of a former topic, deleted and created anew while this node was down."""
+        """INCONSISTENT_TOPIC_ID: the folder is of a topic that was deleted and created again while this node was down."""
         self.set_aside(self.directory, self.folder)
         self.offsets = NO_OFFSETS
 
     def close(self) -> None:
-        """Ends an opening that is under way; its files are closed."""
+        """Ends an opening in progress; closes its files."""
         if self.steps is not None:
             self.steps.close()
             self.steps = None
 
 
 class LogRecovery:
-    """See the module.
+    """Opens the logs of one node. The module docstring describes it.
 
     Args:
-        adopt: takes an opened log.
+        adopt: called with each opened log.
     """
 
     def __init__(self, reactor: Reactor, adopt: Callable[[UnopenedLog, PartitionLog], None]) -> None:
         self._reactor = reactor
         self._adopt = adopt
-        self._unopened: dict[PartitionKey, UnopenedLog] = {}  # all of them, in the order in which they are opened
-        self._fresh: dict[PartitionKey, None] = {}  # not looked at yet
+        self._unopened: dict[PartitionKey, UnopenedLog] = {}  # all of them, in opening order
+        self._fresh: dict[PartitionKey, None] = {}  # not visited yet
         self._wanted: dict[PartitionKey, None] = {}
-        self._paused: dict[PartitionKey, None] = {}  # until their next try
-        self._current: PartitionKey | None = None  # light, and under way
+        self._paused: dict[PartitionKey, None] = {}  # until their next attempt
+        self._current: PartitionKey | None = None  # the light one in progress
         self._unsynced: list[tuple[UnopenedLog, PartitionLog]] = []  # open, to be adopted after a sync
         self._running = self._stopped = False
         self._total = self._opened = 0
@@ -150,7 +151,7 @@ class LogRecovery:
         return len(self._unopened)
 
     def add(self, logs: Iterable[UnopenedLog]) -> None:
-        """Logs to be opened, in this order."""
+        """Adds logs to open, in this order."""
         for one in logs:
             key = one.topic_id, one.partition
             self._unopened[key] = one
@@ -159,12 +160,12 @@ class LogRecovery:
             self._total += 1
 
     def want(self, topic_id: bytes, partition: int) -> None:
-        """Somebody asked for the partition: it comes next."""
+        """A client, follower or coordinator requested the partition: opens it next."""
         if (topic_id, partition) in self._unopened:
             self._wanted[topic_id, partition] = None
 
     def forget(self, topic_id: bytes, partition: int) -> UnopenedLog | None:
-        """The partition is not this node's any more. Returns what was not opened of it; its folder is the caller's."""
+        """The partition no longer belongs to this node. Returns its unopened log, if any; the caller handles the folder."""
         key = topic_id, partition
         one = self._unopened.pop(key, None)
         if one is None:
@@ -181,13 +182,13 @@ class LogRecovery:
         return one
 
     def forget_directory(self, directory: LogDirectory) -> None:
-        """The directory failed: its logs stay as they are until the next start."""
+        """The directory failed: its logs stay unchanged until the next start."""
         for key, one in list(self._unopened.items()):
             if one.directory is directory:
                 self.forget(*key)
 
     def stop(self) -> None:
-        """The node stops: nothing more is opened."""
+        """The node stops: opens nothing more."""
         self._stopped = True
         for one in self._unopened.values():
             one.close()
@@ -195,7 +196,7 @@ class LogRecovery:
     # -- work
 
     async def run_before_serving(self) -> None:
-        """Opens what can be opened soon, the rest later.
+        """Opens the logs that can be opened soon; the rest follows later.
 
         Raises:
             OSError: the node has failed.
@@ -236,7 +237,7 @@ class LogRecovery:
         return not self._stopped and self._reactor.failure is None and len(self._unopened) > len(self._paused)
 
     async def _turn(self) -> None:
-        """One slice, then the turn of others."""
+        """Runs one slice, then lets the loop serve others."""
         clock = self._reactor.clock
         began_ms = clock.monotonic_ms()
         key = None
@@ -253,7 +254,7 @@ class LogRecovery:
         await asyncio.sleep(0)
 
     def _next(self) -> PartitionKey | None:
-        """Whose turn it is."""
+        """The log to continue with."""
         for key in self._wanted:
             if self._is_due(key):
                 return key
@@ -289,7 +290,7 @@ class LogRecovery:
             self.on_error(one, error)
 
     def on_error(self, one: UnopenedLog, error: OSError) -> None:
-        """The log could not be opened, here or when its partition was new: it is tried again, or its directory fails."""
+        """The log could not be opened, here or when its partition was new: tries again, or fails its directory."""
         key = one.topic_id, one.partition
         one.steps = None
         one.failures += 1
@@ -299,7 +300,7 @@ class LogRecovery:
             log.error("%s cannot be opened: %s", one.folder, error)
             if isinstance(error, DamagedLog):
                 self._note_damage(one, error)
-            self._paused[key] = None  # the failure of its directory takes it away
+            self._paused[key] = None  # the failure of its directory removes it
             one.directory.fail(error)
             return
         log.warning("%s cannot be opened now and is tried again: %s", one.folder, error)
@@ -345,7 +346,7 @@ class LogRecovery:
         self._adopt(one, partition_log)
 
     async def _sync(self) -> None:
-        """What was cut off must not come back among what is appended next, and coordinators load up to the high watermark."""
+        """Syncs opened logs: truncated bytes must not return among appended ones, and coordinators load up to the high watermark."""
         waiting = self._unsynced
         if not waiting:
             return
@@ -362,7 +363,7 @@ class LogRecovery:
                 self._finish(one, partition_log)
 
     def _tell_progress(self, *, at_once: bool = False) -> None:
-        """A line about logs that take long."""
+        """Logs the progress of slow logs."""
         if self._planned_bytes <= LIGHT_BYTES:
             return
         now_ms = self._reactor.clock.monotonic_ms()

@@ -1,6 +1,6 @@
-"""Replicas: every partition that this node holds, and what the metadata image makes of each.
+"""Replicas: all partitions that this node holds; applies metadata images to them.
 
-Driven by: `load` at the start, the metadata image and its deltas (`apply`), directories that fail, `close` at the stop.
+Driven by: `load` at the start, the metadata image and its deltas (`apply`), failed directories, `close` at the stop.
 Emits: opened, renamed and deleted folders; elections and resignations for the coordinators; directories of new replicas for
 the controller.
 
@@ -8,9 +8,9 @@ Opening a new folder takes about a millisecond. If one image has many new partit
 published, the others later or when a client writes to them, so the request that created a large topic is answered first. `recovery`
 opens the folders that exist at the start.
 
-Invariants: a folder is opened only for a partition of the image with the same topic id; a folder of no such partition is set
-aside as `-stray`, as in Kafka, never deleted. What a deleted topic leaves is renamed to `-delete` at once and removed later.
-A replica whose directory failed stays offline until the next start, whatever the image says.
+Invariants: a folder is opened only for a partition of the image with the same topic id; a folder without such a partition is set
+aside as `-stray`, as in Kafka, never deleted. The folders of a deleted topic are renamed to `-delete` at once and removed later.
+A replica whose directory failed stays offline until the next start, regardless of the image.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 
 
 OPENED_AT_ONCE: Final = 64  # new partitions of one image, before it is published: enough for the internal topics
-OPENED_PER_TURN: Final = 2  # of the others; 1 to 5 ms, most of it in the kernel
+OPENED_PER_TURN: Final = 2  # of the other new ones; 1 to 5 ms, most of it in the kernel
 # Units of work (slices.Work):
 UNITS_OF_A_FOLDER: Final = 32  # opened or renamed
-UNITS_OF_A_CONFIG: Final = 4  # of a topic, taken over
-REPLICAS_PER_UNIT: Final = 8  # that are only looked at
+UNITS_OF_A_CONFIG: Final = 4  # of a topic, applied
+REPLICAS_PER_UNIT: Final = 8  # only checked
 
 
 class Election(NamedTuple):
-    """This node became leader of a partition in `leader_epoch`, or was until now (`leads` is false)."""
+    """This node became the leader of a partition in `leader_epoch`, or stopped being it (`leads` is false)."""
 
     topic: str
     partition: int
@@ -68,10 +68,10 @@ class Replicas:
 
     Args:
         propose: asks the controller for a change of the in-sync replicas.
-        may_lead: whether this broker's session with the controller holds.
-        tell_directory: tells the controller in which directory a replica lies: topic id, partition, directory id.
+        may_lead: whether this broker's session with the controller is valid.
+        tell_directory: reports the directory of a replica to the controller: topic id, partition, directory id.
         checkpoint_soon: writes every checkpoint at the end of the wake-up.
-        elected: told of elections, those of a failed directory excepted.
+        elected: called with elections, except those of a failed directory.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class Replicas:
         self._tell_directory = tell_directory
         self._checkpoint_soon = checkpoint_soon
         self._elected = elected
-        self._unopened: dict[tuple[bytes, int], None] = {}  # new partitions by topic id: their folders come later
+        self._unopened: dict[tuple[bytes, int], None] = {}  # new partitions by topic id, without folders yet
         self._opening_due = False
         self._by_topic: dict[str, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}  # of every topic in the image
-        self._deleted: dict[str, None] = {}  # names of topics that were deleted since the start, the latest last
+        self._deleted: dict[str, None] = {}  # names of topics deleted since the start, the latest last
         self._loaded = False
         self._image = MetadataImage()
         self._configured: tuple[MetadataImage, str, LogConfig] | None = None
@@ -111,12 +111,12 @@ class Replicas:
     # -- lookup
 
     def get(self, topic: str, partition: int) -> Replica | None:
-        """The replica of a partition on this node, else None; also where its folder is still to be opened."""
+        """The replica of a partition on this node, else None; also if its folder is not open yet."""
         partitions = self._by_topic.get(topic)
         return None if partitions is None else partitions.get(partition)
 
     def obtain(self, topic: str, partition: int) -> Replica | None:
-        """As `get`, for who is about to write: opens the folder where that is still to come."""
+        """As `get`, for a caller that is about to write: opens the folder if it is not open yet."""
         partitions = self._by_topic.get(topic)
         replica = None if partitions is None else partitions.get(partition)
         if replica is None and self._unopened:
@@ -127,7 +127,7 @@ class Replicas:
         return replica
 
     def leader(self, topic: str, partition: int) -> Replica:
-        """The replica, where this node leads it.
+        """The replica, if this node leads it.
 
         Raises:
             BrokerError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
@@ -140,7 +140,7 @@ class Replicas:
         return replica
 
     def absence(self, topic: str, partition: int) -> ErrorCode:
-        """Why `get` found nothing: the partition is elsewhere, or nowhere, or its log is not open yet and comes next now."""
+        """Why `get` found nothing: the partition is elsewhere, unknown, or its log is not open yet; then opens it next."""
         if self._image.partition(topic, partition) is not None:
             if self._recovery:
                 self._recovery.want(self._image.topics_by_name[topic].topic_id, partition)
@@ -148,11 +148,11 @@ class Replicas:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The topic of an id, whether or not this node holds a part of it."""
+        """The name of a topic id, whether or not this node holds a partition of it."""
         return self._names.get(topic_id)
 
     def is_internal(self, topic: str) -> bool:
-        """Whether clients may not write to it."""
+        """Whether the topic is internal, so that clients may not write to it."""
         return topic in INTERNAL_TOPICS
 
     def all(self) -> Iterable[Replica]:
@@ -161,19 +161,19 @@ class Replicas:
             yield from partitions.values()
 
     def on_session_over(self) -> None:
-        """This node's session with the controller is over: what waits for a leader here is refused, of every partition."""
+        """This node's session with the controller has ended: refuses everything that waits for a leader here."""
         for replica in self.all():
             replica.on_session_over()
 
     # -- start
 
     async def load(self, image: MetadataImage) -> None:
-        """Opens the logs of the partitions that the image gives this node; folders of no partition are set aside.
+        """Opens the logs of this node's partitions in the image; sets folders without a partition aside.
 
-        Of some logs much must be read first: these are opened after this has returned.
+        Logs that need much reading are opened after this has returned.
 
         Raises:
-            OSError: a disk failed that the node cannot do without.
+            OSError: a disk failed that the node needs.
         """
         assigned = {
             (topic.name, number): _assigned(partition, self._node_id)
@@ -200,7 +200,7 @@ class Replicas:
                     yield one
 
     def _config_of(self, topic: str) -> LogConfig:
-        """What the present image says; the last one is remembered, for logs of one topic are opened one after another."""
+        """The topic's configuration in the present image; caches the last one, because logs of one topic are opened in sequence."""
         if self._configured is None or self._configured[0] is not self._image or self._configured[1] != topic:
             config = log_config(self._config, self._image.topic_config(topic), self._reactor.rng.randrange)
             self._configured = self._image, topic, config
@@ -209,26 +209,26 @@ class Replicas:
     def _unopened_log(
         self, topic: TopicImage, number: int, partition: PartitionImage, config: LogConfig
     ) -> UnopenedLog | None:
-        """Where the log of a partition is, or is to be; None where that directory has failed."""
+        """The present or future place of a partition's log; None if that directory has failed."""
         key = (topic.name, number)
         directory = self._log_dirs.home_of(key, _assigned(partition, self._node_id))
         if directory is None:
             log.error("%s-%d lies in a log directory that is offline", topic.name, number)
             return None
         offsets = directory.take_offsets(key)
-        # A producer that wrote to a former topic of this name goes on with its sequences.
+        # A producer that wrote to a former topic of this name continues its sequences.
         new = self._loaded and topic.name not in self._deleted
         return UnopenedLog(topic.name, topic.topic_id, number, config, directory, offsets, self._set_aside, new)
 
     def _on_opened(self, one: UnopenedLog, opened: PartitionLog) -> None:
-        """A log that waited is open: its partition becomes what the present image says."""
+        """A waiting log is open: makes its replica as the present image says."""
         topic = self._image.topics_by_id.get(one.topic_id)
         if topic is None:
             raise InvariantViolated(f"{one.folder} of a topic that is gone was still being opened")
         one.config = self._config_of(topic.name)
         opened.reconfigure(one.config)
         partition = topic.partitions[one.partition]
-        if self._node_id not in partition.replicas:  # moved away by an image that `apply` has not come through yet
+        if self._node_id not in partition.replicas:  # moved away by an image that `apply` has not reached yet
             self._remove(one.directory, one.folder, one.config, opened.rename)
             return
         self._adopt(one, opened, partition)
@@ -240,9 +240,9 @@ class Replicas:
         directory.disk.rename(folder, aside)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Follows a change of the metadata: opens, leads, resigns and deletes partitions, takes over configurations.
+        """Applies a metadata change: opens, leads, resigns and deletes partitions, applies configurations.
 
-        Between two units partitions that were not come to yet are as they were before. Coordinators are told of each election at once.
+        Between two units, partitions not reached yet are in their former state. Coordinators are notified of each election at once.
         """
         for topic in delta.deleted.values():
             yield from self._delete(topic)
@@ -258,17 +258,17 @@ class Replicas:
             yield from self._reconfigure(image, delta)
         if delta.brokers:
             for count, replica in enumerate(list(self.all())):
-                replica.consider_isr()  # who was fenced may join now
+                replica.consider_isr()  # a broker that was fenced may join now
                 if count % REPLICAS_PER_UNIT == 0:
                     yield 1
 
-    # -- the end
+    # -- close
 
     def close(self, broker_epoch: int) -> None:
-        """Closes every directory; those where nothing is missing get the mark of a clean stop.
+        """Closes every directory; writes the clean-shutdown file to those without offline partitions.
 
         Raises:
-            OSError: as the first directory's disk says.
+            OSError: the disk of the first directory failed.
         """
         self._recovery.stop()
         for directory in self._log_dirs:
@@ -280,13 +280,13 @@ class Replicas:
                 directory.fail(error)
 
     def abandon(self) -> None:
-        """The node ends at once: no more logs are opened."""
+        """The node ends at once: opens no more logs."""
         self._recovery.stop()
 
     # -- directories
 
     def on_directory_failed(self, directory: LogDirectory) -> list[Election]:
-        """Takes every replica in it offline."""
+        """Takes every replica in the directory offline."""
         self._recovery.forget_directory(directory)
         try:
             for replica in directory.replicas:
@@ -301,25 +301,25 @@ class Replicas:
         return resigned
 
     def on_io_error(self, replica: Replica, error: OSError) -> None:
-        """The disk failed under a replica: that takes its whole directory offline."""
+        """The disk failed under a replica: takes its whole directory offline."""
         home = self._homes.get(replica)
         if home is not None:
             home.fail(error)
 
     def home_of(self, replica: Replica) -> LogDirectory | None:
-        """Where it lies; None where it is gone."""
+        """The directory of the replica; None if the replica was removed."""
         return self._homes.get(replica)
 
     def request_sync(self, replica: Replica) -> None:
-        """Makes the log durable, together with all that ask in the same wake-up; `replica.on_synced` answers."""
+        """Syncs the log, together with all logs requested in the same wake-up; calls `replica.on_synced`."""
         home = self._homes.get(replica)
-        if home is not None:  # else it is being opened, and is synced with all that were recovered
+        if home is not None:  # else it is being opened, and the recovery syncs it
             home.request_sync(replica)
 
-    # -- following the image
+    # -- applying the image
 
     def _follow_change(self, topic: TopicImage, numbers: Iterable[int], opened_max: int) -> Work:
-        """New or changed partitions of a topic. Of new ones `opened_max` are opened, the others later; returns how many were."""
+        """Applies new or changed partitions of a topic. Opens `opened_max` new ones, the others later; returns how many it opened."""
         self._names[topic.topic_id] = topic.name
         opened = 0
         present = []
@@ -344,7 +344,7 @@ class Replicas:
         )
 
     def _follow(self, topic: TopicImage, numbers: Iterable[int]) -> Work:
-        """Makes of some partitions of a topic what the present image says."""
+        """Brings some partitions of a topic to the state in the present image."""
         image = self._image
         config = None
         enough = self._min_insync_replicas(image, topic.name)
@@ -384,7 +384,7 @@ class Replicas:
             self._reactor.call_later(0, self._open_some)
 
     def _open_now(self, keys: list[tuple[bytes, int]]) -> None:
-        """Opens partitions that were postponed; what is gone since is passed over."""
+        """Opens postponed partitions; skips those deleted since."""
         by_topic: dict[bytes, list[int]] = {}
         for key in keys:
             del self._unopened[key]
@@ -413,7 +413,7 @@ class Replicas:
         return image.min_insync_replicas(topic, self._config.get_int("min.insync.replicas"))
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may join an ISR: alive (KIP-841), in the life that fetched (KIP-903)."""
+        """Whether a broker may join an ISR: alive (KIP-841), in the same broker epoch as its fetch (KIP-903)."""
         broker = self._image.brokers.get(broker_id)
         return (
             broker is not None
@@ -423,7 +423,7 @@ class Replicas:
         )
 
     def _open(self, topic: TopicImage, number: int, partition: PartitionImage, config: LogConfig) -> Replica | None:
-        """Opens the log of a partition that this node did not have. None where it cannot be, or not yet."""
+        """Opens the log of a partition that is new on this node. None if that fails, or has to wait."""
         one = self._unopened_log(topic, number, partition, config)
         if one is None:
             return None
@@ -442,7 +442,7 @@ class Replicas:
             return drain(one.opening(self._reactor.clock.now_ms()))
 
     def _adopt(self, one: UnopenedLog, opened: PartitionLog, partition: PartitionImage) -> Replica:
-        """Makes a replica of an opened log."""
+        """Makes a replica for an opened log."""
         directory = one.directory
         opened.cleaned_to = min(one.offsets.cleaned_to, opened.log_end_offset)
         if one.offsets.high_watermark > opened.log_end_offset:
@@ -500,7 +500,7 @@ class Replicas:
         self._by_topic.pop(topic.name, None)
 
     def _discard(self, replica: Replica) -> None:
-        """This node holds the partition no more: its folder goes, a while later."""
+        """This node no longer holds the partition: removes its folder later."""
         led = replica.is_leader
         self._fetchers.unfollow(replica)
         self._by_topic.get(replica.topic, {}).pop(replica.partition, None)
@@ -512,7 +512,7 @@ class Replicas:
             self._elected([Election(replica.topic, replica.partition, replica.leader_epoch, False)])
 
     def _discard_unopened(self, topic: TopicImage, number: int) -> None:
-        """The same for a partition whose log was not opened yet."""
+        """Does the same for a partition whose log was not opened yet."""
         one = self._recovery.forget(topic.topic_id, number)
         if one is not None:
             directory, folder = one.directory, one.folder
@@ -521,7 +521,7 @@ class Replicas:
                 self._remove(directory, folder, one.config, lambda aside: directory.disk.rename(folder, aside))
 
     def _remove(self, directory: LogDirectory, folder: str, config: LogConfig, rename: Callable[[str], None]) -> None:
-        """Renames a folder, and removes it a while later."""
+        """Renames a folder, and removes it later."""
         if directory.online:
             aside = name_aside(folder, self._reactor.rng.uuid(), "-delete")
             try:
@@ -532,7 +532,7 @@ class Replicas:
                 self._reactor.call_later(config.file_delete_delay_ms, lambda: directory.discard([aside]))
 
     def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Topic settings changed, or the broker's, which are every topic's defaults."""
+        """Applies changed settings of topics or of the broker, which are every topic's defaults."""
         brokers = any(name in ("", str(self._node_id)) for kind, name in delta.configs if kind == 4)
         names = list(self._by_topic) if brokers else [name for kind, name in delta.configs if kind == 2]
         for name in names:
@@ -546,6 +546,6 @@ class Replicas:
 
 
 def _assigned(partition: PartitionImage, node_id: int) -> bytes:
-    """The directory that the metadata log gives this node's replica."""
+    """The directory of this node's replica in the metadata log."""
     place = partition.replicas.index(node_id)
     return partition.directories[place] if place < len(partition.directories) else UNASSIGNED_DIRECTORY

@@ -1,10 +1,10 @@
-"""Replication throttles: how fast replicas that are not in sync may be copied, as a leader and as a follower.
+"""Replication throttles: limit the copy rate of replicas that are out of sync, on leaders and on followers.
 
 Driven by: the fetch handler (leader) and the fetch plans (follower), which record the bytes of throttled replicas and ask before
 each fetch. Emits: whether such a replica waits.
 
-A replica is throttled where its topic names it (`leader.` and `follower.replication.throttled.replicas`: "*", or partition:broker)
-and it is out of sync: replicas in sync are never held up. The rate is that of the last replication.quota.window.num samples of
+A replica is throttled if its topic names it (`leader.` and `follower.replication.throttled.replicas`: "*", or partition:broker)
+and it is out of sync: replicas in sync are never delayed. The rate is that of the last replication.quota.window.num samples of
 replication.quota.window.size.seconds each. It is checked before a fetch, not during it: one fetch may exceed it, and the next waits.
 Follows KIP-73 (ReplicationQuotaManager, Kafka's SimpleRate).
 """
@@ -28,10 +28,10 @@ def is_throttled(named: frozenset[str], partition: int, broker_id: int) -> bool:
 
 
 class ReplicationQuota:
-    """One rate of bytes, measured and bounded.
+    """A measured and limited rate of bytes.
 
     Args:
-        bound: bytes a second, asked for at each use.
+        bound: returns the limit in bytes a second; called at each use.
         window_ms: length of a sample.
         samples_max: how many samples count.
     """
@@ -39,7 +39,7 @@ class ReplicationQuota:
     def __init__(self, bound: Callable[[], int], *, window_ms: int = 1_000, samples_max: int = 11) -> None:
         self._bound = bound
         self._window_ms = window_ms
-        self._samples: deque[list[int]] = deque(maxlen=samples_max)  # [began at, bytes], the oldest first
+        self._samples: deque[list[int]] = deque(maxlen=samples_max)  # [start time, bytes], the oldest first
         self._kept_ms = window_ms * samples_max
 
     def record(self, size_bytes: int, now_ms: int) -> None:
@@ -51,7 +51,7 @@ class ReplicationQuota:
             samples.append([now_ms, size_bytes])
 
     def exceeded(self, now_ms: int) -> bool:
-        """Whether more was copied than the bound allows."""
+        """Whether the rate exceeds the limit."""
         samples = self._samples
         while samples and now_ms - samples[0][0] >= self._kept_ms:
             samples.popleft()
@@ -62,7 +62,7 @@ class ReplicationQuota:
 
 
 class ReplicationThrottles:
-    """The two quotas of a node: what it sends to followers, and what it fetches from leaders."""
+    """The two quotas of a node: for sending to followers, and for fetching from leaders."""
 
     def __init__(self, config: BrokerConfig) -> None:
         window_ms = config.get_int("replication.quota.window.size.seconds") * 1_000

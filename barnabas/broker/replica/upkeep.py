@@ -1,8 +1,8 @@
-"""Upkeep: what the logs of a node need as time goes by.
+"""Upkeep: the periodic work on a node's logs.
 
-Driven by: timers of the node, at Kafka's intervals. Emits: checkpoints, retention, syncs that were asked for by time, forgotten producers.
+Driven by: timers of the node, at Kafka's intervals. Emits: checkpoints, retention, syncs by time, expired producers.
 
-Each pass walks the replicas in slices, so that a thousand partitions do not hold up the loop. Nothing here decides what is
+Each pass visits the replicas in slices, so that a thousand partitions do not block the loop. This module does not decide what is
 acknowledged. Beyond Kafka: a log that has grown saves its state each second, so that a start after a kill reads a second of writes
 (`storage/saved_state.py`). Every log.flush.offset.checkpoint.interval.ms, new writes are synced in the background together with a
 state that is valid after a power loss, so that a recovery reads a minute of writes instead of a whole segment.
@@ -29,13 +29,13 @@ __all__ = ["Upkeep"]
 
 log = logging.getLogger(__name__)
 
-UNITS_PER_TURN: Final = 128  # 2 to 4 ms: a look at a replica is one unit, and what else it costs is counted, too
+UNITS_PER_TURN: Final = 128  # 2 to 4 ms: a check of a replica is one unit; other work counts too
 UNITS_OF_A_SAVE: Final = 15
 UNITS_OF_A_SEGMENT: Final = 4  # deleted: five files are renamed
 DELETED_AT_ONCE: Final = 16  # segments of one log
-FLUSH_LOOK_MS: Final = 1_000  # between looks at what flush.ms asks for
-SAVE_LOOK_MS: Final = 1_000  # between looks at what a start after a kill would have to read
-# Of a log, so that its state is saved: it takes about 0.2 ms, and a start reads at most so much of each log besides.
+FLUSH_LOOK_MS: Final = 1_000  # between checks for flush.ms
+SAVE_LOOK_MS: Final = 1_000  # between checks of how much a start after a kill would have to read
+# Growth of a log until its state is saved: it takes about 0.2 ms, and a start reads at most this much of each log besides.
 SAVED_RECORDS_MIN: Final = 256
 SAVED_BYTES_MIN: Final = 256 * 1024
 
@@ -59,10 +59,10 @@ class Upkeep:
         self._collect_again = self._wanted = False  # another collection is due; of all files
         self._written: dict[
             Replica, tuple[int, int]
-        ] = {}  # (monotonic ms, log end) when unsynced writes were first seen
+        ] = {}  # (monotonic ms, log end) when unsynced writes were first found
 
     def start(self) -> None:
-        """Arms every timer."""
+        """Starts every timer."""
         config = self._config
         self._every(
             config.get_int("replica.high.watermark.checkpoint.interval.ms"), lambda: self._collect(everything=False)
@@ -90,7 +90,7 @@ class Upkeep:
         self._reactor.call_later(interval_ms, run)
 
     def _walk(self, look: Callable[[Replica], int | None], replicas: Sequence[Replica] | None = None) -> None:
-        """`look` at these replicas or all, UNITS_PER_TURN a turn; it returns how many units it took above one."""
+        """Calls `look` on these replicas or all, UNITS_PER_TURN a turn; it returns its units above one."""
         if replicas is None:
             replicas = list(self._replicas.all())
 
@@ -124,10 +124,10 @@ class Upkeep:
         self._collect(everything=True)
 
     def _collect(self, *, everything: bool) -> None:
-        """Draws up the checkpoint files in slices, then writes them. What is asked for meanwhile is done afterwards.
+        """Makes the checkpoint files in slices, then writes them. Requests during that time are done afterwards.
 
         Args:
-            everything: not only the high watermarks.
+            everything: all files, not only the high watermarks.
         """
         self._wanted = self._wanted or everything
         self._collect_again = True
@@ -167,7 +167,7 @@ class Upkeep:
         return UNITS_OF_A_SAVE
 
     def _write(self) -> None:
-        """Wakes the writer, which is never waited for; what it has not begun to write is overtaken."""
+        """Wakes the writer without waiting for it; newer contents replace those it has not begun to write."""
         if self._unwritten and not self._writing and not self._reactor.scope.stopping:
             self._writing = True
             self._reactor.scope.start(self._write_all(), name="checkpoints")
@@ -201,7 +201,7 @@ class Upkeep:
         replica.log.expire_producers(self._reactor.clock.now_ms())
 
     def _flush_by_time(self) -> None:
-        """flush.ms: what was written longer ago than that is synced."""
+        """Applies flush.ms: syncs older writes."""
         now_ms = self._reactor.clock.monotonic_ms()
         for replica in self._replicas.all():
             if replica.failed or replica.log.config.flush_ms >= 2**62:
