@@ -75,7 +75,7 @@ class DriverReplaced(BarnabasError):
 
 
 class HalfCommitted(BarnabasError):
-    """Another process aborted a part of a decided batch. The sink writes nothing until the remedy in the text is done."""
+    """Another process aborted a part of a decided batch. The sink writes nothing until the user follows the text."""
 
 
 class Outcome(Enum):
@@ -295,7 +295,7 @@ def _instructions(decision: Decision, lost: Sequence[Handle]) -> str:
     return (
         f"batch {batch} was decided, but {len(lost)} of its {len(decision.handles)} parts ({rows} rows) were aborted before they "
         f"could be committed: {names}{more}. A transaction without two-phase commit is aborted by its coordinator after "
-        "transaction.timeout.ms, and the driver was down for longer (or somebody aborted it by hand). The other parts are "
+        "transaction.timeout.ms, and the driver was down for longer (or an operator aborted it). The other parts are "
         f"visible, so running the batch again would double them. To go on: write the missing rows of batch {batch} to the "
         "output by other means (their source offsets are in the checkpoint, offsets/"
         f"{batch}), then start the query once with the option sink.forget = {decision.next_batch}, which accepts the batch as it "

@@ -1,4 +1,4 @@
-"""Exports topics to Parquet files by a Spark batch job, from a running cluster or from stopped brokers' log directories.
+"""Exports topics to Parquet files by a Spark batch job, from a running cluster or stopped brokers' log directories.
 
 A task reads one partition (or one segment) and writes one Parquet file with the columns of the source, including
 headers. It writes to a temporary file and renames it, so that a repeated task leaves one file. Then the export is

