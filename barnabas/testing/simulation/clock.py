@@ -1,7 +1,7 @@
 """Virtual clock and seeded randomness: the Clock and Rng ports of a simulated process.
 
 Driven by: SimLoop's time and the world's seed. Invariants: the same seed and label draw the same numbers and uuids under
-any PYTHONHASHSEED; clocks of different machines may be set apart, but `monotonic_ms` never goes back.
+any PYTHONHASHSEED. Clocks of different machines may differ, but `monotonic_ms` never goes back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NS_PER_MS = 1_000_000
 
 
 class SimClock:
-    """The clock of one machine. `skew_ms` sets its wall clock apart from the others' and may be changed at any time."""
+    """The clock of one machine. `skew_ms` is the offset of its wall clock and may be changed at any time."""
 
     __slots__ = ("_loop", "skew_ms")
 
@@ -27,7 +27,7 @@ class SimClock:
         self.skew_ms = skew_ms
 
     def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch, as this machine believes."""
+        """Milliseconds since the Unix epoch by this machine's wall clock."""
         return EPOCH_MS + self.skew_ms + self._loop.now_ns // _NS_PER_MS
 
     def monotonic_ms(self) -> int:

@@ -1,11 +1,11 @@
-"""SimDisk: a machine's memory disk as one process sees it: with delays, a trace, and an end.
+"""SimDisk: the Disk port of one simulated process: a machine's memory disk with delays and a trace.
 
-Driven by: the Disk port. Emits: what MemoryDisk emits; a trace event for each change; OSError once the process is dead.
+Driven by: the Disk port. Emits: the results of MemoryDisk; a trace event for each change; OSError after the process is dead.
 
-`sync` takes time drawn from the seed, one after another as a device does them, now and then a long one. The contents, what survives a kill or a
-power cut, and faults (`fail`) are the memory disk's own, which outlives the process.
+Each `sync` takes a time drawn from the seed, some of them a long time. Syncs run one after another, as on a device. The memory disk
+survives the process: it has the contents, simulates kills and power losses, and raises faults (`fail`).
 
-Invariants: a dead process changes nothing, through the disk or through a file it still holds.
+Invariants: a dead process changes nothing, neither through the disk nor through an open file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["SimDisk", "SimFile"]
 
 SYNC_MIN_US = 200
 SYNC_MAX_US = 5_000
-SLOW_SYNC_MAX_US = 200_000  # a device that collects its garbage
+SLOW_SYNC_MAX_US = 200_000  # a device during its internal garbage collection
 _SLOW_ONE_IN = 8
 _US_PER_S = 1_000_000
 
 
 class SimFile:
-    """A file held by a simulated process."""
+    """An open file of a simulated process."""
 
     __slots__ = ("_disk", "inner")
 
@@ -66,12 +66,12 @@ class SimDisk:
     """The Disk port of one process on a simulated machine.
 
     Args:
-        name: the machine's, for the trace.
+        name: the machine's name, for the trace.
         memory: the machine's disk.
-        loop: whose time `sync` takes.
-        rng: draws how much.
-        before_change: called before each change is made, with the words of its trace event; may kill the process.
-        pause_s: what a sync takes longer than its drawn time, in seconds.
+        loop: its virtual time passes during `sync`.
+        rng: draws the duration of a sync.
+        before_change: called before each change with the text of its trace event; may kill the process.
+        pause_s: seconds that each sync takes in addition to its drawn time.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class SimDisk:
         return self._memory.boot_id
 
     def cut(self) -> None:
-        """The process is dead: no call has an effect from now on."""
+        """Ends the port after the process's death: no later call has an effect."""
         self._alive = False
 
     def check_alive(self) -> None:
@@ -109,7 +109,7 @@ class SimDisk:
             raise ProcessDead
 
     def change(self, what: str) -> None:
-        """Notes a change that is about to be made; refuses it to the dead."""
+        """Adds the next change to the trace. Raises ProcessDead for a dead process."""
         self.check_alive()
         if self._before_change is not None:
             self._before_change(what)
@@ -143,7 +143,7 @@ class SimDisk:
             self._memory.remove(path)
 
     async def discard(self, *paths: str) -> None:
-        """One path after the other, with a turn of the loop behind each: a crash may come between any two."""
+        """Removes one path after the other, each in its own turn of the loop: a crash may happen between any two."""
         for path in paths:
             self.change(f"discard {path}")
             await self._memory.discard(path)
@@ -170,7 +170,7 @@ class SimDisk:
         return self._memory.lock(path)
 
     async def sync(self, files: Sequence[File]) -> None:
-        """Durable after one turn of the device; turns follow one another."""
+        """Makes files durable. The device runs one sync after another."""
         self.change(f"sync {' '.join(file.path for file in files)}")
         self._memory.on_sync = self._wait
         await self._memory.sync([file.inner if isinstance(file, SimFile) else file for file in files])

@@ -1,10 +1,10 @@
-"""Invariants: what a client may never see, whatever broke on the way.
+"""Invariants: checks of the promises to clients, which hold despite any faults.
 
-Driven by: what a test's clients wrote down (acknowledged sends, outcomes of transactions) and what a reader then found.
-Emits: Violation, naming the first records that are wrong.
+Driven by: the history of a test's clients (acknowledged sends, outcomes of transactions) and the records that a reader found.
+Emits: Violation, which names the first wrong records.
 
-Pure functions over plain values, so that they judge a simulated run, a run of real processes and a foreign client alike.
-Records are identified by their value, which a test makes unique.
+Pure functions over plain values, for simulated runs, runs of real processes and foreign clients.
+Records are identified by their values, which a test makes unique.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ class Violation(AssertionError):
 
 
 class Outcome(Enum):
-    """How a transaction ended, as its own producer knows it."""
+    """The end of a transaction as its producer knows it."""
 
     COMMITTED = "committed"  # the commit was acknowledged
-    ABORTED = "aborted"  # the abort was acknowledged, or the transaction was never asked to commit
-    UNKNOWN = "unknown"  # asked to commit, and then the producer or its connection died
+    ABORTED = "aborted"  # the abort was acknowledged, or the producer never sent a commit
+    UNKNOWN = "unknown"  # the producer sent a commit, and then it or its connection died
 
 
 class TransactionHistory(NamedTuple):
-    """One transaction of a test: what it wrote, all partitions together, and how it ended."""
+    """One transaction of a test: the values that it wrote to all partitions, and its outcome."""
 
     outcome: Outcome
     values: Sequence[Hashable]
 
 
 def check_acknowledged(acknowledged: Sequence[V], found: Sequence[V]) -> None:
-    """Every acknowledged record of one producer on one partition is in the log once, in the order it was sent.
+    """Checks that each acknowledged record of one producer is in the partition once, in the order of the sends.
 
     Args:
-        acknowledged: values in the order they were sent; those without an acknowledgement are left out.
-        found: the partition's values in order of their offsets; other producers' and unacknowledged ones may lie between.
+        acknowledged: acknowledged values in the order of their sends.
+        found: the partition's values in order of their offsets; values of other producers and unacknowledged ones may be among them.
     """
     counts = Counter(found)
     lost = [value for value in acknowledged if not counts[value]]
@@ -62,7 +62,7 @@ def check_acknowledged(acknowledged: Sequence[V], found: Sequence[V]) -> None:
         raise Violation(f"{len(lost)} acknowledged records are lost: {_some(lost)}")
     doubled = [value for value in acknowledged if counts[value] > 1]
     if doubled:
-        raise Violation(f"{len(doubled)} acknowledged records are there more than once: {_some(doubled)}")
+        raise Violation(f"{len(doubled)} acknowledged records are in the log more than once: {_some(doubled)}")
     wanted = set(acknowledged)
     order = [value for value in found if value in wanted]
     for sent, read in zip(acknowledged, order, strict=True):
@@ -71,8 +71,8 @@ def check_acknowledged(acknowledged: Sequence[V], found: Sequence[V]) -> None:
 
 
 def check_atomic(transactions: Iterable[TransactionHistory], delivered: Iterable[Hashable]) -> None:
-    """A read_committed reader of all partitions sees every committed transaction whole and once, nothing of an aborted one,
-    and of one with unknown outcome all or nothing."""
+    """Checks that a read_committed reader of all partitions gets each committed transaction completely and once, nothing of an
+    aborted one, and all or nothing of one with unknown outcome."""
     counts = Counter(delivered)
     known: set[Hashable] = set()
     for number, (outcome, values) in enumerate(transactions):
@@ -91,11 +91,11 @@ def check_atomic(transactions: Iterable[TransactionHistory], delivered: Iterable
             )
     foreign = [value for value in counts if value not in known]
     if foreign:
-        raise Violation(f"{len(foreign)} records were delivered that nobody wrote: {_some(foreign)}")
+        raise Violation(f"{len(foreign)} records were delivered that no producer wrote: {_some(foreign)}")
 
 
 def check_copy(source: Mapping[P, Sequence[V]], target: Mapping[P, Sequence[V]]) -> None:
-    """An exactly-once copy: each partition of the target holds what the source's holds, once and in order."""
+    """Checks an exactly-once copy: each partition of the target has the records of the source's partition, once and in order."""
     for partition, values in source.items():
         copied = target.get(partition, ())
         if list(values) == list(copied):
@@ -113,10 +113,10 @@ def check_copy(source: Mapping[P, Sequence[V]], target: Mapping[P, Sequence[V]])
 
 
 def check_live(seen: Sequence[V], final: Sequence[V]) -> None:
-    """What a read_committed reader saw of a partition while all went on is what is there in the end, as far as it came.
+    """Checks that a read_committed reader, during the run, got a prefix of the final records of a partition.
 
-    A record that was seen and is gone was read before it was committed, or lost after; one that was passed over became
-    visible behind the reader's back.
+    A record that is missing in the end was read before its commit, or was lost. A record that the reader skipped became
+    visible after the reader had passed it.
     """
     for position, value in enumerate(seen):
         if position >= len(final) or final[position] != value:
@@ -125,7 +125,7 @@ def check_live(seen: Sequence[V], final: Sequence[V]) -> None:
 
 
 def check_stable(last_stable_offset: int, high_watermark: int) -> None:
-    """With no transaction open, the last stable offset has caught up with the high watermark."""
+    """Checks that the last stable offset equals the high watermark, while no transaction is open."""
     if last_stable_offset != high_watermark:
         raise Violation(
             f"the last stable offset stays at {last_stable_offset}, the high watermark is {high_watermark}: "

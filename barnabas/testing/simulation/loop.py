@@ -2,13 +2,13 @@
 
 Driven by: `run_until_complete`. Emits: the same callbacks in the same order for the same program and seed.
 
-Time stands still while anything is ready and jumps to the next timer when nothing is. Ready callbacks run first in, first
+Time does not pass while a callback is ready, and jumps to the next timer when none is. Ready callbacks run first in, first
 out; timers by (deadline, order of creation). Futures, tasks, locks, timeouts and context variables are asyncio's own.
-What would let the outside in (threads, executors, file descriptors, sockets, signals, subprocesses, name resolution)
-raises NotSimulated.
+Methods that reach the real system (threads, executors, file descriptors, sockets, signals, subprocesses, name resolution)
+raise NotSimulated.
 
-Invariants: no wall clock, no thread, no randomness. An exception that nobody handles ends the run; so does a deadlock
-(nothing ready, no timer, the result not there) and a livelock (time does not move however many callbacks run).
+Invariants: no wall clock, no thread, no randomness. An unhandled exception ends the run. A deadlock ends it, too (no ready callback, no
+timer and no result), and so does a livelock (callbacks run without end and time does not pass).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ __all__ = ["Deadlock", "Livelock", "NotSimulated", "SimLoop", "TimeIsUp", "Unhan
 
 T = TypeVar("T")
 
-CALLBACKS_PER_INSTANT_MAX = 2_000_000  # callbacks without a step of time: far beyond what any burst needs
-_CLOSING_ROUNDS_MAX = 100  # a task that resists cancellation for longer is dropped as it is
-_CANCELLED_TIMERS_MIN = 256  # below this many cancelled timers the heap is not worth cleaning
+CALLBACKS_PER_INSTANT_MAX = 2_000_000  # callbacks at one virtual time: far more than any real load needs
+_CLOSING_ROUNDS_MAX = 100  # cancellations of a task; one that still runs after them is dropped
+_CANCELLED_TIMERS_MIN = 256  # with fewer cancelled timers the heap is not cleaned
 _NS = 1_000_000_000
 
 
 class NotSimulated(BarnabasError):
-    """Code under simulation asked for something of the real world."""
+    """Simulated code called a function of the real system."""
 
 
 class Deadlock(BarnabasError):
-    """Nothing is ready, no timer is set, and what the run waits for is not there."""
+    """No callback is ready, no timer is set, and the run has no result."""
 
 
 class Livelock(BarnabasError):
-    """Callbacks follow one another without time passing."""
+    """Callbacks run without end, and time does not pass."""
 
 
 class TimeIsUp(BarnabasError):
@@ -51,11 +51,11 @@ class TimeIsUp(BarnabasError):
 
 
 class UnhandledError(BarnabasError):
-    """An exception reached the loop's handler; it is the cause of this one."""
+    """An exception reached the loop's handler. It is the cause of this one."""
 
 
 def _of_the_dead(error: BaseException | None) -> bool:
-    """Whether an error goes back to a dead process's cut ports. Garbage collection may bring it up at any later time."""
+    """Whether the cause of an error is the cut port of a dead process. Garbage collection may report such an error later."""
     while error is not None:
         if isinstance(error, ProcessDead):
             return True
@@ -64,7 +64,7 @@ def _of_the_dead(error: BaseException | None) -> bool:
 
 
 def _forbidden(what: str) -> Any:
-    """A method of the loop that must not be called."""
+    """A method of the loop that raises NotSimulated."""
 
     def refuse(*args: object, **kwargs: object) -> NoReturn:
         raise NotSimulated(f"the simulated loop has no {what}")
@@ -73,7 +73,7 @@ def _forbidden(what: str) -> Any:
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """See the module. `trace` notes every timer that fires."""
+    """The simulated loop. See the module. `trace` gets an event for each timer that fires."""
 
     def __init__(self, trace: Trace | None = None) -> None:
         self.trace = trace if trace is not None else Trace()
@@ -86,7 +86,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._running = False
         self._stopping = False
         self._closed = False
-        self._process: Process | None = None  # whose callback is running
+        self._process: Process | None = None  # the process of the running callback
         self._failure: BaseException | None = None
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         self._task_number = 0
@@ -94,12 +94,12 @@ class SimLoop(asyncio.AbstractEventLoop):
     # -- time ------------------------------------------------------------------------------------------------------
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was created."""
         return self._now_ns / _NS
 
     @property
     def now_ns(self) -> int:
-        """Virtual nanoseconds since the loop was made."""
+        """Virtual nanoseconds since the loop was created."""
         return self._now_ns
 
     # -- running ---------------------------------------------------------------------------------------------------
@@ -108,15 +108,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Runs until the future is done; returns its result.
 
         Raises:
-            Deadlock, Livelock, UnhandledError: the run cannot or must not go on.
+            Deadlock, Livelock, UnhandledError: the run cannot or must not continue.
         """
         return self.run(future)
 
     def run(self, main: Any, *, time_limit_s: float | None = None) -> Any:
-        """`run_until_complete` with a limit of virtual time.
+        """Does the same as `run_until_complete`, with a limit of virtual time.
 
         Raises:
-            TimeIsUp: the result is not there after `time_limit_s` virtual seconds from now.
+            TimeIsUp: there is no result after `time_limit_s` virtual seconds.
         """
         self._check_open()
         future = main if isinstance(main, asyncio.Future) else self.create_task(main, name="main")
@@ -143,7 +143,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Cancels what is left, lets it end as far as it can without time passing, and drops the rest unheard."""
+        """Cancels all tasks and runs ready callbacks until the tasks end. Drops tasks that would need time, without a warning."""
         if self._closed:
             return
         asyncio._set_running_loop(self)
@@ -153,7 +153,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if not left:
                     break
                 for task in left:
-                    task._log_destroy_pending = False  # type: ignore[attr-defined] # nobody will hear of it
+                    task._log_destroy_pending = False  # type: ignore[attr-defined] # no warning
                     task.cancel()
                 for _ in range(len(self._ready)):
                     handle, self._process = self._ready.popleft()
@@ -167,10 +167,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._timers.clear()
 
     async def shutdown_asyncgens(self) -> None:
-        """Nothing to do: asynchronous generators are closed by whoever iterates them."""
+        """Does nothing: the code that iterates an asynchronous generator closes it."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Nothing to do: there is no executor."""
+        """Does nothing: there is no executor."""
 
     def _check_open(self) -> None:
         if self._closed:
@@ -233,7 +233,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                     return
 
     def wake(self, process: Process) -> None:
-        """A paused process goes on: what became ready for it meanwhile runs now, in its order."""
+        """Resumes a paused process: its callbacks that became ready during the pause run now, in their order."""
         parked, process.parked = process.parked or [], None
         self._ready.extend((handle, process) for handle in parked)
 
@@ -246,7 +246,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override] # typeshed's *args are type variables
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Runs the callback after those that are ready already."""
+        """Runs the callback after those that are ready now."""
         if self._closed:
             raise RuntimeError("Event loop is closed")
         process = current_process(context)
@@ -285,7 +285,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by a handle's cancel(). Heaps of cancelled time-outs are swept when they are the greater part."""
+        """Called by a handle's cancel(). Removes cancelled timers when they are the greater part of the heap."""
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_TIMERS_MIN and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
@@ -300,7 +300,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_task(  # type: ignore[override] # typeshed varies by Python version
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[T]:
-        """A task of the running process, or of the one the context belongs to."""
+        """Creates a task of the running process, or of the context's process."""
         process = current_process(context)
         if name is None:
             self._task_number += 1
@@ -324,7 +324,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._exception_handler = handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Ends the run, unless the culprit's process is dead."""
+        """Ends the run, unless the process that caused the error is dead."""
         cause = context.get("exception")
         if (self._process is not None and not self._process.alive) or _of_the_dead(cause):
             return
@@ -345,7 +345,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def set_debug(self, enabled: bool) -> None:
         """Ignored: asyncio's debug mode reads the wall clock."""
 
-    # -- what does not exist here ------------------------------------------------------------------------------------
+    # -- not simulated -----------------------------------------------------------------------------------------------
 
     set_task_factory = _forbidden("task factories")
     call_soon_threadsafe = _forbidden("threads")

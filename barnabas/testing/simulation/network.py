@@ -78,7 +78,7 @@ class SimListener:
         self.paused = True
 
     def resume(self) -> None:
-        """Takes connections again, those that wait first."""
+        """Accepts connections again, waiting ones first."""
         self.paused = False
         waiting, self.waiting = self.waiting, deque()
         for transport in waiting:
@@ -91,7 +91,7 @@ class SimListener:
 
 
 class SimHost:
-    """A machine's place in the network: the Network port of the processes that run on it."""
+    """A machine in the network: the Network port of the processes that run on it."""
 
     def __init__(self, network: SimNetwork, name: str) -> None:
         self.name = name
@@ -102,7 +102,7 @@ class SimHost:
         self._next_port = _EPHEMERAL_PORT_FIRST
 
     def ephemeral_port(self) -> int:
-        """A port nobody uses."""
+        """A port that is not in use."""
         self._next_port += 1
         return self._next_port
 
@@ -119,7 +119,7 @@ class SimHost:
         accept: bool = True,
         options: ListenerOptions = PLAIN_LISTENER,
     ) -> Listener:
-        """Serves `factory()` per connection, in the calling process; where not `accept`, from `Listener.accept` on."""
+        """Serves each connection by a new `factory()` in the calling process; without `accept`, from `Listener.accept` on."""
         if host not in (*_LOCAL_NAMES, self.name):
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), host)
         _check_alive()
@@ -134,7 +134,7 @@ class SimHost:
     async def connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to a machine by its name. OSError if nothing listens, or nobody answers for 127 virtual seconds."""
+        """Connects to a machine by its name. OSError if it has no listener, or does not answer for 127 virtual seconds."""
         target = self if host in _LOCAL_NAMES else self._network.hosts.get(host)
         if target is None or host in self._network.nameless:
             raise OSError(errno.EHOSTUNREACH, "no machine of this name", host)
@@ -164,7 +164,7 @@ class SimHost:
         return near, protocol
 
     def kill(self) -> None:
-        """Ends every connection and listener: their process is gone. The other ends are reset, if the machine has power."""
+        """Ends every connection and listener after the end of their process. Resets the other ends if the machine has power."""
         self.listeners.clear()
         for transport in list(self.transports):
             if self.powered:
@@ -172,12 +172,12 @@ class SimHost:
             self._network.drop(transport)
 
     def lose_power(self) -> None:
-        """From now on nothing is answered; the other ends learn of it by their own time-outs, or after `restore_power`."""
+        """Stops all answers of the machine. The other ends notice it by their own time-outs, or after `restore_power`."""
         self.powered = False
         self.kill()
 
     def restore_power(self) -> None:
-        """The machine answers again: what still believes to be connected to its former life is reset."""
+        """Starts the machine's answers again. Resets connections that were open before the power loss."""
         self.powered = True
         self._network.reset_orphans(self)
 
@@ -186,9 +186,9 @@ class SimNetwork:
     """All machines and links of a world.
 
     Args:
-        loop: the loop everything runs on.
+        loop: the loop of the world.
         rng: draws latencies and splits.
-        latency: of every link that has none of its own in `links`.
+        latency: of every link that is not in `links`.
     """
 
     def __init__(self, loop: SimLoop, rng: SimRng, latency: Latency | None = None) -> None:
@@ -196,16 +196,16 @@ class SimNetwork:
         self.hosts: dict[str, SimHost] = {}
         self.latency = latency or Latency()
         self.links: dict[tuple[str, str], Latency] = {}  # (from, to)
-        self.nameless: set[str] = set()  # machines that cannot be found by their names, as those of removed containers
+        self.nameless: set[str] = set()  # machines whose names cannot be resolved, as those of removed containers
         self.bytes_delivered = 0
-        self.after_delivery: Callable[[str, str], None] = _nothing  # (from, to): called when a segment was taken
+        self.after_delivery: Callable[[str, str], None] = _nothing  # (from, to): called after a segment was delivered
         self._rng = rng
         self._cut: dict[tuple[str, str], None] = {}
         self._held: dict[tuple[str, str], list[SimTransport]] = {}  # an entry for each segment that waits
         self._orphans: dict[str, list[SimTransport]] = {}
 
     def host(self, name: str) -> SimHost:
-        """The machine of this name, made on first use."""
+        """The machine of this name, created on first use."""
         if name not in self.hosts:
             self.hosts[name] = SimHost(self, name)
         return self.hosts[name]
@@ -213,19 +213,19 @@ class SimNetwork:
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def cut(self, a: str, b: str, *, both_ways: bool = True) -> None:
-        """Nothing passes from `a` to `b` (and back) any more, until healed."""
+        """Stops all deliveries from `a` to `b` (and back) until `heal`."""
         self._cut[(a, b)] = None
         if both_ways:
             self._cut[(b, a)] = None
 
     def isolate(self, name: str) -> None:
-        """Cuts a machine off from every other."""
+        """Cuts the links between a machine and all others."""
         for other in self.hosts:
             if other != name:
                 self.cut(name, other)
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """Restores the link between `a` and `b`, all links of `a`, or all links; what waited sets off again in its order."""
+        """Restores the link between `a` and `b`, all links of `a`, or all links. Waiting segments are sent again in their order."""
         for link in list(self._cut):
             if (a is None or a in link) and (b is None or b in link):
                 del self._cut[link]
@@ -233,7 +233,7 @@ class SimNetwork:
                     self._schedule(transport)
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing passes in this direction."""
+        """Whether deliveries in this direction are stopped."""
         return (source, target) in self._cut
 
     def reset_links(self, a: str, b: str) -> None:
@@ -247,11 +247,11 @@ class SimNetwork:
     # -- for transports and hosts --------------------------------------------------------------------------------------
 
     def is_alive(self, transport: SimTransport) -> bool:
-        """Whether the end belongs to a living process and an open connection."""
+        """Whether the end belongs to a running process and an open connection."""
         return transport in self.hosts[transport.local[0]].transports
 
     def send(self, source: SimTransport, segment: bytes) -> None:
-        """Puts a segment, or an end of file, on its way to the other end."""
+        """Sends a segment, or an end of file, to the other end."""
         peer = source.peer
         if peer is None:
             return
@@ -262,29 +262,29 @@ class SimNetwork:
         self._depart(peer, segment)
 
     def reset(self, source: SimTransport) -> None:
-        """Tells the other end that this one is gone."""
+        """Sends a reset to the other end."""
         if source.peer is not None:
             self._depart(source.peer, None)
 
     def forget(self, transport: SimTransport) -> None:
-        """An end is closed: it takes part no more."""
+        """Removes a closed end."""
         self.hosts[transport.local[0]].transports.pop(transport, None)
 
     def drop(self, transport: SimTransport) -> None:
-        """An end's process is dead. Its other end stays as it is, and is remembered if nobody told it."""
+        """Removes an end whose process is dead. If its other end got no reset, `reset_orphans` resets it later."""
         self.forget(transport)
         peer = transport.peer
         if peer is not None and not self.hosts[transport.local[0]].powered:
             self._orphans.setdefault(transport.local[0], []).append(peer)
 
     def reset_orphans(self, host: SimHost) -> None:
-        """Ends that a machine without power left behind hear of it."""
+        """Resets the other ends of connections that a power loss has ended."""
         for transport in self._orphans.pop(host.name, ()):
             if self.is_alive(transport):
                 self._depart(transport, None)
 
     async def syn(self, source: SimHost, target: SimHost) -> None:
-        """The first packet of a connection: retried while the link is cut or the machine is off."""
+        """Sends the first packet of a connection; retries while the link is cut or the machine is off."""
         for pause_s in _SYN_RETRY_S:
             await self.delay(source, target)
             if (
@@ -297,7 +297,7 @@ class SimNetwork:
         raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), target.name)
 
     async def delay(self, source: SimHost, target: SimHost) -> None:
-        """One way over a link."""
+        """Waits for the latency of one direction of a link."""
         await asyncio.sleep(self._latency_ns(source.name, target.name) / 1e9)
 
     def _latency_ns(self, source: str, target: str) -> int:
@@ -309,19 +309,19 @@ class SimNetwork:
             self.loop.call_soon(transport.arrive_reset, context=transport.context)
 
     def accept(self, transport: SimTransport, listener: SimListener) -> None:
-        """Begins the server's end, or lets it wait. Runs in its context."""
+        """Begins the server's end, or queues it while the listener pauses. Runs in the end's context."""
         if listener.paused:
             listener.waiting.append(transport)
         elif self.is_alive(transport):
             transport.begin(listener.factory())
 
     def _depart(self, target: SimTransport, segment: bytes | None) -> None:
-        """Puts a segment (None: a reset) behind everything sent before."""
+        """Queues a segment (None: a reset) after all earlier ones."""
         target.inbound.append(segment)
         self._schedule(target)
 
     def _schedule(self, target: SimTransport) -> None:
-        """One arrival at `target`: of whatever is first in its line by then."""
+        """Schedules one arrival at `target`. It delivers the first queued segment of that time."""
         arrival = self.loop.now_ns + self._latency_ns(target.remote[0], target.local[0])
         target.last_arrival_ns = max(arrival, target.last_arrival_ns)
         self.loop.call_at_ns(target.last_arrival_ns, self._deliver, target, context=target.context)
@@ -349,7 +349,7 @@ class SimNetwork:
 
 
 def _nothing(source: str, target: str) -> None:
-    """The event that nobody waits for."""
+    """The default callback, which does nothing."""
 
 
 def _check_alive() -> None:

@@ -1,12 +1,12 @@
-"""Process: whose callback it is, in a world where all processes share one loop.
+"""Process: the owner of tasks, timers and connections, in a world where all processes share one loop.
 
-Driven by: the world, which starts and kills; the loop, which asks before it runs a timer.
+Driven by: the world, which starts and kills processes; the loop, which checks the process before it runs a timer.
 Emits: cancellation of the process's tasks, in creation order, when it dies.
 
-Every task, timer and transport inherits the process from its context, as it does a context variable. A dead process's
-timers and deliveries never run; its tasks are cancelled, and what their `finally` blocks try reaches ports that are cut.
+Every task, timer and transport inherits the process from its context, as a context variable. The timers and deliveries of a dead
+process never run. Its tasks are cancelled, and calls of their `finally` blocks to the ports fail.
 
-Invariants: ports are cut before anything is cancelled; a process dies once; nothing of a dead one reaches the world.
+Invariants: ports are cut before tasks are cancelled. A process dies once. A dead process has no effect on the world.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any
 
 __all__ = ["Process", "ProcessDead", "current_process"]
 
-_BURIALS_MAX = 100  # a task that outlives so many cancellations is dropped as it is
+_CANCELLATIONS_MAX = 100  # a task that still runs after this number of cancellations is dropped
 
 _CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)
 
 
 class ProcessDead(OSError):
-    """A dead process tried to reach the world through one of its ports."""
+    """A dead process called one of its ports."""
 
     def __init__(self) -> None:
         super().__init__(errno.EIO, "the process is dead")
 
 
 def current_process(context: contextvars.Context | None = None) -> Process | None:
-    """The process that the running code, or the given context, belongs to; None for the world itself."""
+    """The process of the running code, or of the given context; None for the world itself."""
     return _CURRENT.get() if context is None else context.get(_CURRENT)
 
 
@@ -40,10 +40,10 @@ class Process:
     """One incarnation of a program on a machine.
 
     Attributes:
-        label: name and incarnation, e.g. "broker-1#3"; stands in the trace.
-        context: the context its code runs in.
-        alive: False from the moment it is killed or has ended.
-        parked: while it is paused, what has become ready for it; else None.
+        label: name and incarnation, e.g. "broker-1#3", for the trace.
+        context: the context of its code.
+        alive: False after it was killed or has ended.
+        parked: callbacks that became ready during a pause; None while it runs.
     """
 
     def __init__(self, label: str) -> None:
@@ -59,38 +59,40 @@ class Process:
         return f"<Process {self.label}{'' if self.alive else ' (dead)'}>"
 
     def on_death(self, cut: Callable[[], None]) -> None:
-        """Registers what cuts one of the process's ports."""
+        """Registers a function that cuts one of the process's ports."""
         self._cuts.append(cut)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
-        """Takes a task into account; one started after death is cancelled at once."""
+        """Adds a task. A task that starts after the process's death is cancelled at once."""
         self._tasks[task] = None
         task.add_done_callback(self._forget)
         if not self.alive:
-            self._bury(task)
+            self._drop(task)
 
     def die(self) -> None:
-        """Cuts the ports, then cancels the tasks in creation order. The caller's own task, if it is one of them, too."""
+        """Cuts the ports, then cancels the tasks in creation order, including the calling task."""
         if not self.alive:
             return
         self.alive = False
         self.parked = None
         for cut in self._cuts:
             cut()
-        contextvars.Context().run(self._bury_all, _BURIALS_MAX)  # a context of no process: burials go on after death
+        contextvars.Context().run(
+            self._cancel_all, _CANCELLATIONS_MAX
+        )  # a context without a process: cancellation continues after death
 
-    def _bury_all(self, rounds: int) -> None:
-        """Cancels again what waits again: a task that closes its clients on the way out meets a wait at every step."""
+    def _cancel_all(self, rounds: int) -> None:
+        """Cancels tasks again that wait again: a task that closes its clients waits at each of them."""
         for task in list(self._tasks):
-            self._bury(task)
+            self._drop(task)
         if self._tasks and rounds:
-            next(iter(self._tasks)).get_loop().call_soon(self._bury_all, rounds - 1)
+            next(iter(self._tasks)).get_loop().call_soon(self._cancel_all, rounds - 1)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         if not self.alive and not task.cancelled():
-            task.exception()  # marks it as seen: how a dead process's tasks ended is nobody's business
+            task.exception()  # marks it as retrieved: errors of a dead process's tasks are not reported
 
-    def _bury(self, task: asyncio.Task[Any]) -> None:
-        task._log_destroy_pending = False  # type: ignore[attr-defined] # a task that resists cancellation is dropped unheard
+    def _drop(self, task: asyncio.Task[Any]) -> None:
+        task._log_destroy_pending = False  # type: ignore[attr-defined] # a task that resists cancellation is dropped without a warning
         task.cancel()

@@ -1,9 +1,9 @@
-"""Trace: a running hash over everything that happened, so that two runs can be compared by one line.
+"""Trace: a running hash over all events, which compares two runs by one value.
 
 Driven by: the loop (timers), the network (deliveries) and the disks (changes), through `note`.
-Emits: `digest`; the last events in words, for the report of a failure; all of them where a log is asked for.
+Emits: `digest`; the text of the last events, for the report of a failure, or of all events on request.
 
-Invariants: what is noted depends on the seed alone: no ids, addresses, hash orders or wall clock go in.
+Invariants: events depend only on the seed, not on ids, addresses, hash orders or the wall clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Trace:
     """The history of one simulated run.
 
     Args:
-        keep: how many of the last events stay readable; None keeps all, to compare two runs event by event.
+        keep: number of last events whose text is kept; None keeps all, to compare two runs event by event.
     """
 
     __slots__ = ("_hash", "_last", "events")
@@ -42,5 +42,5 @@ class Trace:
         return self._hash.hexdigest()
 
     def last(self) -> list[str]:
-        """The last events, oldest first: virtual nanoseconds and what happened."""
+        """The last events, oldest first: virtual nanoseconds and text."""
         return list(self._last)

@@ -4,12 +4,12 @@ Driven by: the protocol that writes to it, and the deliveries that the network s
 Emits: segments to the other end; to its protocol connection_made, data (Protocol or BufferedProtocol), eof_received,
 pause_writing and resume_writing, connection_lost.
 
-Bytes arrive once, in order, after the link's latency, sometimes cut in two. At most a window of them is on the way or
-unread; the rest waits in the write buffer, whose high-water mark pauses the writer. `close` sends what is buffered and
-then an end of file; `abort`, and a process's death, sends a reset.
+Bytes arrive once, in order, after the link's latency; some segments are split in two. At most WINDOW_BYTES are in transit or
+unread. The rest waits in the write buffer, whose high-water mark pauses the writer. `close` sends the buffered bytes and
+then an end of file. `abort` and the death of the process send a reset.
 
-Invariants: callbacks run in the context of the process that made the end, so they stop with it; connection_lost comes
-once and last.
+Invariants: callbacks run in the context of the process that owns the end, so they stop with it. connection_lost is called
+once, as the last callback.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
 
 __all__ = ["SimTransport"]
 
-WINDOW_BYTES = 256 * 1024  # on the way or unread by the receiver: a socket's buffers
+WINDOW_BYTES = 256 * 1024  # in transit or unread by the receiver: the size of a socket's buffers
 HIGH_WATER_BYTES = 64 * 1024  # asyncio's default
 _EOF = b""
 
 
 class Carrier(Protocol):
-    """What a transport needs of its network."""
+    """The methods of the network that a transport calls."""
 
     loop: SimLoop
 
     def is_alive(self, transport: SimTransport) -> bool:
-        """Whether the end belongs to a living process and an open connection."""
+        """Whether the end belongs to a running process and an open connection."""
         ...
 
     def send(self, source: SimTransport, segment: bytes) -> None:
-        """Puts a segment, or an end of file, on its way to the other end."""
+        """Sends a segment, or an end of file, to the other end."""
         ...
 
     def reset(self, source: SimTransport) -> None:
-        """Tells the other end that this one is gone."""
+        """Sends a reset to the other end."""
         ...
 
     def forget(self, transport: SimTransport) -> None:
-        """An end is closed."""
+        """Removes a closed end."""
         ...
 
 
 class SimTransport(asyncio.Transport):
-    """See the module. Made by `SimNetwork` in pairs."""
+    """One end of a connection. See the module. `SimNetwork` creates ends in pairs."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SimTransport(asyncio.Transport):
         self.remote = remote
         self.context = context
         self.peer: SimTransport | None = None
-        self.inbound: deque[bytes | None] = deque()  # on the way to this end; None is a reset
+        self.inbound: deque[bytes | None] = deque()  # in transit to this end; None is a reset
         self.last_arrival_ns = 0
         self._network = network
         self._protocol: asyncio.BaseProtocol | None = None
@@ -106,7 +106,7 @@ class SimTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Sends what is buffered, then an end of file."""
+        """Sends the buffered bytes, then an end of file."""
         if self._closing or not self._network.is_alive(self):
             return
         self._closing = True
@@ -115,7 +115,7 @@ class SimTransport(asyncio.Transport):
         self._pump()
 
     def abort(self) -> None:
-        """Drops what is buffered and resets the connection."""
+        """Drops the buffered bytes and resets the connection."""
         if self._lost or not self._network.is_alive(self):
             return
         self._network.reset(self)
@@ -153,7 +153,7 @@ class SimTransport(asyncio.Transport):
         return len(self._outgoing)
 
     def write(self, data: Buffer) -> None:
-        """Copies `data`; to a closing or dead end it writes nothing.
+        """Copies `data` and sends it, unless this end is closing or its process is dead.
 
         Raises:
             RuntimeError: connection_lost has been called.
@@ -173,7 +173,7 @@ class SimTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """Half-closes: the other end sees an end of file after what is buffered."""
+        """Half-closes the connection: the other end gets an end of file after the buffered bytes."""
         self._check_usable()
         self._eof_written = True
         self._pump()
@@ -188,28 +188,28 @@ class SimTransport(asyncio.Transport):
             self._network.loop.call_soon(self._consume, context=self.context)
 
     def arrive(self, segment: bytes) -> None:
-        """A segment, or an end of file, reaches this end. Runs in this end's context."""
+        """Handles a segment, or an end of file, that reaches this end. Runs in this end's context."""
         if self._lost or self._closing:
             if segment and self.peer is not None:
-                self.peer.consumed(len(segment))  # a closing reader throws away what still comes
+                self.peer.consumed(len(segment))  # a closing reader discards later bytes
             return
         self._arrived.append(segment)
         self._consume()
 
     def arrive_reset(self) -> None:
-        """The other end is gone without a goodbye. Runs in this end's context."""
+        """Handles a reset by the other end. Runs in this end's context."""
         self._arrived.clear()
         self.lose(ConnectionResetError("connection reset by peer"))
 
     def consumed(self, count: int) -> None:
-        """The other end has read `count` bytes: the window opens."""
+        """Notes that the other end has read `count` bytes, which opens the window."""
         self._unread -= count
         if not self._lost and self._network.is_alive(self):
             self._pump()
             self._check_water()
 
     def lose(self, error: Exception | None) -> None:
-        """Ends this end: connection_lost follows in the next turn of the loop."""
+        """Closes this end: connection_lost follows in the next turn of the loop."""
         if self._lost:
             return
         self._lost = True
@@ -224,7 +224,7 @@ class SimTransport(asyncio.Transport):
         protocol.connection_lost(error)
 
     def _check_usable(self) -> None:
-        """asyncio forgives calls after connection_lost, uvloop does not: the stricter one finds more."""
+        """Raises RuntimeError after connection_lost, as uvloop does. asyncio allows such calls, but the stricter rule finds more."""
         process = current_process(self.context)
         if self._gone and (process is None or process.alive):
             raise RuntimeError(f"the transport {self.local} → {self.remote} was used after connection_lost")
@@ -251,12 +251,12 @@ class SimTransport(asyncio.Transport):
             self._protocol.pause_writing()
         elif self._writing_paused and size <= self._low:
             self._writing_paused = False
-            # in its own turn and context: the other end's reading is what brought us here
+            # in its own turn and context: this call runs in the other end's context
             self._network.loop.call_soon(self._protocol.resume_writing, context=self.context)
 
     def _consume(self) -> None:
-        """Gives what has arrived to the protocol, while it reads."""
-        # The protocol paused and resumed within a callback; or begin is to come.
+        """Passes arrived bytes to the protocol while it reads."""
+        # The protocol paused and resumed within a callback; or `begin` was not called yet.
         if self._consuming or self._protocol is None:
             return
         self._consuming = True

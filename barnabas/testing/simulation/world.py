@@ -3,10 +3,10 @@
 Driven by: a test that starts programs on machines, kills them, cuts power and links, and waits.
 Emits: the results of programs; the trace; on failure an error that names the seed and the last events.
 
-A machine outlives its processes, as its disk does; it runs one process at a time. A crash first cuts the process's ports
-(network, then disk), then breaks the disk where power was lost, then cancels the process's tasks.
+A machine and its disk survive their processes. A machine runs one process at a time. A crash first cuts the process's ports
+(network, then disk), then loses unsynced changes of the disk if it is a power loss, then cancels the process's tasks.
 
-Invariants: the same seed and program give the same trace, whatever PYTHONHASHSEED, machine or pace.
+Invariants: the same seed and program give the same trace under any PYTHONHASHSEED, on any computer, at any speed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 
 class WorldFailed(BarnabasError):
-    """A run failed; the message names the seed that repeats it. The failure itself is the cause."""
+    """A run failed. The message names the seed that repeats it. The exception's cause is the failure itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a program on a machine reaches the world through: the four ports of `barnabas.ports`."""
+    """The four ports of `barnabas.ports` for a program on a machine."""
 
     clock: SimClock
     rng: SimRng
@@ -53,11 +53,11 @@ class Machine:
 
     Attributes:
         disk: survives kills; `disk.fail(...)` makes its calls fail.
-        sync_pause_s: what each sync of the disk takes on top.
-        clock: `clock.skew_ms` sets its wall clock apart.
-        process: the running one, else None.
-        incarnation: how many processes were started.
-        before_disk_change: called before each change that the process makes to its disk; a test may kill the machine there.
+        sync_pause_s: seconds that each sync of the disk takes in addition.
+        clock: `clock.skew_ms` is the offset of its wall clock.
+        process: the running process, else None.
+        incarnation: number of processes started so far.
+        before_disk_change: called before each change that the process makes to its disk; a test may kill the process there.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -73,9 +73,9 @@ class Machine:
         self._rng = SimRng(world.seed, f"machine {name}")
 
     def start(self, program: Program[T], *, may_fail: bool = False) -> asyncio.Task[T]:
-        """Starts a process that runs `program(ports)`; returns its task. When the program ends, so does the process.
+        """Starts a process that runs `program(ports)`, and returns its task. The process ends with the program.
 
-        An exception of the program fails the world, unless `may_fail`: then it is for whoever awaits the task. The task of
+        An exception of the program fails the world, unless `may_fail`: then the caller gets it by awaiting the task. The task of
         a killed process is cancelled.
         """
         if self.process is not None:
@@ -103,26 +103,26 @@ class Machine:
         )
 
     def kill(self) -> None:
-        """SIGKILL: what was written stays in the page cache; connections are reset. No effect where nothing runs."""
+        """Simulates SIGKILL: written data stays in the page cache; connections are reset. No effect if no process runs."""
         if self.process is not None:
             self._note(f"kill {self.process.label}")
             self._end(self.process)
             self.disk.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: it does nothing until `resume`, and does not know it; its connections stay. No effect where nothing runs."""
+        """Simulates SIGSTOP: the process does nothing until `resume`; its connections stay open. No effect if no process runs."""
         if self.process is not None and self.process.parked is None:
             self._note(f"pause {self.process.label}")
             self.process.parked = []
 
     def resume(self) -> None:
-        """SIGCONT: everything that it slept through happens to it now."""
+        """Simulates SIGCONT: the process handles all events of the pause now."""
         if self.process is not None and self.process.parked is not None:
             self._note(f"resume {self.process.label}")
             self._world.loop.wake(self.process)
 
     def lose_power(self) -> None:
-        """Power cut: unsynced changes survive, tear or vanish by the seed; the network falls silent until the next start."""
+        """Simulates a power loss: unsynced changes survive, are torn or lost, by the seed. The machine sends nothing until `start`."""
         self._note(f"lose power {self.name}")
         self.host.lose_power()
         if self.process is not None:
@@ -131,7 +131,7 @@ class Machine:
         self.disk.crash(self._rng)
 
     async def join(self) -> None:
-        """Waits until nothing runs here any more."""
+        """Waits until no process runs on the machine."""
         if self.process is not None:
             ended: asyncio.Future[None] = self._world.loop.create_future()
             self.process.on_death(lambda: None if ended.done() else ended.set_result(None))
@@ -151,7 +151,7 @@ class Machine:
                 self._world.loop.call_soon(self._retire, process)
 
     def _retire(self, process: Process) -> None:
-        """After the program's end: what it left behind goes with it, as at any process's exit."""
+        """Ends a process after its program: its remaining tasks and connections end, as at the exit of any process."""
         if process.alive:
             self._end(process)
             self.disk.kill()
@@ -166,11 +166,11 @@ class Machine:
 
 
 def _nothing(what: str) -> None:
-    """The event that nobody waits for."""
+    """The default callback, which does nothing."""
 
 
 class _LoggedExceptions(logging.Handler):
-    """An exception that a program only logs fails the world as well: nobody reads the log of run 4,711."""
+    """Fails the world for an exception that a program only logs: logs of simulated runs are not read."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(logging.ERROR)
@@ -187,9 +187,9 @@ class World:
     """One simulated run.
 
     Args:
-        seed: decides everything that is random.
-        latency: of links that have none of their own in `network.links`.
-        keep_trace: how many of the last events to keep in words; None keeps all.
+        seed: seed of all random draws.
+        latency: of links that are not in `network.links`.
+        keep_trace: number of last events whose text is kept; None keeps all.
     """
 
     def __init__(self, seed: int, *, latency: Latency | None = None, keep_trace: int | None = 40) -> None:
@@ -201,16 +201,16 @@ class World:
         self.machines: dict[str, Machine] = {}
 
     def machine(self, name: str) -> Machine:
-        """The machine of this name, made on first use."""
+        """The machine of this name, created on first use."""
         if name not in self.machines:
             self.machines[name] = Machine(self, name)
         return self.machines[name]
 
     def run(self, main: Coroutine[Any, Any, T], *, time_limit_s: float = 24 * 3600.0) -> T:
-        """Runs the test's own coroutine to its end, with everything it starts; returns its result.
+        """Runs the test's coroutine to its end and returns its result.
 
         Raises:
-            WorldFailed: it failed, or something else did that nobody handled, or `time_limit_s` virtual seconds passed.
+            WorldFailed: it raised an exception, another exception was not handled, or `time_limit_s` virtual seconds passed.
         """
         listener = _LoggedExceptions(self.loop)
         logger = logging.getLogger("barnabas")
@@ -227,7 +227,7 @@ class World:
         return result
 
     def close(self) -> None:
-        """Ends every process, so that nothing is left to the garbage collector."""
+        """Ends every process, so that the garbage collector finds none of their objects later."""
         for machine in self.machines.values():
             machine.kill()
         self.loop.close()
