@@ -1,15 +1,15 @@
-"""AwaitedLeaders: holds answers that name leaders while one of these leaders has just died and has no successor yet.
+"""AwaitedLeaders: delays answers that name leaders while one of these leaders has just died and has no successor yet.
 
 Driven by: handlers (`pending`), published images (`on_image`), one timer.
 Emits: the answers, each through its Pending.
 
-A client whose connection to a broker ends asks another broker for metadata or for a coordinator at once, and acts on the answer
-for long: librdkafka asks again for a partition without a leader after a second, for a coordinator after half a second, although the
+A client whose connection to a broker ends asks another broker for metadata or for a coordinator at once, and keeps the answer long:
+librdkafka asks again for a partition without a leader after a second, for a coordinator after half a second, although the
 next leader is elected some milliseconds after the question. So an answer is made LOOK_MS after its request, when this node has
-seen that its own connections to that broker ended, too; and while a named leader is `missing`, the answer waits for its fencing, for
-its return, or for HELD_MS_MAX. An answer that waits holds up later answers of its connection, not later requests.
+noticed that its own connections to that broker ended, too. While a named leader is `missing`, the answer waits for its fencing, for
+its return, or for HELD_MS_MAX. A waiting answer delays later answers of its connection, not later requests.
 
-Invariants: each Pending is resolved once, HELD_MS_MAX after its request at the latest. A sole node holds nothing.
+Invariants: each Pending is resolved once, HELD_MS_MAX after its request at the latest. A sole node delays nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from barnabas.broker.waiting import Timer
 
 __all__ = ["HELD_MS_MAX", "AwaitedLeaders"]
 
-LOOK_MS: Final = 5  # both ends of a killed process's connections are told within this time
-AGAIN_MS: Final = 20  # between looks whether a missing broker is back
+LOOK_MS: Final = 5  # within this time both ends notice that a killed process's connections closed
+AGAIN_MS: Final = 20  # between checks whether a missing broker is back
 HELD_MS_MAX: Final = 800  # less than the second after which the bundled client asks another broker
 
 
@@ -40,7 +40,7 @@ class _Held(NamedTuple):
 
 
 class AwaitedLeaders:
-    """See the module. Every node has one."""
+    """Delayed answers of one node."""
 
     def __init__(self, reactor: Reactor, config: BrokerConfig, current: CurrentImage, peers: Peers) -> None:
         self._reactor = reactor
@@ -52,7 +52,7 @@ class AwaitedLeaders:
         self._timer: Timer | None = None
 
     def missing(self) -> set[int]:
-        """Unfenced brokers whose connections to this node have just ended; the controller will soon know whether they are gone."""
+        """Unfenced brokers whose connections to this node have just ended; the controller will soon decide whether they are gone."""
         missing = set()
         for broker in self._current.image.alive_brokers():
             address = broker.endpoint(self._listener_name)
@@ -80,7 +80,7 @@ class AwaitedLeaders:
         return pending
 
     def on_image(self, _former: MetadataImage, _image: MetadataImage, _delta: MetadataDelta) -> None:
-        """The image is a new one: a missing broker may be fenced."""
+        """A new image is published: a missing broker may be fenced."""
         if self._held:
             self._look()
 

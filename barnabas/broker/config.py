@@ -1,12 +1,12 @@
-"""The broker's configuration: server.properties and --set below, what the metadata log changed at run time above.
+"""BrokerConfig: server.properties and --set, with the dynamic settings of the metadata log above them.
 
 Built once by the CLI or a test from Kafka's keys (`BrokerConfig({"node.id": "1", "log.dirs": "…"})`); `reconfigure` is called
-by the replay of ConfigRecords, so that whoever asks at use time sees dynamic changes without further plumbing.
-Emits typed values by Kafka's key name; BrokerError(INVALID_CONFIG) for what cannot be understood, naming key and value.
+by the replay of ConfigRecords, so that readers see dynamic changes at their next read.
+Emits typed values by Kafka's key name; BrokerError(INVALID_CONFIG) for invalid values, naming key and value.
 
 Invariants: a value comes from the first of broker (dynamic), cluster default (dynamic), server.properties, default, that sets
-it; unknown keys are kept apart in `unknown_keys`, never an error (Kafka's rule: plugins bring their own keys). A node with the
-role controller is one of the voters; only such a node has a controller listener, and only a broker listeners for clients.
+it; unknown keys are kept in `unknown_keys`, never an error (Kafka's rule: plugins have their own keys). A node with the
+role controller is one of the voters; only such a node has a controller listener, and only a broker has client listeners.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
 __all__ = ["BrokerConfig", "Endpoint"]
 
-REPLICATION_FACTOR_MAX = 3  # of the internal topics, as in Kafka, where the quorum has that many brokers
+REPLICATION_FACTOR_MAX = 3  # of the internal topics, as in Kafka, if the quorum has that many brokers
 BROKER = "broker"
 CONTROLLER = "controller"
-CONTROLLER_LISTENER = "CONTROLLER"  # the controller listener's name where controller.listener.names is not set
+CONTROLLER_LISTENER = "CONTROLLER"  # default name of the controller listener
 PLAINTEXT = "PLAINTEXT"
 SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 PROTOCOL_MAP = "listener.security.protocol.map"
@@ -51,14 +51,14 @@ class BrokerConfig:
     """The effective configuration of one broker.
 
     Attributes:
-        static: what server.properties and --set say, as text.
-        cluster_default, dynamic: what the metadata log says for all brokers and for this one.
-        unknown_keys: static keys that are none of SERVER_KEYS.
-        roles: "broker", "controller" or both (process.roles; both where it is not set).
+        static: texts of server.properties and --set.
+        cluster_default, dynamic: settings of the metadata log for all brokers and for this one.
+        unknown_keys: static keys that are not in SERVER_KEYS.
+        roles: "broker", "controller" or both (process.roles; by default both).
         listeners: for clients and other brokers; empty without the role broker.
-        advertised_listeners: what clients are told instead.
-        inter_broker_listener: name of the listener by which brokers reach each other.
-        controller_listener: for voters and brokers that come to the controller; None where nobody else can be in the cluster.
+        advertised_listeners: the addresses that clients are given instead.
+        inter_broker_listener: name of the listener for connections between brokers.
+        controller_listener: for voters and brokers; None if the cluster can have no other node.
         voter_endpoints: the quorum's voters by id, ascending; empty: this node alone.
     """
 
@@ -74,7 +74,7 @@ class BrokerConfig:
         for name, synonym in (
             ("broker.id", "node.id"),
             ("node.id", "broker.id"),
-        ):  # each shows as the other, as in Kafka
+        ):  # one key shows as the other, as in Kafka
             value = self._static_values.get(synonym)
             if name not in self.static and isinstance(value, int) and value >= 0:
                 self.static[name], self._static_values[name] = self.static[synonym], value
@@ -102,27 +102,27 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, text: str, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
-        """From the text of a server.properties file, with `overrides` (--set) above it."""
+        """Makes a configuration from the text of a server.properties file, with `overrides` (--set) above it."""
         return cls({**parse_properties(text), **(overrides or {})})
 
     # --- values -------------------------------------------------------------------------------------------------
 
     def value(self, name: str) -> ConfigValue:
-        """The effective value, None where it is not set. Raises LocalProtocolError for a name that is no server key."""
+        """The effective value, None if not set. Raises LocalProtocolError for an unknown server key."""
         try:
             return self._values[name]
         except KeyError:
             raise LocalProtocolError(f"{name!r} is no server configuration key") from None
 
     def get_int(self, name: str) -> int:
-        """The effective value of a BOOLEAN-less number key (INT, SHORT, LONG)."""
+        """The effective value of an INT, SHORT or LONG key."""
         value = self.value(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
         return value
 
     def get_listener_int(self, listener: str, name: str) -> int:
-        """The effective value of a number key for one listener: of listener.name.<listener>.<name>, else of the key itself."""
+        """The effective value of a number key for one listener: listener.name.<listener>.<name>, else the key itself."""
         prefixed = f"listener.name.{listener.lower()}.{name}"
         for layer in (self.dynamic, self.cluster_default, self.static):
             if prefixed in layer:
@@ -149,14 +149,14 @@ class BrokerConfig:
         return value
 
     def get_str(self, name: str) -> str | None:
-        """The effective value of a STRING key; None where it is not set."""
+        """The effective value of a STRING key; None if not set."""
         value = self.value(name)
         if value is not None and not isinstance(value, str):
             raise LocalProtocolError(f"{name!r} is {value!r}, not a string")
         return value
 
     def get_list(self, name: str) -> tuple[str, ...]:
-        """The effective value of a LIST key; empty where it is not set."""
+        """The effective value of a LIST key; empty if not set."""
         value = self.value(name)
         if value is None:
             return ()
@@ -164,11 +164,11 @@ class BrokerConfig:
             raise LocalProtocolError(f"{name!r} is {value!r}, not a list")
         return value
 
-    # --- what every part asks for -------------------------------------------------------------------------------
+    # --- common values ------------------------------------------------------------------------------------------
 
     @property
     def node_id(self) -> int:
-        """node.id, or broker.id where only that is set; 1 where neither is."""
+        """node.id, or broker.id if only that is set; 1 without both."""
         value = self._values["node.id"]
         if isinstance(value, int):
             return value
@@ -177,10 +177,10 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """The data directories: log.dirs, else log.dir; first the one that holds the metadata log.
+        """The data directories: log.dirs, else log.dir; the first holds the metadata log.
 
         Raises:
-            BrokerError: INVALID_CONFIG: metadata.log.dir is none of them.
+            BrokerError: INVALID_CONFIG: metadata.log.dir is not one of them.
         """
         found = self.get_list("log.dirs") or self.get_list("log.dir")
         first = self.get_str("metadata.log.dir")
@@ -198,7 +198,7 @@ class BrokerConfig:
     # --- layers ---------------------------------------------------------------------------------------------------
 
     def reconfigure(self, cluster_default: Mapping[str, str], dynamic: Mapping[str, str]) -> None:
-        """Takes over what the metadata log says now. Values that no longer parse are ignored, as are unknown keys."""
+        """Applies the settings of the metadata log. Ignores values that do not parse, and unknown keys."""
         self.cluster_default = cluster_default
         self.dynamic = dynamic
         values = {**self._defaults, **self._static_values}
@@ -210,11 +210,11 @@ class BrokerConfig:
                 try:
                     values[name] = key.parse(text)
                 except BrokerError:
-                    continue  # written by a newer version with wider bounds: keep what is below
+                    continue  # written by a newer version with wider bounds: keeps the lower layer's value
         self._values = values
 
     def layers(self, name: str) -> Iterator[tuple[ConfigSource, str]]:
-        """Where `name` is set, best source first, with the text shown there. The default comes last, where there is one."""
+        """The layers that set `name`, best source first, with the text shown there. The default is last, if there is one."""
         key = SERVER_KEYS.get(name)
         if name in self.dynamic:
             yield ConfigSource.DYNAMIC_BROKER, self.dynamic[name]
@@ -229,9 +229,9 @@ class BrokerConfig:
     # --- construction -------------------------------------------------------------------------------------------
 
     def _derived_defaults(self) -> dict[str, ConfigValue]:
-        """Defaults that depend on how many brokers there will be: a lone one must be able to hold its internal topics.
+        """Defaults that depend on the number of brokers: a lone one must be able to hold its internal topics.
 
-        The voters of a node that is both are taken for brokers, too; how many brokers a node of one role will see is unknown.
+        The voters of a node with both roles count as brokers; the number of brokers is unknown to a node of one role.
         """
         voters, roles = self._static_values.get(VOTERS), self._static_values.get("process.roles")
         brokers = len(voters) if isinstance(voters, tuple) and voters else 1
@@ -291,7 +291,7 @@ class BrokerConfig:
             )
 
     def _check_alone(self, controller_names: tuple[str, ...]) -> None:
-        """A node without voters is a cluster of its own: nothing may say that it belongs to another one."""
+        """A node without voters is a cluster of its own: refuses settings of a larger cluster."""
         if VOTERS in self.static:  # as a variable that a script did not set
             raise _invalid(VOTERS, "", "name every controller, ID@HOST:PORT,…, or remove the setting for a node alone")
         missing = f"{VOTERS} is not set: name every controller there, ID@HOST:PORT,…, the same on every node"
@@ -306,7 +306,7 @@ class BrokerConfig:
             raise _invalid("process.roles", ",".join(self.roles), f"a node of one role needs others, and {missing}")
 
     def _security_protocols(self, controller_names: tuple[str, ...]) -> dict[str, str]:
-        """The protocol by listener name; a controller listener is PLAINTEXT where the map or its name is a default, as in Kafka."""
+        """The protocol by listener name; a controller listener is PLAINTEXT if the map or its name is a default, as in Kafka."""
         found = {}
         for pair in (self.get_str(PROTOCOL_MAP) or "").split(","):
             if not pair.strip():
@@ -367,7 +367,7 @@ class BrokerConfig:
         return name or (PLAINTEXT if PLAINTEXT in offered or not offered else offered[0])
 
     def _endpoint(self, key: str, text: str, name: str, host: str, port: str) -> Endpoint:
-        """One listener. Raises INVALID_CONFIG where it would speak anything but PLAINTEXT: silence there would be dangerous."""
+        """Parses one listener. Raises INVALID_CONFIG unless it is PLAINTEXT: ignoring the protocol would be dangerous."""
         protocol = self._protocols.get(name)
         if protocol is None:
             mapped = f"add {name}:PLAINTEXT to {PROTOCOL_MAP}" if name not in SECURITY_PROTOCOLS else _not_served(name)

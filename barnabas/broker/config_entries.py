@@ -1,10 +1,10 @@
-"""Configurations as administrators see them: every key with its value, its source, and what would hold without it.
+"""Configurations for administrators: every key with its value, its source and its synonyms.
 
 Pure functions of a BrokerConfig (with its dynamic layers) and a topic's own settings.
 
-The list of synonyms is Kafka's: the topic's own value, then the server keys that it falls back on, layer by layer; what stands
-before the first entry of the main server key is left out. So log.retention.hours alone shows as source DEFAULT of retention.ms
-in DescribeConfigs, while CreateTopics tells the layer that really decided (`effective_source`), as in Kafka.
+Synonyms are listed as in Kafka: the topic's own value, then the server keys that it falls back on, layer by layer; entries before the
+first one of the main server key are omitted. So with only log.retention.hours set, DescribeConfigs shows source DEFAULT for retention.ms,
+while CreateTopics names the layer that really decided (`effective_source`), as in Kafka.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from barnabas.broker.topic_config import TOPIC_KEYS, TopicKey, topic_value
 
 __all__ = ["ConfigEntry", "SynonymEntry", "broker_entries", "cluster_entries", "group_entries", "topic_entries"]
 
-# A server key and the keys of coarser units that stand in for it.
+# A server key and the keys of coarser units that replace it.
 _FAMILIES: dict[str, tuple[str, ...]] = {
     name: family
     for family in (
@@ -34,7 +34,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
 
 
 class SynonymEntry(NamedTuple):
-    """One layer that sets a value. `value` is None where it must not be shown."""
+    """One layer that sets a value. `value` is None if it must not be shown."""
 
     name: str
     value: str | None
@@ -56,7 +56,7 @@ class ConfigEntry(NamedTuple):
 
 
 def _layers(config: BrokerConfig, names: tuple[str, ...]) -> list[SynonymEntry]:
-    """Every layer that sets one of `names`, best source first, in each the names in their order."""
+    """Every layer that sets one of `names`, best source first; within a layer in the order of `names`."""
     found = [
         SynonymEntry(name, text, source)
         for name in names
@@ -74,7 +74,7 @@ def _from_main_key(entries: list[SynonymEntry], main: str) -> tuple[SynonymEntry
 
 
 def topic_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """Every topic key, for a topic with these settings of its own."""
+    """Every topic key, for a topic with these own settings."""
     for entry in TOPIC_KEYS.values():
         yield _topic_entry(config, settings, entry)
 
@@ -102,7 +102,7 @@ def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], entry: Topic
 
 
 def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
-    """Every server key, and settings of the file, the command line and the metadata log that are no key here."""
+    """Every server key, and settings of the file, the command line and the metadata log that are unknown here."""
     for name, key in SERVER_KEYS.items():
         entry = _server_entry(config, name, key)
         if name not in NOT_DESCRIBED:
@@ -112,7 +112,7 @@ def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
             yield entry._replace(synonyms=told)
     for name in dict.fromkeys((*config.static, *config.dynamic)):
         if name not in SERVER_KEYS:
-            # Kafka does not show the value of a key that it does not know: it might be a secret.
+            # Kafka does not show the value of an unknown key: it might be a secret.
             synonyms = tuple(SynonymEntry(name, None, source) for source, _ in config.layers(name))
             source = synonyms[0].source
             yield ConfigEntry(name, None, source, source, True, True, 0, "", synonyms)
@@ -128,7 +128,7 @@ def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntr
 
 
 def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """Every key of a consumer group, for a group with these settings of its own."""
+    """Every key of a consumer group, for a group with these own settings."""
     for name, entry in GROUP_KEYS.items():
         layers = tuple(_layers(config, (entry.server_key,)))
         if name in settings:
@@ -148,7 +148,7 @@ def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator
 
 
 def cluster_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """The dynamic defaults of all brokers, and nothing but what is set."""
+    """The dynamic defaults of all brokers; only keys that are set."""
     for name, text in settings.items():
         key = SERVER_KEYS.get(name)
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER

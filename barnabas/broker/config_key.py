@@ -1,4 +1,4 @@
-"""One configuration key: its type, default, bounds and meaning; parsing and printing of values as Kafka does.
+"""ConfigKey: type, default, bounds and documentation of a configuration key; parses and prints values as Kafka does.
 
 Used by the tables `server_keys` and `topic_config`; emits parsed values or BrokerError(INVALID_CONFIG) whose text names the
 key, the value and what would be right.
@@ -41,7 +41,7 @@ INT64_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
 
 ConfigValue = bool | str | int | float | tuple[str, ...] | None
-Check = Callable[[ConfigValue], str | None]  # None where the value is fine, else what would be right
+Check = Callable[[ConfigValue], str | None]  # None if the value is valid, else the error text
 
 
 class ConfigType(IntEnum):
@@ -59,7 +59,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where an effective value comes from, numbered as in DescribeConfigsResponse; the lower wins."""
+    """Source of an effective value, numbered as in DescribeConfigsResponse; the lower number wins."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -110,7 +110,7 @@ def one_of(*choices: str) -> Check:
 
 
 def some_of(*choices: str, needed: str = "") -> Check:
-    """As `one_of` for a list, which must not be empty and must have `needed` in it, where that is given."""
+    """As `one_of` for a list, which must not be empty and must contain `needed` if given."""
     known = one_of(*choices)
 
     def check(value: ConfigValue) -> str | None:
@@ -123,7 +123,7 @@ def some_of(*choices: str, needed: str = "") -> Check:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A key with all that is known of it. `default` is a parsed value; None means "not set".
+    """A key with its properties. `default` is a parsed value; None means "not set".
 
     `dynamic` keys may be altered on a running broker (IncrementalAlterConfigs); the others only in server.properties.
     `no_effect` is the reason why the key is accepted, stored and shown but changes nothing here; None for every other key.
@@ -141,7 +141,7 @@ class ConfigKey:
         """The typed value of `text`.
 
         Raises:
-            BrokerError: INVALID_CONFIG where the text is not of the key's type or outside its bounds.
+            BrokerError: INVALID_CONFIG if the text is not of the key's type or is outside its bounds.
         """
         value = self._typed(text.strip())
         if self.check is not None:
@@ -199,7 +199,7 @@ class ConfigKey:
 
 
 def without_effect(key: ConfigKey, reason: str) -> ConfigKey:
-    """`key`, marked as one that changes nothing here. `reason` ends the sentence "No effect here: …"."""
+    """Marks `key` as one without effect here. `reason` ends the sentence "No effect here: …"."""
     return replace(key, no_effect=reason, doc=f"{key.doc} No effect here: {reason}.")
 
 

@@ -1,4 +1,4 @@
-"""Remarks on settings that change nothing: unknown keys, and keys without effect here.
+"""Warnings about settings that change nothing: unknown keys, and keys without effect here.
 
 Pure functions: `remarks` of a BrokerConfig, for `barnabas serve` and `barnabas up`; `remarks_on_change` of metadata records, for
 the controller's log.
@@ -20,7 +20,7 @@ from barnabas.broker.unserved_keys import UNSERVED_KEYS, unserved
 __all__ = ["remarks", "remarks_on_change"]
 
 LIKENESS_MIN: Final = 0.75  # of difflib: below this two names have little in common
-NAME_CHARS_MAX: Final = 200  # of a key that is compared and shown: comparing takes the square of it
+NAME_CHARS_MAX: Final = 200  # compared and shown characters of a key: a comparison takes quadratic time
 
 
 def remarks(config: BrokerConfig) -> list[str]:
@@ -36,7 +36,7 @@ def remarks(config: BrokerConfig) -> list[str]:
 
 
 def remarks_on_change(records: Iterable[MetadataRecord]) -> list[str]:
-    """One sentence for each key that these records set for topics or brokers and that changes nothing."""
+    """One sentence for each key without effect that these records set for topics or brokers."""
     resources: dict[tuple[int, str], list[str]] = {}
     for record in records:
         if isinstance(record, ConfigRecord) and record.value is not None:
@@ -56,7 +56,7 @@ def _why_without_effect(kind: int, name: str) -> str | None:
         entry = TOPIC_KEYS.get(name)
         return None if entry is None else entry.key.no_effect
     if kind != BROKER_RESOURCE:
-        return None  # every key of a group has its effect
+        return None  # every group key has an effect
     key, missing = server_key(name), unserved(name)
     return key.no_effect if key is not None else missing.reason if missing is not None else None
 

@@ -1,4 +1,4 @@
-"""max.connections.per.ip.overrides: how its value is checked and parsed (KIP-402).
+"""Checks and parses max.connections.per.ip.overrides (KIP-402).
 
 Pure functions of the text.
 """
@@ -22,7 +22,7 @@ def check_overrides(value: ConfigValue) -> str | None:
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """The number of connections by address. Raises ValueError."""
+    """Returns the number of connections by address. Raises ValueError."""
     found = {}
     for pair in filter(None, map(str.strip, text.split(","))):
         host, _, count = pair.rpartition(":")

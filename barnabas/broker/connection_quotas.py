@@ -1,11 +1,11 @@
 """Limits the number of connections of a server and the rate of new ones: max.connections and the related keys.
 
-Driven by: the server, for each connection that comes and goes, and when settings change. Emits: answers, no effects.
+Driven by: the server, for each connection that opens and closes, and when settings change. Emits: answers, no effects.
 
-A listener stops accepting for a while when it has reached its own limit, when connections come too fast, or when all listeners
-together have max.connections. The last limit does not stop the listener between brokers (`protected`), so clients cannot keep
+A listener stops accepting for a while when it has reached its own limit, when connections arrive too fast, or when all listeners
+together have max.connections. The last limit does not stop the inter-broker listener (`protected`), so clients cannot keep
 brokers from connecting to each other; if that listener exceeds the limit, other listeners close connections (`excess`). A connection
-is refused when its address has max.connections.per.ip already. listener.name.<name>.max.connections limits one listener.
+is refused if its address has max.connections.per.ip already. listener.name.<name>.max.connections limits one listener.
 
 Follows Kafka's ConnectionQuotas (SocketServer.scala), KIP-402 and KIP-612. Deviation: a rate is measured over one second, so that
 the connections of ten seconds cannot come in one burst.
@@ -28,7 +28,7 @@ WINDOW_MS: Final = 1_000
 
 
 class _Rate:
-    """Arrivals of the last window, counted down as time goes on: at most `rate` of them a second."""
+    """Arrivals within the last window; allows `rate` a second."""
 
     __slots__ = ("_at_ms", "_used")
 
@@ -41,7 +41,7 @@ class _Rate:
         self._used += 1
 
     def wait_ms(self, rate: int, now_ms: int) -> int:
-        """How long until one more may come; 0: now."""
+        """Time until one more connection may arrive; 0: now."""
         self._advance(rate, now_ms)
         too_many = self._used + 1 - max(rate, 1)
         if rate > 0 and too_many <= 0:
@@ -54,10 +54,10 @@ class _Rate:
 
 
 class ConnectionQuotas:
-    """The connections of one server's listeners, counted.
+    """The connection counts of one server's listeners.
 
     Args:
-        protected: name of the listener between brokers, which the limit of all listeners together does not stop.
+        protected: name of the inter-broker listener, which the limit of all listeners together does not stop.
     """
 
     def __init__(self, config: BrokerConfig, protected: str | None = None) -> None:
@@ -76,7 +76,7 @@ class ConnectionQuotas:
         return sum(self._counts.values())
 
     def add_listener(self, listener: str) -> None:
-        """A listener is there, without connections so far."""
+        """Adds a listener without connections."""
         self._counts[listener] = 0
         self._rates[listener] = _Rate()
 
@@ -88,11 +88,11 @@ class ConnectionQuotas:
             self._rate.record(self._config.get_int(CREATION_RATE), now_ms)
 
     def closed(self, listener: str) -> None:
-        """A connection that was accepted has ended."""
+        """An accepted connection has ended."""
         self._counts[listener] -= 1
 
     def arrived(self, host: str) -> str | None:
-        """An accepted connection comes from `host`. Returns why it must end, None where it may stay; it counts in both cases."""
+        """Counts an accepted connection from `host`. Returns why it must be closed, None if it may stay; it counts in both cases."""
         count = self._by_host[host] = self._by_host.get(host, 0) + 1
         most = self._host_max(host)
         if count <= most:
@@ -100,7 +100,7 @@ class ConnectionQuotas:
         return f"{host} has {most} connections already ({PER_IP})"
 
     def left(self, host: str) -> None:
-        """A connection that `arrived` from `host` has ended."""
+        """A connection counted by `arrived` has ended."""
         count = self._by_host[host] - 1
         if count:
             self._by_host[host] = count
@@ -108,11 +108,11 @@ class ConnectionQuotas:
             del self._by_host[host]
 
     def protects(self, listener: str) -> bool:
-        """Whether the limit of all listeners together does not stop this one."""
+        """Whether the limit of all listeners together does not apply to this one."""
         return listener == self._protected and len(self._counts) > 1
 
     def wait_ms(self, listener: str, now_ms: int) -> int:
-        """How long a listener must take no connections: 0 it may, -1 until one has ended, else milliseconds."""
+        """Time until a listener may accept connections: 0 now, -1 after one has ended, else milliseconds."""
         if self._counts[listener] >= self._limit(listener, MAX_CONNECTIONS):
             return -1
         protected = self.protects(listener)
@@ -125,7 +125,7 @@ class ConnectionQuotas:
 
     @property
     def excess(self) -> int:
-        """How many connections of listeners that are not protected must end."""
+        """How many connections of unprotected listeners must be closed."""
         return max(0, self.total - self._config.get_int(MAX_CONNECTIONS))
 
     def _limit(self, listener: str, key: str) -> int:

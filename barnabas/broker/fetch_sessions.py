@@ -1,16 +1,16 @@
-"""Fetch sessions: what each consumer or follower wants, remembered between its requests, so that idle partitions cost nothing.
+"""Fetch sessions: remember each peer's partitions between its requests, so that idle partitions cost nothing.
 
-Driven by: the session id and epoch of Fetch requests; the answers, which tell what the peer knows by now; progress of the replicas.
-Emits: the partitions a request is about, which of them are worth a look, and which belong into its answer.
+Driven by: the session id and epoch of Fetch requests; the answers, which update what the peer knows; progress of the replicas.
+Emits: the partitions of a request, those worth a read, and those for its answer.
 
-A partition is *ready* when it was named, when its replica moved on, or when the last look at it found more than fitted: only
-ready ones are looked at. A follower whose partition is not ready had everything when it last asked, whatever it asked for.
+A partition is *ready* after it was named, after its replica moved, or if its last read found more than fitted: only ready ones
+are read. A follower whose partition is not ready had everything at its last fetch, whatever offset it named.
 
-Rules (KIP-227): epoch 0 asks for a new session with all its partitions, -1 for none and closes the one it names; any other
+Rules (KIP-227): epoch 0 requests a new session with all its partitions; -1 requests none and closes the one it names; any other
 must be the session's present epoch, and then the request carries only changes. An incremental answer carries only partitions with
-records, with a moved high watermark or log start, with an error, or never answered before. Partitions with records go to
-the end of the order, so that a small `max_bytes` starves none. A full cache evicts who was silent for the
-eviction time, else a smaller session older than it; else the new one gets id 0: it lives without.
+records, with a moved high watermark or log start, with an error, or never answered before. Partitions with records move to
+the end of the order, so that a small `max_bytes` starves none. A full cache evicts a session that was silent for the
+eviction time, else a smaller session older than it; else the new fetch gets session id 0, which means no session.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 __all__ = ["CONSUMER", "NO_SESSION", "FetchSession", "FetchSessions", "Parked", "WantedPartition"]
 
-CONSUMER: Final = -1  # broker id of a peer that is no follower
+CONSUMER: Final = -1  # broker id of a peer that is not a follower
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
 
-PartitionKey = tuple[str | bytes, int]  # topic name, or topic id since version 13
+PartitionKey = tuple[str | bytes, int]  # topic name, or topic id since v13
 
 
 class Parked(Protocol):
-    """A request of a session that waits for something to read."""
+    """A request of a session that waits for records."""
 
     def on_progress(self, replica: Replica) -> None:
-        """A partition of the session became ready, or moved on again."""
+        """A partition of the session became ready, or moved again."""
         ...
 
     def overtaken(self) -> None:
-        """The session's next request is here: this one must be answered now."""
+        """The session's next request has arrived: answer this one now."""
         ...
 
 
 class WantedPartition:
-    """What a peer wants of one partition, and what it was told of it last. In a session it watches its replica."""
+    """What a peer wants of one partition, and what it was last told. In a session it watches its replica."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -83,7 +83,7 @@ class WantedPartition:
         log_start_offset: int = -1,
     ) -> None:
         self.key = key
-        self.topic = topic  # "" where the peer goes by topic id
+        self.topic = topic  # "" if the peer uses topic ids
         self.topic_id = topic_id
         self.partition = partition
         self.fetch_offset = fetch_offset
@@ -91,31 +91,31 @@ class WantedPartition:
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset  # the follower's own
-        self.named = True  # by a request, since it was looked at last
-        self.drained = False  # the last look found nothing to read and nothing wrong
-        self.replica: Replica | None = None  # as it was found last
+        self.named = True  # a request named it since the last read
+        self.drained = False  # the last read found no records and no error
+        self.replica: Replica | None = None  # as of the last look-up
         self.session: FetchSession | None = None
         self.told_high_watermark = -1  # -1: never told, or told an error
         self.told_log_start_offset = -1
 
     def attach(self, replica: Replica) -> None:
-        """The replica that it is about, from now on."""
+        """Sets its replica."""
         self.unwatch()
         self.replica = replica
 
     def watch(self) -> None:
-        """Hears of progress: as long as it is not ready, and while a request waits."""
+        """Watches the replica while the partition is not ready, and while a request waits."""
         if self.session is not None and self.replica is not None:
             self.replica.watchers[self] = None
 
     def unwatch(self) -> None:
-        """Lets go of its replica."""
+        """Stops watching its replica."""
         if self.replica is not None:
             self.replica.watchers.pop(self, None)
             self.replica = None
 
     def on_progress(self, replica: Replica) -> None:
-        """The replica moved on."""
+        """The replica moved."""
         session = self.session
         if session is None:
             return
@@ -124,7 +124,7 @@ class WantedPartition:
             if session.follower_id >= 0:
                 replica.on_follower_idle(session.follower_id, session.used_ms)
         if session.parked is None:
-            replica.watchers.pop(self, None)  # a peer that is gone must not be told of every append
+            replica.watchers.pop(self, None)  # a disconnected peer must not be notified of every append
         elif (
             session.follower_id < 0
             or not replica.is_leader
@@ -134,12 +134,12 @@ class WantedPartition:
             session.parked.on_progress(replica)
 
     def owes_high_watermark(self, replica: Replica) -> bool:
-        """Whether a follower that consumers read from does not know yet what it may show them."""
+        """Whether a follower that serves consumers does not know the present high watermark yet."""
         session = self.session
         return session is not None and session.hurries and replica.high_watermark != self.told_high_watermark
 
     def has_news(self, error_code: int, high_watermark: int, log_start_offset: int, *, records: bool) -> bool:
-        """Whether an incremental answer must carry the partition; takes note of what is told with it."""
+        """Whether an incremental answer must carry the partition; records what the answer tells."""
         news = (
             records
             or error_code != 0
@@ -156,10 +156,10 @@ class FetchSession:
 
     Attributes:
         follower_id: broker id of a follower, else CONSUMER.
-        hurries: a follower that is told of a moved high watermark at once, for consumers read from it (KIP-392).
-        wanted: every partition of it.
-        ready: those that are to be looked at, in this order.
-        parked: its request that waits, if one does.
+        hurries: whether a follower gets a moved high watermark at once, because consumers read from it (KIP-392).
+        wanted: all partitions of the session.
+        ready: partitions to read, in this order.
+        parked: the waiting request, if any.
     """
 
     __slots__ = (
@@ -184,20 +184,20 @@ class FetchSession:
         self.hurries = hurries
         self.created_ms = now_ms
         self.used_ms = now_ms
-        self.epoch = 1  # what the next request must carry
+        self.epoch = 1  # epoch of the next request
         self.wanted: dict[PartitionKey, WantedPartition] = {}
         self.ready: dict[PartitionKey, WantedPartition] = {}
         self.parked: Parked | None = None
 
     def begin(self, wanted: dict[PartitionKey, WantedPartition]) -> None:
-        """Takes over the partitions of a new session, and the dict with them: a session may have 100,000."""
+        """Adopts the partitions of a new session, with the dict itself: a session may have 100,000."""
         self.wanted = wanted
         self.ready = wanted.copy()
         for each in wanted.values():
             each.session = self
 
     def add(self, wanted: Iterable[tuple[PartitionKey, WantedPartition]]) -> None:
-        """Takes over changed and new partitions."""
+        """Adds changed and new partitions."""
         for key, new in wanted:
             old = self.wanted.get(key)
             if old is None:
@@ -213,7 +213,7 @@ class FetchSession:
             self.ready[key] = old
 
     def forget(self, key: PartitionKey) -> None:
-        """The peer wants this partition no more."""
+        """Removes a partition from the session."""
         self.ready.pop(key, None)
         wanted = self.wanted.pop(key, None)
         if wanted is not None:
@@ -221,7 +221,7 @@ class FetchSession:
             wanted.session = None
 
     def on_answered(self, wanted: WantedPartition) -> None:
-        """A look at it is in the answer: it is ready no more if that was all; others come first if it was not."""
+        """An answer includes the partition: it is no longer ready if it was read to its end; else others are read first."""
         key = wanted.key
         if self.ready.pop(key, None) is None:
             return
@@ -271,7 +271,7 @@ class FetchSessions:
         changed: Iterable[tuple[PartitionKey, WantedPartition]],
         forgotten: Iterable[PartitionKey],
     ) -> FetchSession | None:
-        """The session of an incremental request, with its changes taken over; None where nothing is left in it.
+        """The session of an incremental request, after its changes; None if no partitions remain in it.
 
         Raises:
             BrokerError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
@@ -300,7 +300,7 @@ class FetchSessions:
     def create(
         self, by_id: bool, wanted: dict[PartitionKey, WantedPartition], follower_id: int = CONSUMER
     ) -> FetchSession | None:
-        """A new session for these partitions; None where the cache is full of sessions worth more."""
+        """A new session for these partitions; None if the cache is full of sessions with higher priority."""
         now_ms = self._monotonic_ms()
         if self._partitions + len(wanted) > FETCH_SESSION_PARTITIONS_MAX and not self._evict(len(wanted), now_ms):
             return None
@@ -318,7 +318,7 @@ class FetchSessions:
         return session
 
     def close(self, session_id: int) -> None:
-        """Forgets a session; no error where there is none."""
+        """Removes a session; no error if it does not exist."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             if session.parked is not None:
@@ -327,7 +327,7 @@ class FetchSessions:
                 session.forget(key)
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Makes room for a session of `size` partitions, if any may go."""
+        """Evicts a session to make room for one of `size` partitions, if possible."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False

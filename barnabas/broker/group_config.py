@@ -1,10 +1,10 @@
-"""Configuration of consumer groups: the broker's `group.consumer.*`, and what one group (a GROUP resource) sets of its own.
+"""Configuration of consumer groups: the broker's `group.consumer.*`, and a group's own settings (GROUP resource).
 
-Driven by: the controller, which checks; the group coordinator, which asks for what holds; DescribeConfigs.
+Driven by: the controller, which checks settings; the group coordinator, which reads them; DescribeConfigs.
 Emits: `ConsumerSettings`, or INVALID_CONFIG.
 
-A group's own value lies within the brokers' bounds when it is set; one that falls out of them later (they were changed) counts as
-the nearest bound. Not served: the keys of share and streams groups.
+A group's own value must be within the brokers' bounds when it is set; if changed bounds exclude it later, the nearest bound is
+used. Not served: the keys of share and streams groups.
 Follows KIP-848, KIP-1043's configs of groups, KIP-1263.
 """
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class GroupKey(NamedTuple):
-    """A key of a group: what it is by default, and between which of the broker's it lies."""
+    """A group key with its default and the broker keys of its bounds."""
 
     key: ConfigKey
     server_key: str
@@ -62,7 +62,7 @@ GROUP_KEYS: Final[dict[str, GroupKey]] = {
 
 
 def group_value(config: BrokerConfig, settings: Mapping[str, str], name: str) -> int:
-    """What holds for a group with these settings of its own; `name` is one of GROUP_KEYS."""
+    """The effective value for a group with these own settings; `name` is one of GROUP_KEYS."""
     entry = GROUP_KEYS[name]
     own = settings.get(name)
     if own is None:
@@ -71,7 +71,7 @@ def group_value(config: BrokerConfig, settings: Mapping[str, str], name: str) ->
 
 
 def validate_group_config(config: BrokerConfig, settings: Mapping[str, str]) -> None:
-    """Checks a group's settings as they would be.
+    """Checks the complete settings of a group.
 
     Raises:
         BrokerError: INVALID_CONFIG, naming the key.

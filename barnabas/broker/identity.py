@@ -1,12 +1,12 @@
-"""Identity: whose data directory this is.
+"""Identity: identifies a data directory, and prepares a new one.
 
-Driven by: `Node.start`, first of all, with the directory's lock held. Emits: meta.properties in a new directory; the cluster's and
-the directory's id; whether the last stop was clean; a refusal that says what to do where the directory is not this node's.
+Driven by: `Node.start`, as its first step, with the directory's lock held. Emits: meta.properties in a new directory; the ids of the
+cluster and the directory; whether the last stop was clean; an error with advice if the directory belongs to another node.
 
-A new directory's cluster is the one that was asked for (cluster.id). Where none was, nodes that are told the same voters must
-agree without speaking to each other: their cluster id is drawn from the list of voters. A lone node takes a random one.
+A new directory gets the configured cluster id (cluster.id). Without one, nodes with the same voters must derive the same id without
+communication: they derive it from the list of voters. A lone node takes a random one.
 
-Invariants: the clean-shutdown file is taken away, durably, before any log is written to; a directory of another node, cluster
+Invariants: the clean-shutdown file is removed durably before any log is written to; a directory of another node, cluster
 or format is never written to. Follows KIP-858 (directory ids), KIP-966 (broker epoch in the clean-shutdown file).
 """
 
@@ -35,12 +35,12 @@ __all__ = ["Identity", "WrongDirectory", "cluster_id_of", "open_directory"]
 
 
 class WrongDirectory(BarnabasError):
-    """The data directory is not this node's; nothing in it was changed."""
+    """The data directory belongs to another node or cluster; nothing in it was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a data directory says of itself.
+    """The identity stored in a data directory.
 
     Attributes:
         previous_broker_epoch: of the last clean stop; None where the last stop was not clean, or there was none.
@@ -57,23 +57,23 @@ class Identity:
 
     @property
     def broker_epoch(self) -> int:
-        """What a registration says of the life before: its epoch, −1 where that did not end cleanly."""
+        """The broker epoch of the previous clean stop, for the registration; −1 if the last stop was not clean."""
         return -1 if self.previous_broker_epoch is None else self.previous_broker_epoch
 
     def give_back(self, disk: Disk) -> None:
-        """Undoes `open_directory`: the directory is not for this broker, and nothing was written to its logs."""
+        """Undoes `open_directory`. Only valid if nothing was written to the directory's logs."""
         if self.previous_broker_epoch is not None:
             write_clean_shutdown(disk, self.previous_broker_epoch)
 
 
 def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> Identity:
-    """Identifies the directory, or makes a new one's identity. To be called with its lock held.
+    """Identifies the directory, or makes a new one's identity. Call it with the lock held.
 
     Args:
-        cluster_id: of the node's other directories, where it is known.
+        cluster_id: cluster of the node's other directories, if known.
 
     Raises:
-        WrongDirectory: it belongs to another node or cluster, or holds a log and no meta.properties.
+        WrongDirectory: it belongs to another node or cluster, or holds a log without meta.properties.
         OSError: the disk failed.
     """
     expected = cluster_id or config.get_str("cluster.id")
@@ -115,7 +115,7 @@ def _new_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str |
 
 
 def cluster_id_of(config: BrokerConfig) -> str | None:
-    """The cluster id that every node with this list of voters comes to; None where there is no list."""
+    """The cluster id that every node derives from this list of voters; None without a list."""
     if not config.voter_endpoints:
         return None
     listed = ",".join(f"{voter}@{each.host}:{each.port}" for voter, each in config.voter_endpoints.items())

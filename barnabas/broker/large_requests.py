@@ -1,13 +1,13 @@
-"""A large request on its way through the node: decoded, answered and encoded in slices (`slices.Slices`), its connection held.
+"""LargeRequest: decodes, answers and encodes a large request in slices (`slices.Slices`), while its connection is held.
 
-Driven by: `Connection`, which starts it and cancels it when the peer is gone; the slices of the node.
+Driven by: `Connection`, which starts it and cancels it when the peer disconnects; the slices of the node.
 Emits: the buffers of the answer, to the connection.
 
-A request is large when it has more elements than are decoded in one turn, or when its handler is a generator that has more to do
-than fits in one turn. The connection serves none of its later requests before the answer of a large one is encoded, so that a
-connection has one at a time. Its frame is copied, because the connection reuses its buffer.
+A request is large if it has more elements than one turn can decode, or if its handler is a generator with more work than fits in
+one turn. The connection serves none of its later requests before the answer is encoded, so each connection has at most one
+large request. Its frame is copied, because the connection reuses its buffer.
 
-After the answer the request and the response are freed in slices, too: to free 99,000 elements at once takes 10 to 30 ms.
+After the answer the request and the response are freed in slices, too: freeing 99,000 elements at once takes 10 to 30 ms.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FREED_PER_UNIT: Final = 16  # of work (slices.Work)
 
 
 class LargeRequest:
-    """See the module.
+    """One large request in progress. The module docstring describes it.
 
     Args:
-        answered: gets the buffers of the answer; none where there is no answer.
-        failed: gets what is not the request's alone: RemoteProtocolError, InvariantViolated, a bug.
+        answered: called with the buffers of the answer; empty without an answer.
+        failed: called with errors that concern more than the request: RemoteProtocolError, InvariantViolated, a bug.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class LargeRequest:
     def decode(
         self, router: Router, frame: bytes, position: int, client_id: str | None, origin: Origin, client_host: str
     ) -> None:
-        """Begins with the bytes of the request, whose body is at `position`."""
+        """Starts with the bytes of the request; its body begins at `position`."""
         work = self._decoded_and_handled(router, frame, position, client_id, origin, client_host)
         self._slice = self._slices.start(work, self._handled, self._failed)
 
     def go_on(self, work: Work) -> None:
-        """Begins with what is left to do for the handler."""
+        """Starts with the remaining work of the handler."""
         self._slice = self._slices.start(work, self._handled, self._failed, begun=True)
 
     def cancel(self) -> None:
-        """The connection is gone."""
+        """The connection closed."""
         if self._slice is not None:
             self._slice.cancel()
         if self._pending is not None:
@@ -108,7 +108,7 @@ class LargeRequest:
     ) -> Work:
         route = self._route
         request = yield from route.decode_in_slices(frame, position)
-        del frame  # what is needed of it is in the request
+        del frame  # the request holds everything needed of it
         self._kept.append(request)
         call = Call(request, route.version, route.api_key, client_id, origin, client_host)
         response = router.answer(route, call)
@@ -118,11 +118,11 @@ class LargeRequest:
 
 
 def _nothing(_outcome: Any) -> None:
-    """Nobody waits for memory to be freed."""
+    """No callback: nothing waits for freed memory."""
 
 
 def _freed(messages: list[Any]) -> Work:
-    """Lets go of messages a few elements at a time. It changes none of them, because others may still use them."""
+    """Frees messages a few elements at a time. It changes none of them, because others may still use them."""
     lists: list[list[Any]] = []
     while messages:
         _find_long_lists(messages.pop(), lists)

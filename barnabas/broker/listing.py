@@ -1,15 +1,15 @@
-"""Listing: which brokers this node tells clients of, with their addresses under the listener by which they came.
+"""BrokerListing: the brokers that this node lists to clients, with their addresses for the client's listener.
 
-Driven by: published images (a subscriber of `CurrentImage`) and the monotonic clock. Asked by Metadata, DescribeCluster and leader hints.
+Driven by: published images (a subscriber of `CurrentImage`) and the monotonic clock. Used by Metadata, DescribeCluster and leader hints.
 
-A broker that was just fenced, or shuts down, is listed for one session more (broker.session.timeout.ms), though it leads nothing.
-Kafka lists a dead broker as long, for it does not know better; here its death is known within a second. But clients take what a
-Metadata answer lacks for gone for good, and lose with it what they had kept of it: librdkafka 2.11 to 2.16 then waits without end
-for a group coordinator that it remembers (confluentinc/librdkafka#5511), aiokafka cannot connect to one that is back until its
-metadata is old (aio-libs/aiokafka#1145). And where librdkafka reads in one answer that a broker is gone and who leads in its
-place, it may lose the latter for a second. A broker that comes back within a session is never missing.
+A broker that was just fenced, or shuts down, is listed for one more session (broker.session.timeout.ms), though it leads nothing.
+Kafka lists a dead broker for that time until it detects the death; this controller detects it within a second. But clients treat a
+broker that a Metadata answer omits as gone for good, and drop its state: librdkafka 2.11 to 2.16 then waits without end
+for a group coordinator that it remembers (confluentinc/librdkafka#5511); aiokafka cannot connect to a restarted one until its
+metadata is old (aio-libs/aiokafka#1145). And if one answer omits a broker and names the new leader, librdkafka may lose the new
+leader for a second. So a broker that returns within a session is never omitted.
 
-Invariants: what is live is listed; who was never seen unfenced by this node is listed only where it was there before this node.
+Invariants: live brokers are listed; a fenced broker that this node never saw unfenced is listed only if it registered before this node started.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Addressed = list[tuple[BrokerImage, RegisteredEndpoint]]
 
 
 class BrokerListing:
-    """See the module. Every node has one."""
+    """The listed brokers of one node."""
 
     def __init__(self, reactor: Reactor, config: BrokerConfig, current: CurrentImage) -> None:
         self._reactor = reactor
         self._config = config
         self._current = current
         self._live: dict[str, Addressed] = {}  # by listener
-        self._missed_until_ms: dict[int, int] = {}  # fenced brokers that are listed still, by id
+        self._missed_until_ms: dict[int, int] = {}  # fenced brokers that are still listed, by id
 
     def on_image(self, former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
-        """`image` replaces `former`, whose offset is −1 before this node's first image."""
+        """Replaces `former` by `image`; the offset of `former` is −1 before this node's first image."""
         if not delta.brokers:
             return
         self._live.clear()
@@ -49,14 +49,14 @@ class BrokerListing:
                 self._missed_until_ms[broker_id] = until_ms
 
     def live(self, listener: str) -> Addressed:
-        """Brokers that serve: neither fenced nor shutting down."""
+        """Brokers that are neither fenced nor shutting down."""
         found = self._live.get(listener)
         if found is None:
             found = self._live[listener] = _with_address(self._current.image.alive_brokers(), listener)
         return found
 
     def listed(self, listener: str) -> Addressed:
-        """Brokers that clients may connect to: the live ones, and those that were until lately."""
+        """Brokers that clients may connect to: the live ones, and those that were live recently."""
         live = self.live(listener)
         if not self._missed_until_ms:
             return live
@@ -66,7 +66,7 @@ class BrokerListing:
         return live + _with_address([brokers[each] for each in self._missed_until_ms], listener)
 
     def registered(self, listener: str) -> Addressed:
-        """All registered brokers, fenced ones too."""
+        """All registered brokers, including fenced ones."""
         return _with_address(list(self._current.image.brokers.values()), listener)
 
 
@@ -75,7 +75,7 @@ def _is_away(broker: BrokerImage) -> bool:
 
 
 def _with_address(brokers: list[BrokerImage], listener: str) -> Addressed:
-    """Brokers that have such a listener."""
+    """Brokers that have the listener."""
     found = []
     for broker in brokers:
         address = broker.endpoint(listener)

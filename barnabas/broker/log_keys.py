@@ -1,4 +1,4 @@
-"""The server's configuration keys of logs: defaults of topic keys, the cleaner, retention, rolling and syncing.
+"""Server configuration keys for logs: defaults of topic keys, the cleaner, retention, rolling and syncing.
 
 A part of `server_keys`, whose docstring explains the declarations.
 """

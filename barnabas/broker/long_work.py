@@ -1,16 +1,16 @@
-"""Long work whose C code runs in a thread: one piece after the other, in steps between which the loop serves others.
+"""LongWork: runs long C calls in a thread, one piece of work at a time, in steps between which the loop serves others.
 
 Driven by: the Produce handler, with the inspection of a long batch as a generator of steps (`storage/steps`); ListOffsets and loading
 coordinators, with the decompression of a large batch. Emits: the result.
 
-Two mechanisms cut long work. `slices` is for Python code over many elements: it counts units and stays on the loop, and several
+Two mechanisms split long work. `slices` is for Python code over many elements: it counts units and stays on the loop, and several
 works take turns. This one is for one large element whose C code releases Python's lock. The C code runs in a thread, if the
-node was given one (in the simulation it runs in place); the Python code is cut into steps, one in each turn of the loop.
+node was given one (in the simulation it runs in place); the Python code is split into steps, one in each turn of the loop.
 
 This module also counts the cost of batches that are inspected at once in the present turn, so that many of them do not make it long.
 
-Invariants: one piece of work is under way at a time, so that memory stays within the buffers of one batch; pieces end in the
-order in which they began; a connection has one at most, because its request blocks it. Work whose result is not wanted any more is
+Invariants: one piece of work runs at a time, so that memory stays within the buffers of one batch; pieces end in the
+order in which they began; a connection has at most one, because its request blocks it. Work whose result is no longer needed is
 dropped.
 """
 
@@ -30,8 +30,8 @@ __all__ = ["FREE_COST", "LongWork", "Offload", "in_place"]
 
 log = logging.getLogger(__name__)
 
-TURN_COST_MAX: Final = 8_192  # of the batches appended by all requests of one wake-up (`AppendInfo.cost`): 4 ms
-FREE_COST: Final = 64  # of a batch, not counted: what a request costs anyway
+TURN_COST_MAX: Final = 8_192  # of the batches that all requests append in one wake-up (`AppendInfo.cost`): 4 ms
+FREE_COST: Final = 64  # of a batch, not counted: the usual cost of a request
 COMPRESSED_COST: Final = 512  # of decompressing a batch
 
 Offload = Callable[[Callable[[], None]], Awaitable[None]]
@@ -44,10 +44,10 @@ async def in_place(work: Callable[[], None]) -> None:
 
 
 class LongWork:
-    """See the module.
+    """The long work of one node. The module docstring describes it.
 
     Attributes:
-        turn_is_over: the present wake-up has inspected enough: a request goes on in the next one.
+        turn_is_over: whether the present wake-up has inspected enough: requests continue in the next one.
     """
 
     def __init__(self, reactor: Reactor, offload: Offload) -> None:
@@ -61,7 +61,7 @@ class LongWork:
     # -- at once
 
     def count(self, cost: int, *, compressed: bool) -> None:
-        """A batch was inspected in the present wake-up; the walk over its records had that cost."""
+        """Counts an inspection of a batch in the present wake-up, with the cost of the walk over its records."""
         cost = max(cost - FREE_COST, 0) + (COMPRESSED_COST if compressed else 0)
         if cost:
             if not self._spent:
@@ -73,13 +73,13 @@ class LongWork:
         self._spent = 0
         self.turn_is_over = False
 
-    # -- step by step
+    # -- in steps
 
     def begin(self, steps: Steps[T], done: Callable[[T | BrokerError], None]) -> Callable[[], None]:
-        """Takes the steps, then calls `done` with their result, or with the BrokerError that they raised.
+        """Runs the steps, then calls `done` with their result, or with the BrokerError that they raised.
 
         Returns:
-            What is to be called when the result is not wanted any more.
+            A function that cancels the work.
         """
         job = _Job(steps, done)
         self._queue.append(job)

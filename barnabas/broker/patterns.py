@@ -1,10 +1,10 @@
-"""Regular expressions from clients, matched in linear time: the part of RE2's syntax that names are asked for with.
+"""Regular expressions of clients, matched in linear time: the part of RE2's syntax that is useful for names.
 
-Driven by: ListTransactions 2, which takes a pattern from whoever asks.
+Driven by: ListTransactions 2 and consumer groups, whose patterns come from clients.
 Emits: a `Pattern` whose `fullmatch` costs at most (states of the pattern) per character, whatever the pattern.
 
-Python's own matcher backtracks: a pattern of ten characters can keep it, and with it the whole broker, busy for ever. This is
-Thompson's construction with the sets of states kept as they are met (a lazy DFA), as in RE2.
+Python's own matcher backtracks: a pattern of ten characters can block it, and with it the whole broker, without end. This is
+Thompson's construction with a cache of reached state sets (a lazy DFA), as in RE2.
 
 Known: literals, `.`, classes with ranges, negation and POSIX names, \\d \\w \\s and their opposites, \\Q…\\E, groups of every kind,
 alternation, the repetitions * + ? {n} {n,} {n,m} and their lazy forms, ^ $ \\A \\z, the flags i and s.
@@ -22,7 +22,7 @@ __all__ = ["Pattern", "compile_pattern"]
 PATTERN_LENGTH_MAX = 1_000  # characters
 REPEAT_MAX = 1_000  # as in RE2
 STATES_MAX = 10_000  # of one pattern, after {n,m} is written out
-CACHE_MAX = 10_000  # steps remembered before the memory is emptied
+CACHE_MAX = 10_000  # steps in the cache; a full cache is cleared
 DEPTH_MAX = 100  # of nested groups
 
 _CHARACTER, _SPLIT, _EMPTY, _START, _END, _MATCH = range(6)
@@ -53,7 +53,7 @@ _CLASSES = {"d": _DIGIT, "w": _WORD, "s": _SPACE}
 
 
 class _Set(NamedTuple):
-    """Characters one state takes."""
+    """Characters that one state accepts."""
 
     ranges: Ranges
     negated: bool
@@ -73,17 +73,17 @@ _NOT_NEWLINE = _Set(((10, 10),), True, False)
 
 
 class _Fragment(NamedTuple):
-    """A piece of the machine: its first state, and its last, whose way out is still open."""
+    """A part of the machine: its first state, and its last, which has no successor yet."""
 
     first: int
     last: int
 
 
 def compile_pattern(text: str) -> Pattern:
-    """The machine of a pattern.
+    """Compiles a pattern to a machine.
 
     Raises:
-        BrokerError: INVALID_REGULAR_EXPRESSION, with what is wrong and where.
+        BrokerError: INVALID_REGULAR_EXPRESSION, with the error and its position.
     """
     if len(text) > PATTERN_LENGTH_MAX:
         raise _refusal(f"a pattern of {len(text)} characters is longer than {PATTERN_LENGTH_MAX}")
@@ -128,7 +128,7 @@ class Pattern:
         return self._reach(taken, at_start=False, at_end=False)
 
     def _reach(self, states: list[int], *, at_start: bool, at_end: bool) -> frozenset[int]:
-        """The states and all that can be reached from them without a character. Waiting for the end stays in it."""
+        """The states and all that can be reached from them without a character. States that wait for the end stay in the set."""
         seen: set[int] = set()
         while states:
             state = states.pop()
@@ -187,7 +187,7 @@ class _Compiler:
         return _Fragment(start, end)
 
     def _repeated(self, piece: _Fragment) -> _Fragment:
-        """Any number of times, also none."""
+        """Repeats a piece any number of times, including none."""
         split, end = self._state(_SPLIT), self._state(_EMPTY)
         self._ways[split] += [piece.first, end]
         self._ways[piece.last].append(split)
@@ -263,7 +263,7 @@ class _Compiler:
         return whole
 
     def _counts(self) -> tuple[int, int | None] | None:
-        """How often: (least, most), most None without bound; None where no repetition follows."""
+        """The counts of a repetition: (least, most), most None if unbounded; None if no repetition follows."""
         simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         if self._peek() in simple:
             self._at += 1
@@ -274,7 +274,7 @@ class _Compiler:
         body = self._text[self._at + 1 : end] if end > 0 else ""
         low, comma, high = body.partition(",")
         if not (low.isascii() and low.isdigit()) or (high and not (high.isascii() and high.isdigit())):
-            return None  # a brace that stands for itself
+            return None  # a literal brace
         self._at = end + 1
         least = int(low) if len(low) < 6 else REPEAT_MAX + 1
         most: int | None = least
@@ -363,7 +363,7 @@ class _Compiler:
         return self._literal(self._escaped())
 
     def _escaped(self) -> str:
-        """The one character that an escape stands for."""
+        """The one character of an escape."""
         character = self._peek()
         self._at += 1
         if character in _CONTROL:
@@ -420,7 +420,7 @@ class _Compiler:
         return character
 
     def _class_escape(self) -> Ranges | None:
-        """\\d and its kind within a class."""
+        """\\d and similar escapes within a class."""
         following = self._text[self._at + 1 : self._at + 2]
         if self._peek() != "\\" or not following or following.lower() not in _CLASSES:
             return None
@@ -440,7 +440,7 @@ class _Compiler:
 
 
 def _complement(ranges: Ranges) -> Ranges:
-    """Every character that is in none of the ranges, which ascend."""
+    """All characters outside the ranges, which ascend."""
     result = []
     following = 0
     for low, high in ranges:

@@ -1,4 +1,4 @@
-"""Java properties files, as server.properties is one: text in, pairs of key and value out.
+"""Parses Java properties files, such as server.properties.
 
 Comments (# !), line continuation, `=`, `:` or blank between key and value, \\-escapes. The last of equal keys wins.
 """
@@ -11,7 +11,7 @@ __all__ = ["parse_properties"]
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The pairs of a Java properties file."""
+    """Returns the pairs of a Java properties file."""
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
         key, value = _split_pair(line)

@@ -1,6 +1,6 @@
-"""The tag section of a request header (flexible versions, KIP-482), which is passed over: no tag of a request header is known.
+"""Skips the tag section of a request header (flexible versions, KIP-482); no tag of a request header is known.
 
-A pure function of the frame. Raises RemoteProtocolError for a section that is malformed or has more tags than any client sends.
+A pure function of the frame. Raises RemoteProtocolError for a malformed section or one with too many tags.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["skip_tags"]
 
 
 def skip_tags(frame: memoryview, position: int) -> int:
-    """Passes over the tag section of a request header; returns where the body begins."""
+    """Skips the tag section of a request header; returns the position of the body."""
     try:
         count = frame[position]
         position += 1

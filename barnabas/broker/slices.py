@@ -1,15 +1,15 @@
-"""Slices: work that is too long for one turn of the loop, cut into slices between which the loop serves others.
+"""Slices: splits work that is too long for one turn of the loop, so that the loop serves others in between.
 
 Driven by: callers with such work, a generator that yields after each unit (about 10 microseconds of work), and the loop.
-Emits: the result of the generator, to the callback that came with it.
+Emits: the result of the generator, passed to its callback.
 
-`long_work` is for one large buffer whose C code may run in a thread; its docstring says which of the two is for which work.
+`long_work` is for one large buffer whose C code may run in a thread; its docstring compares the two.
 
-A slice is a number of units, not a time, so that the simulated loop cuts work as the real one does. All long work of a node takes
-turns: each turn of the loop runs one slice, whatever the amount of work that waits. At most LARGE_REQUESTS_AT_ONCE are under way, because each may hold
-some 30 MB of decoded request; the others wait in the order in which they came.
+A slice is a number of units, not a time, so that the simulated loop splits work as the real one does. All long work of a node takes
+turns: each turn of the loop runs one slice, however much work waits. At most LARGE_REQUESTS_AT_ONCE run, because each may hold
+some 30 MB of decoded request; the others wait in the order of arrival.
 
-While there is work, the cyclic garbage collector does not run: one collection over the objects of a large request takes longer than
+During long work the cyclic garbage collector is off: one collection over the objects of a large request takes longer than
 many slices.
 """
 
@@ -35,11 +35,11 @@ LARGE_REQUESTS_AT_ONCE: Final = 2  # decoded and not yet answered; each holds up
 
 SORTED_AT_ONCE: Final = 2_048  # names: 0.5 ms
 
-Work = Generator[int, None, Any]  # yields how many units it has done since it yielded last
+Work = Generator[int, None, Any]  # yields the number of units since the last yield
 
 
 class Ended:
-    """What a generator has returned, and how many units its last slice took."""
+    """The result of a generator, and the units of its last slice."""
 
     __slots__ = ("result", "units")
 
@@ -49,7 +49,7 @@ class Ended:
 
 
 def advance(work: Work) -> Ended | None:
-    """Does one slice; None where more is left. Raises what the generator raises."""
+    """Runs one slice; returns None if more is left. Raises what the generator raises."""
     left = UNITS_PER_SLICE
     try:
         while left > 0:
@@ -79,7 +79,7 @@ class Slice:
         self.failed = failed
 
     def cancel(self) -> None:
-        """Neither goes on nor calls back."""
+        """Stops the work; calls neither callback."""
         work, self.work = self.work, None
         if work is not None and not _running(work):
             work.close()
@@ -93,7 +93,7 @@ class Slices:
     """All long work of a node.
 
     Args:
-        next_turn: calls back in the next turn of the loop, after whatever has arrived by then.
+        next_turn: calls back in the next turn of the loop, after everything that has arrived by then.
         fatal: gets the InvariantViolated of a callback.
     """
 
@@ -109,7 +109,7 @@ class Slices:
 
     @property
     def busy(self) -> bool:
-        """Whether there is long work."""
+        """Whether long work is in progress."""
         return self._due
 
     def start(
@@ -123,9 +123,9 @@ class Slices:
         """Runs `work` to its end, from the next turn on.
 
         Args:
-            done: gets what `work` returns.
-            failed: gets what `work` raises, and nothing else is called then.
-            begun: it holds memory already, so it must not wait for others to end.
+            done: called with the result of `work`.
+            failed: called with an exception of `work`; then nothing else is called.
+            begun: whether the work holds memory already, so that it must not wait for others to end.
         """
         made = Slice(work, done, failed)
         if self._closed:
@@ -142,7 +142,7 @@ class Slices:
         return made
 
     def close(self) -> None:
-        """The node ends: nothing goes on, and nothing begins any more."""
+        """The node stops: no work continues or begins."""
         self._closed = True
         for each in (*self._active, *self._waiting):
             each.cancel()
@@ -156,7 +156,7 @@ class Slices:
             release_collector()
 
     def _turn(self) -> None:
-        """One slice of the work that has waited longest for one."""
+        """Runs one slice of the work that has waited longest."""
         if not self._due:
             return
         while self._active and self._active[0].work is None:
@@ -182,7 +182,7 @@ class Slices:
         if ended is not None:
             current.work = None
             self._call(current.done, ended.result)
-        elif current.work is None:  # it was cancelled by what it did itself
+        elif current.work is None:  # its own slice cancelled it
             work.close()
         else:
             self._active.append(current)

@@ -1,9 +1,9 @@
-"""Topic configuration keys: Kafka's names, bounds, the server keys they fall back on, and the LogConfig they amount to.
+"""Topic configuration keys: Kafka's names, bounds and server-key fallbacks, and the resulting LogConfig.
 
 Used by the controller (CreateTopics, IncrementalAlterConfigs), by DescribeConfigs and, through `log_config`, by every replica.
 
 Invariants: an effective value is the topic's own, else that of the first server key in `TopicKey.synonyms` that is set
-(broker, cluster default, server.properties), else the default; hours and minutes are turned into milliseconds.
+(broker, cluster default, server.properties), else the default; hours and minutes are converted to milliseconds.
 Follows the key table of Kafka 4.3.1; remote storage is never enabled.
 """
 
@@ -134,10 +134,10 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {entry.key.name: entry for entry in _KE
 
 
 def validate_topic_config(overrides: Mapping[str, str | None]) -> None:
-    """Checks a topic's own settings, alone and against one another.
+    """Checks a topic's own settings, separately and together.
 
     Raises:
-        BrokerError: INVALID_CONFIG with Kafka's words for an unknown key, a null, a value of the wrong type or out of bounds.
+        BrokerError: INVALID_CONFIG with Kafka's text for an unknown key, a null, a value of the wrong type or out of bounds.
     """
     nulls = [name for name, value in overrides.items() if value is None]
     if nulls:
@@ -181,14 +181,14 @@ def topic_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -
     return entry.key.default
 
 
-# Lists whose order means nothing.
+# Lists without a relevant order.
 _SETS: Final = (
     "cleanup.policy",
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
 )
 
-# Topic keys that LogConfig carries under the same name, dots as underscores.
+# Topic keys that LogConfig has under the same name, with underscores for dots.
 _LOG_KEYS: Final = tuple(
     name
     for name in TOPIC_KEYS
@@ -199,10 +199,10 @@ _LOG_KEYS: Final = tuple(
 def log_config(
     config: BrokerConfig, overrides: Mapping[str, str], randrange: Callable[[int], int] | None = None
 ) -> LogConfig:
-    """What a partition's log is told, from the topic's own settings over the broker's.
+    """The configuration of a partition's log, from the topic's own settings and the broker's.
 
     Args:
-        randrange: of the Rng port; segment.jitter.ms has no effect without it.
+        randrange: method of the Rng port; segment.jitter.ms has no effect without it.
     """
     values: dict[str, Any] = {name.replace(".", "_"): topic_value(config, overrides, name) for name in _LOG_KEYS}
     if randrange is not None:

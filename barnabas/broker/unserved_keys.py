@@ -1,9 +1,9 @@
-"""Settings of Kafka 4.3 that this broker does not serve: which it refuses, which it ignores with a warning, and why.
+"""Kafka 4.3 settings that this broker does not serve: refused ones, ignored ones, and the reasons.
 
-Read by `BrokerConfig`, which refuses settings that would be dangerous if they were ignored; by `config_remarks`, which names the
+Read by `BrokerConfig`, which refuses settings that would be dangerous if ignored; by `config_remarks`, which warns of the
 others; by the controller, for dynamic settings; by docs/generate.py.
 
-Invariants: no name is both here and in `server_keys`. An empty value, or false for a switch, is not refused.
+Invariants: no name is both here and in `server_keys`. An empty value, or false for a boolean, is not refused.
 The names are those of Kafka 4.3.1's KafkaConfig.
 """
 
@@ -30,9 +30,9 @@ NO_AUTHORIZER: Final = "access control is not served yet, every client may do ev
 NO_POLICY: Final = "Java classes are not loaded, so the policy would not hold: remove this setting"
 NO_TIERS: Final = "tiered storage is not served: remove this setting"
 
-# What may be set for one listener: listener.name.<name>.<key>.
+# Keys that may be set for one listener: listener.name.<name>.<key>.
 LISTENER_KEYS: Final = ("max.connection.creation.rate", "max.connections")
-# Keys of these beginnings stand for what the reason says, whatever the rest of their name is.
+# The reason applies to all keys with these prefixes.
 PREFIXES: Final[Mapping[str, Unserved]] = {
     "ssl.": Unserved(NO_TLS, True),
     "sasl.": Unserved(NO_SASL, True),
@@ -62,7 +62,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "cordoned.log.dirs": "directories cannot be cordoned, and replicas would still be placed there: remove this setting",
     "controller.quorum.auto.join.enable": "the quorum's voters are fixed: name them all in controller.quorum.voters",
 }
-# Endings of keys whose value is a secret.
+# Suffixes of keys whose value is a secret.
 _SECRETS: Final = (
     "password",
     "passphrase",
@@ -119,7 +119,7 @@ UNSERVED_KEYS: Final[dict[str, Unserved]] = {
 
 
 def unserved(name: str) -> Unserved | None:
-    """What is known of a key that Kafka has and this broker does not serve; None for any other key."""
+    """The entry of a Kafka key that this broker does not serve; None for any other key."""
     found = UNSERVED_KEYS.get(name)
     if found is not None or name.endswith(LISTENER_KEYS):
         return found
@@ -127,7 +127,7 @@ def unserved(name: str) -> Unserved | None:
 
 
 def refuse_unserved(settings: Mapping[str, str]) -> None:
-    """Checks that no setting promises what is not kept.
+    """Refuses settings that the broker cannot honour.
 
     Raises:
         BrokerError: INVALID_CONFIG, naming the first such key, its value and what to do.

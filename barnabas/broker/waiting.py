@@ -1,11 +1,11 @@
-"""Waiting: deadlines of everything that waits in a broker, behind one timer of the loop.
+"""Timers: deadlines of all waiting requests and tasks of a broker, behind one timer of the loop.
 
 Driven by: `call_later`, `cancel`, and the loop's timer.
-Emits: callbacks whose deadline has come, in the order (deadline, arrival).
+Emits: callbacks whose deadline has passed, in the order (deadline, arrival).
 
-A waiting request (acks=all, fetch min bytes, a join) is an entry with a threshold, kept by whoever knows the threshold, and a
-deadline, kept here. Most entries are cancelled long before their deadline: a heap of entries costs a tenth of a loop timer each,
-and what was cancelled is swept out when it is the greater part.
+A waiting request (acks=all, fetch min bytes, a join) is an entry with a threshold, kept by its owner, and a deadline, kept here.
+Most entries are cancelled long before their deadline: an entry in a heap costs a tenth of a loop timer,
+and cancelled entries are removed when they are the majority.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["LoopTimer", "Timer", "Timers"]
 
 log = logging.getLogger(__name__)
 
-SWEEP_ABOVE = 512  # entries before a sweep of the cancelled ones is worth it
+SWEEP_ABOVE = 512  # entries before cancelled ones are removed
 
 
 class LoopTimer(Protocol):
@@ -44,7 +44,7 @@ class Timer:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Prevents the call; harmless when it was called or cancelled before."""
+        """Prevents the call; harmless after the call or a cancellation."""
         if self.callback is not None:
             self.callback = None
             self._timers.on_cancelled()
@@ -56,7 +56,7 @@ class Timers:
     Args:
         clock: `monotonic_ms` is read at every `call_later` and when the loop's timer fires.
         call_later: arms the loop's timer: (delay in seconds, callback).
-        on_broken: told when a callback raised InvariantViolated; other exceptions are logged here and end nothing.
+        on_broken: called when a callback raised InvariantViolated; other exceptions are logged here and end nothing.
     """
 
     __slots__ = ("_armed", "_armed_for", "_call_later", "_cancelled", "_clock", "_heap", "_on_broken", "_sequence")
@@ -70,7 +70,7 @@ class Timers:
         self._clock = clock
         self._call_later = call_later
         self._on_broken = on_broken
-        self._heap: list[tuple[int, int, Timer]] = []  # deadline, arrival: compared without a call of ours
+        self._heap: list[tuple[int, int, Timer]] = []  # deadline, arrival: tuples compare without Python code
         self._cancelled = 0
         self._sequence = 0
         self._armed: LoopTimer | None = None
@@ -81,7 +81,7 @@ class Timers:
         return len(self._heap) - self._cancelled
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Calls back after at least `delay_ms`, a negative one as 0; never from inside this call."""
+        """Calls back after at least `delay_ms`, or 0 if it is negative; never from inside this call."""
         self._sequence += 1
         deadline_ms = self._clock.monotonic_ms() + max(delay_ms, 0)
         timer = Timer(self, deadline_ms, callback)
@@ -91,7 +91,7 @@ class Timers:
         return timer
 
     def stop(self) -> None:
-        """Forgets everything; nothing is called any more."""
+        """Drops all entries; calls nothing any more."""
         self._heap.clear()
         self._cancelled = 0
         if self._armed is not None:
@@ -99,7 +99,7 @@ class Timers:
             self._armed = None
 
     def on_cancelled(self) -> None:
-        """An entry was cancelled (Timer only)."""
+        """An entry was cancelled (called by Timer only)."""
         self._cancelled += 1
         if self._cancelled > SWEEP_ABOVE and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]
@@ -130,5 +130,5 @@ class Timers:
         while self._heap and self._heap[0][2].callback is None:  # not worth a wake-up
             heapq.heappop(self._heap)
             self._cancelled -= 1
-        if self._heap:  # a callback may have armed for less than what is next
+        if self._heap:  # a callback may have armed an earlier one
             self._arm(self._heap[0][0])
