@@ -12,13 +12,13 @@ from typing import Final
 
 from barnabas.client import Producer
 
-__all__ = ["feed", "let_in"]
+__all__ = ["feed", "rows_of_tick"]
 
 TICK_S: Final = 0.02
 BURST: Final = 1024  # rows between two updates of the progress bar
 
 
-def let_in(left: int, hold_s: float, credit: float) -> tuple[int, float]:
+def rows_of_tick(left: int, hold_s: float, credit: float) -> tuple[int, float]:
     """Computes how many rows to send in one tick, and the fraction of a row carried over to the next.
 
     Args:
@@ -45,7 +45,7 @@ async def feed(
     sent, credit = 0, 0.0
     async with Producer(bootstrap_servers=bootstrap, linger_ms=5, max_batch_size=256 * 1024) as producer:
         while sent < len(rows):
-            count, credit = let_in(len(rows) - sent, hold_s(), credit)
+            count, credit = rows_of_tick(len(rows) - sent, hold_s(), credit)
             for number in range(sent, sent + count):
                 await producer.send(topic, rows[number], key=b"%d" % number, partition=number % partitions)
                 if number % BURST == 0:

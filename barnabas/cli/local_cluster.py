@@ -31,7 +31,7 @@ QUORUM_PORTS_ABOVE: Final = 10_000
 READY_S: Final = 60.0  # far above the time of a start, including the recovery of large logs
 STOP_S: Final = 30.0  # seconds for a clean stop; then the process is killed
 REPLICAS_MAX: Final = 3
-TOLD_LINES: Final = 5  # lines of a node's log that an error quotes
+QUOTED_LINES: Final = 5  # lines of a node's log that an error quotes
 
 
 class ClusterFailed(BarnabasError):
@@ -151,7 +151,7 @@ class LocalCluster:
 
     async def start_node(self, node: LocalNode) -> None:
         """Starts or restarts one node and waits until it serves. Raises ClusterFailed."""
-        said = node.log.stat().st_size if node.log.exists() else 0
+        log_size = node.log.stat().st_size if node.log.exists() else 0
         with node.log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "barnabas.cli.main", *self.command(node)),
@@ -167,8 +167,8 @@ class LocalCluster:
             raise ClusterFailed(f"node {node.node_id} was not ready after {READY_S:.0f} s; see {node.log}") from None
         if not line.startswith(b"ready "):
             await process.wait()
-            words = node.log.read_bytes()[said:].decode(errors="replace").strip().splitlines()[-TOLD_LINES:]
-            raise ClusterFailed(f"node {node.node_id} did not start: {' / '.join(words) or 'it said nothing'}")
+            lines = node.log.read_bytes()[log_size:].decode(errors="replace").strip().splitlines()[-QUOTED_LINES:]
+            raise ClusterFailed(f"node {node.node_id} did not start: {' / '.join(lines) or 'its log is empty'}")
         self._watchers.append(asyncio.create_task(self._watch(node, process)))
 
     async def _watch(self, node: LocalNode, process: asyncio.subprocess.Process) -> None:

@@ -205,7 +205,7 @@ async def _serve(config: BrokerConfig) -> int:
     except asyncio.CancelledError:
         if not ended.done():
             raise
-        _be_deaf()
+        _ignore_stop_signals()
         return ended.result()
     except (BarnabasError, OSError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
@@ -220,11 +220,11 @@ async def _serve(config: BrokerConfig) -> int:
         except OSError as error:
             log.error("the stop was not clean: %s", error)
             code = 1
-    _be_deaf()
+    _ignore_stop_signals()
     return code
 
 
-def _be_deaf() -> None:
+def _ignore_stop_signals() -> None:
     """Ignores further stop signals: the node has ended, and its exit code must not change."""
     loop = asyncio.get_running_loop()
     for number in STOPS:

@@ -38,7 +38,7 @@ def list_(
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             for listing in await admin.list_transactions(states=state):
-                print(f"{listing.transactional_id}  producer {listing.producer_id}  {await _told(admin, listing)}")
+                print(f"{listing.transactional_id}  producer {listing.producer_id}  {await _described(admin, listing)}")
 
     return worked("txn list", work())
 
@@ -125,7 +125,7 @@ async def _check_open(transactional_id: str, only: str, bootstrap: str) -> Trans
     return found
 
 
-async def _told(admin: Admin, listing: TransactionListing) -> str:
+async def _described(admin: Admin, listing: TransactionListing) -> str:
     """Describes a transaction: its state; if it is open, its age and whether it is prepared."""
     if listing.state != "Ongoing":
         return listing.state

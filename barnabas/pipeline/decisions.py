@@ -296,10 +296,10 @@ def _instructions(decision: Decision, lost: Sequence[Handle]) -> str:
         f"batch {batch} was decided, but {len(lost)} of its {len(decision.handles)} parts ({rows} rows) were aborted before they "
         f"could be committed: {names}{more}. A transaction without two-phase commit is aborted by its coordinator after "
         "transaction.timeout.ms, and the driver was down for longer (or an operator aborted it). The other parts are "
-        f"visible, so running the batch again would double them. To go on: write the missing rows of batch {batch} to the "
+        f"visible, so running the batch again would double them. To continue: write the missing rows of batch {batch} to the "
         "output by other means (their source offsets are in the checkpoint, offsets/"
         f"{batch}), then start the query once with the option sink.forget = {decision.next_batch}, which accepts the batch as it "
-        "is. To be safe from this: a larger transaction.timeout.ms, or a cluster with two-phase commit (KIP-939)"
+        "is. To prevent this: set a larger transaction.timeout.ms, or use a cluster with two-phase commit (KIP-939)"
     )
 
 
@@ -337,7 +337,7 @@ def check_owner(decision: Decision | None, query: str, sink_id: str) -> None:
         return
     remedy = (
         "give each query a sink id of its own, and a query whose checkpoint was removed a new one (deleting the group "
-        f"{group_id(sink_id)!r} makes the old one new: records that are there already are then written again)"
+        f"{group_id(sink_id)!r} frees the old one, but existing records are then written again)"
     )
     problem = (
         f"belongs to query {decision.query}, which has written {decision.next_batch} batches; this is query {query}"
@@ -432,8 +432,8 @@ def commit_batch(
 
 def _replaced(sink_id: str) -> DriverReplaced:
     return DriverReplaced(
-        f"sink id {sink_id!r}: another driver has begun a batch since this one did; of two queries with one checkpoint or one "
-        "sink id only the newest goes on: stop the other, then start this one again"
+        f"sink id {sink_id!r}: another driver has begun a batch since this one did. Only the newest of two queries with one "
+        "checkpoint or one sink id can continue: stop the other query, then start this one again"
     )
 
 

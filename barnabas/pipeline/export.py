@@ -232,7 +232,7 @@ def _finished(target: Path, parts: Iterable[Part], notes: Iterable[str] = ()) ->
             raise PipelineError(
                 "topic",
                 f"{part.topic}-{part.partition}",
-                "look at the log by `barnabas dump`",
+                "inspect the log with `barnabas dump`",
                 f"has more records than the offsets {part.start} to {part.end - 1}",
             )
     (target / "_SUCCESS").touch()
@@ -271,7 +271,7 @@ def _export_segment(piece: tuple[SegmentScan, int, tuple[Aborted, ...] | None], 
         rows, file = _write(target, reach, tables())
     except RemoteProtocolError as error:
         raise PipelineError(
-            "data", f"{segment.root}/{segment.path}", "look at it by `barnabas dump`", f"cannot be read: {error}"
+            "data", f"{segment.root}/{segment.path}", "inspect it with `barnabas dump`", f"cannot be read: {error}"
         ) from error
     return Part(*reach[:4], rows, left_out.control, left_out.aborted, file)
 

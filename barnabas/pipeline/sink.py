@@ -210,7 +210,7 @@ class _Sink:
             standing = await coordinator.read_decision()
             if not decisions.admitted(standing, batch, query, options.sink_id, adopt=options.adopt):
                 rows = sum(each.num_rows for each in batches)
-                log.info("sink %s: batch %d is decided, %d rows are passed over", options.sink_id, batch, rows)
+                log.info("sink %s: batch %d is already decided, %d rows are skipped", options.sink_id, batch, rows)
                 return SinkMessage(rows, TaskMessage(start, name, query, ()))
             task = Task(options.sink_id, start, name, batch, query)
             writing = _Writing(self, list(coordinator.participants.values()), task, name.partition)
@@ -221,9 +221,7 @@ class _Sink:
                 if handles and decisions.superseded(await coordinator.read_decision(), batch):
                     for handle in handles:
                         await coordinator.participants[handle.participant].abort(handle)
-                    raise PipelineError(
-                        "sink.id", options.sink_id, "nothing is to be done", "was written by a twin task"
-                    )
+                    raise PipelineError("sink.id", options.sink_id, "no action is needed", "was written by a twin task")
             except BaseException:
                 await writing.discard()
                 raise

@@ -97,7 +97,9 @@ class SinkOptions:
             raise PipelineError("delivery", delivery, "write a batch with exactly_once", "is for streams")
         files_path = options.text("files.path") or None
         if files_path is not None and delivery != EXACTLY_ONCE:
-            raise PipelineError("files.path", files_path, "set delivery = exactly_once", f"cannot be with {delivery}")
+            raise PipelineError(
+                "files.path", files_path, "set delivery = exactly_once", f"is not possible with {delivery}"
+            )
         acks = options.text("kafka.acks") or "all"
         if acks not in ("all", "-1"):
             raise PipelineError("kafka.acks", acks, "leave it out: rows are acknowledged by all", "would lose rows")

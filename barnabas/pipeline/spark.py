@@ -31,7 +31,10 @@ def _sink() -> Any:
         return importlib.import_module("barnabas.pipeline.sink")
     except ModuleNotFoundError as error:
         raise PipelineError(
-            "format", "barnabas", "read by it, write by format 'kafka'", "cannot be written in this version"
+            "format",
+            "barnabas",
+            "use it for reading, and format 'kafka' for writing",
+            "cannot be written in this version",
         ) from error
 
 

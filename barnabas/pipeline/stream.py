@@ -158,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise PipelineError(
                 "failOnDataLoss",
                 "true",
-                "keep records longer than reading takes (retention.ms), or set it to 'false' to go on without them",
+                "keep records longer than reading takes (retention.ms), or set it to 'false' to continue without them",
                 f"stops the query: {problem}",
             )
         _log.warning("%s", problem)

@@ -43,7 +43,7 @@ __all__ = ["POSITION", "TransactionRequests"]
 
 log = logging.getLogger("barnabas.pipeline")
 
-# Offsets need an existing partition. This one exists in every cluster with groups, even if the output topics are deleted.
+# Offsets need an existing partition. Every cluster with groups has this one, even if the output topics are deleted.
 POSITION = TopicPartition("__consumer_offsets", 0)
 
 _REFUSED = frozenset(
@@ -288,5 +288,5 @@ class TransactionRequests:
                 raise RequestTimedOut(f"gave up after {self.timeout_ms} ms: {error}", code=error.code) from error
             if now - told > _TOLD_EVERY_MS:
                 told = now
-                log.warning("%s is tried again since %d ms: %s", what, now - start, error)
+                log.warning("%s has been repeated for %d ms: %s", what, now - start, error)
             await asyncio.sleep(pace.pause_ms(now) / 1000)

@@ -74,7 +74,7 @@ class Chaos:
             if self._story.kills:
                 await self._story.until(self._is_back)
                 kill = self._story.kills[-1]
-                self._tell(f"both queries go on {(kill.back_s or 0) - kill.at_s:.1f} s after {kill.what} was killed")
+                self._tell(f"both queries continue {(kill.back_s or 0) - kill.at_s:.1f} s after {kill.what} was killed")
 
     def _has_read(self, day: str) -> bool:
         return self._story.read_until() >= day

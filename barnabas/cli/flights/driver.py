@@ -25,7 +25,7 @@ from barnabas.errors import BarnabasError
 __all__ = ["Driver", "DriverFailed"]
 
 STALL_S: Final = 300.0  # longest time without a completed batch, including starts
-SAID_LINES: Final = 12
+QUOTED_LINES: Final = 12
 SAID_CHARACTERS: Final = 120
 JAVA: Final = "-XX:TieredStopAtLevel=1"  # for a few minutes of work, the C1 compiler alone is faster
 WORKER: Final = "pyspark.worker"
@@ -69,7 +69,7 @@ class Driver:
             if code == 0:
                 return
             if not self._killed:
-                raise DriverFailed(f"the driver ended with exit code {code}. It said:\n{self._said()}")
+                raise DriverFailed(f"the driver ended with exit code {code}. Its last output:\n{self._last_output()}")
 
     def kill(self) -> int:
         """Sends SIGKILL to the driver and its JVM; returns the driver's pid."""
@@ -106,7 +106,9 @@ class Driver:
         try:
             return await asyncio.wait_for(line_of(process), STALL_S)
         except TimeoutError:
-            raise DriverFailed(f"no batch for {STALL_S:.0f} s. The driver said:\n{self._said()}") from None
+            raise DriverFailed(
+                f"no batch for {STALL_S:.0f} s. The driver's last output:\n{self._last_output()}"
+            ) from None
 
     def _on(self, what: dict[str, Any]) -> None:
         if "ready" in what:
@@ -127,7 +129,7 @@ class Driver:
                 )
             )
         elif "restarted" in what:
-            text = f"the query {what['restarted']['query']} goes on from its checkpoint"
+            text = f"the query {what['restarted']['query']} continues from its checkpoint"
             self._story.note(text)
             self._tell(f"{text}; it had failed: {_short(what['restarted']['why'])}")
         elif "failed" in what:
@@ -144,8 +146,8 @@ class Driver:
         except ProcessLookupError:
             pass  # the whole process group has ended
 
-    def _said(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-SAID_LINES:])
+    def _last_output(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-QUOTED_LINES:])
 
 
 def _short(why: str) -> str:
