@@ -50,7 +50,7 @@ def test_whole_transactions(delivered: list[str]) -> None:
         (["a1", "a2", "a2"], "more than once: 'a2'"),
         (["a1", "a2", "b1"], "transaction 1 was aborted"),
         (["a1", "a2", "c1"], r"transaction 2 \(unknown\) is seen in part"),
-        (["a1", "a2", "x"], "nobody wrote: 'x'"),
+        (["a1", "a2", "x"], "no producer wrote: 'x'"),
     ],
 )
 def test_transactions_that_are_not_atomic(delivered: list[str], complaint: str) -> None:
