@@ -323,7 +323,7 @@ class Lifecycle:
             self._failures += 1
             log.log(
                 logging.WARNING if self._failures == 3 else logging.DEBUG,
-                "node %d: heartbeat unanswered: %s",
+                "node %d: heartbeat without a good answer: %s",
                 self._node_id,
                 _reason(answer),
             )

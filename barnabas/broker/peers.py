@@ -443,7 +443,7 @@ class Peer:
         except InvariantViolated as error:
             self._reactor.fatal(error)
         except Exception:  # a bug in the callback must not stop the connection's other requests
-            log.exception("what waited for %r failed", self)
+            log.exception("a callback of %r failed", self)
 
     def _now_ms(self) -> int:
         return self._reactor.clock.monotonic_ms()

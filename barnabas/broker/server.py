@@ -201,7 +201,7 @@ class Server:
             now_ms = self.reactor.clock.monotonic_ms()
             if now_ms >= self._next_line_ms:
                 self._next_line_ms = now_ms + REFUSAL_LINES_MS
-                log.info("connections are refused (%d since the last such line): %s", self._refused, refusal)
+                log.info("connections are refused (%d since the last log line): %s", self._refused, refusal)
                 self._refused = 0
             connection.abort()
 

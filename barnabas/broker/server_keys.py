@@ -73,7 +73,7 @@ _CONNECTIONS = [
     ),
     long("connections.max.idle.ms", 600_000, "A connection silent for longer is closed; negative: never."),
     without_effect(
-        long("connections.max.reauth.ms", 0, "Longest life of a SASL session; 0: no limit."),
+        long("connections.max.reauth.ms", 0, "Longest duration of a SASL session; 0: no limit."),
         "clients do not log in, SASL is not served",
     ),
     integer("max.connection.creation.rate", INT32_MAX, "New connections a second.", at_least(0), dynamic=True),

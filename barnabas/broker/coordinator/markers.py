@@ -29,7 +29,7 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
-__all__ = ["Courier", "MarkerChannel"]
+__all__ = ["MarkerChannel", "MarkerGateway"]
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +37,16 @@ RETRY_MS = 100  # between attempts for a partition: a failover takes longer, a l
 NO_LEADER = -1
 PARTITIONS_PER_REQUEST = 10_000  # well below what a decoder takes (DECODED_ELEMENTS_MAX), about 1 MB
 
-# Nobody but a newer coordinator can have written what these tell of; it has taken over the transaction.
+# Only a newer coordinator can have caused these errors; it has taken over the transaction.
 _SUPERSEDED = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
 _NEEDLESS = frozenset((ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
 
 
-class Courier(Protocol):
-    """Knows the leaders and reaches them."""
+class MarkerGateway(Protocol):
+    """Finds partition leaders and sends markers to them."""
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """Broker id of the leader, -1 where there is none now, None where the partition does not exist (any more)."""
+        """Broker id of the leader, -1 without a leader, None if the partition does not exist."""
         ...
 
     def send(
@@ -55,7 +55,7 @@ class Courier(Protocol):
         request: WriteTxnMarkersRequest,
         done: Callable[[WriteTxnMarkersResponse | BrokerError], None],
     ) -> None:
-        """Delivers to a broker, this one included; `done` may be called within."""
+        """Sends to a broker, which may be this one; may call `done` before it returns."""
         ...
 
     def soon(self, callback: Callable[[], None]) -> None: ...
@@ -97,8 +97,8 @@ class MarkerChannel:
         on_written: (partition of the state topic, prepared transaction): all its markers are committed.
     """
 
-    def __init__(self, courier: Courier, on_written: Callable[[int, TransactionMetadata], None]) -> None:
-        self._courier = courier
+    def __init__(self, gateway: MarkerGateway, on_written: Callable[[int, TransactionMetadata], None]) -> None:
+        self._gateway = gateway
         self._on_written = on_written
         self._deliveries: dict[str, _Delivery] = {}
         self._due: list[_Asked] = []
@@ -127,7 +127,7 @@ class MarkerChannel:
 
     def on_leaders_moved(self) -> None:
         """Partitions have other leaders now, or are deleted: nothing waits for a broker that leads no more."""
-        leader_of = self._courier.leader_of
+        leader_of = self._gateway.leader_of
         for attempt in self._attempts:
             for number, (delivery, led) in enumerate(attempt.asked):
                 stayed = [key for key in led if leader_of(*key) == attempt.broker_id]
@@ -142,7 +142,7 @@ class MarkerChannel:
     def _schedule(self) -> None:
         if not self._flush_due:
             self._flush_due = True
-            self._courier.soon(self._flush)
+            self._gateway.soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
@@ -153,7 +153,7 @@ class MarkerChannel:
                 continue
             by_leader: dict[int, list[TopicPartition]] = {}
             for topic, partition in partitions:
-                leader = self._courier.leader_of(topic, partition)
+                leader = self._gateway.leader_of(topic, partition)
                 if leader is None:
                     delivery.remaining.pop((topic, partition), None)
                 else:
@@ -172,7 +172,7 @@ class MarkerChannel:
             for attempt in attempts:
                 self._attempts[attempt] = None
                 request = WriteTxnMarkersRequest(markers=[_marker(delivery, led) for delivery, led in attempt.asked])
-                self._courier.send(attempt.broker_id, request, partial(self._on_answer, attempt))
+                self._gateway.send(attempt.broker_id, request, partial(self._on_answer, attempt))
 
     def _on_answer(self, attempt: _Attempt, answer: WriteTxnMarkersResponse | BrokerError) -> None:
         self._attempts.pop(attempt, None)
@@ -232,7 +232,7 @@ class MarkerChannel:
         self._failed.append((delivery, partitions))
         if not self._retry_due:
             self._retry_due = True
-            self._courier.retry_later(RETRY_MS, self._on_retry)
+            self._gateway.retry_later(RETRY_MS, self._on_retry)
 
     def _on_retry(self) -> None:
         self._retry_due = False

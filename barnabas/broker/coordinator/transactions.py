@@ -20,12 +20,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.coordinator.broker_gateway import TRANSACTION_TOPIC, BrokerGateway
 from barnabas.broker.coordinator.holding import HeldRequests, Waiter
 from barnabas.broker.coordinator.marker_writer import MarkerWriter
 from barnabas.broker.coordinator.markers import MarkerChannel
 from barnabas.broker.coordinator.producer_ids import ProducerIds
 from barnabas.broker.coordinator.shard import Decision, ShardHost
-from barnabas.broker.coordinator.transaction_courier import TRANSACTION_TOPIC, NodeCourier
 from barnabas.broker.coordinator.transaction_records import TransactionRecord
 from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity, TransactionShard
 from barnabas.broker.coordinator.transaction_state import (
@@ -86,10 +86,10 @@ class TransactionCoordinator:
         self.host: ShardHost[TransactionShard] = ShardHost(
             TRANSACTION_TOPIC, reactor, replicas, self._make_shard, self._partition_count, in_thread=long_work.run
         )
-        self._courier = NodeCourier(reactor, config, current, peers, marker_writer)
-        self.markers = MarkerChannel(self._courier, self._complete)
+        self._gateway = BrokerGateway(reactor, config, current, peers, marker_writer)
+        self.markers = MarkerChannel(self._gateway, self._complete)
         self.verifications = VerificationChannel(
-            self._courier,
+            self._gateway,
             patience_ms=partial(config.get_int, "add.partitions.to.txn.retry.backoff.max.ms"),
             backoff_ms=partial(config.get_int, "add.partitions.to.txn.retry.backoff.ms"),
         )
@@ -335,7 +335,7 @@ class TransactionCoordinator:
             done: gets a code for each partition; INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED, which appends do not know.
         """
         producer = ProducerIdentity(producer_id, producer_epoch)
-        if transactional_id and self._courier.coordinator_of(transactional_id) != self._config.node_id:
+        if transactional_id and self._gateway.coordinator_of(transactional_id) != self._config.node_id:
             is_gone = _never if waiter is None else waiter.is_gone
             self.verifications.ask(
                 Question(transactional_id, producer, partitions, add=add, done=done, is_gone=is_gone)

@@ -28,18 +28,18 @@ from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnTransaction,
 )
 
-__all__ = ["Question", "QuestionCourier", "VerificationChannel"]
+__all__ = ["Question", "VerificationChannel", "VerificationGateway"]
 
 PARTITIONS_PER_REQUEST = 10_000  # well below what a decoder takes (DECODED_ELEMENTS_MAX), about 1 MB
 
 Errors = dict[TopicPartition, ErrorCode]
 
 
-class QuestionCourier(Protocol):
-    """Knows the coordinators and reaches them."""
+class VerificationGateway(Protocol):
+    """Finds transaction coordinators and sends requests to them."""
 
     def coordinator_of(self, transactional_id: str) -> int:
-        """Broker id of the leader of its state partition, -1 where there is none now."""
+        """Broker id of the leader of its state partition, -1 without a leader."""
         ...
 
     def ask(
@@ -48,7 +48,7 @@ class QuestionCourier(Protocol):
         request: AddPartitionsToTxnRequest,
         done: Callable[[AddPartitionsToTxnResponse | BrokerError], None],
     ) -> None:
-        """Delivers to another broker; `done` is called once, not within."""
+        """Sends to another broker; calls `done` once, after it has returned."""
         ...
 
     def monotonic_ms(self) -> int: ...
@@ -122,8 +122,10 @@ class VerificationChannel:
         backoff_ms: () → the pause before it is.
     """
 
-    def __init__(self, courier: QuestionCourier, patience_ms: Callable[[], int], backoff_ms: Callable[[], int]) -> None:
-        self._courier = courier
+    def __init__(
+        self, gateway: VerificationGateway, patience_ms: Callable[[], int], backoff_ms: Callable[[], int]
+    ) -> None:
+        self._gateway = gateway
         self._patience_ms = patience_ms
         self._backoff_ms = backoff_ms
         self._due: list[Question] = []
@@ -136,13 +138,13 @@ class VerificationChannel:
 
     def ask(self, question: Question) -> None:
         """Asks at the end of the wake-up."""
-        question.deadline_ms = self._courier.monotonic_ms() + self._patience_ms()
+        question.deadline_ms = self._gateway.monotonic_ms() + self._patience_ms()
         self._put(question)
 
     def on_leaders_moved(self) -> None:
         """Coordinators may be elsewhere now: what a former one was asked is asked again. Its late answer counts no more."""
         for question, wave in list(self._asked.items()):
-            if self._courier.coordinator_of(question.transactional_id) != wave.broker_id:
+            if self._gateway.coordinator_of(question.transactional_id) != wave.broker_id:
                 del self._asked[question]
                 self._put(question)
 
@@ -150,7 +152,7 @@ class VerificationChannel:
         self._due.append(question)
         if not self._flush_due:
             self._flush_due = True
-            self._courier.soon(self._flush)
+            self._gateway.soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
@@ -159,7 +161,7 @@ class VerificationChannel:
         for question in due:
             if question.is_gone():
                 continue
-            broker_id = self._courier.coordinator_of(question.transactional_id)
+            broker_id = self._gateway.coordinator_of(question.transactional_id)
             if broker_id < 0:
                 question.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 continue
@@ -176,7 +178,7 @@ class VerificationChannel:
     def _send(self, wave: _Wave) -> None:
         self._asked.update(dict.fromkeys(wave.questions, wave))
         request = AddPartitionsToTxnRequest(transactions=[_transaction(question) for question in wave.questions])
-        self._courier.ask(wave.broker_id, request, partial(self._on_answer, wave))
+        self._gateway.ask(wave.broker_id, request, partial(self._on_answer, wave))
 
     def _on_answer(self, wave: _Wave, answer: AddPartitionsToTxnResponse | BrokerError) -> None:
         codes: dict[str, dict[TopicPartition, ErrorCode]] = {}
@@ -207,8 +209,8 @@ class VerificationChannel:
         errors = {key: codes.get(key, ErrorCode.NETWORK_EXCEPTION) for key in question.partitions}
         if question.add and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values():
             backoff_ms = self._backoff_ms()
-            if self._courier.monotonic_ms() + backoff_ms <= question.deadline_ms:
-                self._courier.retry_later(backoff_ms, lambda: self._put(question))
+            if self._gateway.monotonic_ms() + backoff_ms <= question.deadline_ms:
+                self._gateway.retry_later(backoff_ms, lambda: self._put(question))
                 return
         for key, code in errors.items():
             if code is ErrorCode.PRODUCER_FENCED:

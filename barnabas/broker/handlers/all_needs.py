@@ -50,4 +50,4 @@ class AllNeeds(
     txn_offsets.Needs,
     Protocol,
 ):
-    """See the module."""
+    """All members of all families' `Needs`."""

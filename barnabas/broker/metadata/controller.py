@@ -159,7 +159,7 @@ class QuorumController:
         """This node no longer leads: waiting requests must be sent to the new leader."""
         if not self.active:
             return
-        log.info("node %d is the controller no more", self._node_id)
+        log.info("node %d is no longer the controller", self._node_id)
         self.epoch = NOT_ACTIVE
         self.image = EMPTY_IMAGE
         self.liveness.end()

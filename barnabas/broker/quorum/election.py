@@ -60,8 +60,8 @@ class Election:
         """Whether no majority is left among the voters that can be reached."""
         without = len(self._refused)
         if self._refused:
-            unheard = now_ms >= self._patience_until_ms
-            without = len(self._voters) - len(self._granted) if unheard else without + len(self._missed)
+            patience_over = now_ms >= self._patience_until_ms
+            without = len(self._voters) - len(self._granted) if patience_over else without + len(self._missed)
         return len(self._voters) - without < self._majority
 
     @property

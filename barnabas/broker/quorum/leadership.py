@@ -99,7 +99,7 @@ class Leadership:
             if request.directory_id != progress.rival_id:
                 progress.rival_id = request.directory_id
                 log.error(
-                    "two processes with directories of their own fetch the metadata log as node %d: the one that came later "
+                    "two processes with directories of their own fetch the metadata log as node %d: the later one "
                     "does not count; each node needs an id of its own",
                     request.replica_id,
                 )

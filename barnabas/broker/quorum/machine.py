@@ -433,7 +433,7 @@ class RaftMachine:
             return
         until_ms = leadership.majority_until_ms(self.timing.check_quorum_ms)
         if until_ms is not None and now_ms >= until_ms:
-            log.warning("node %d has not heard of a majority of voters and gives up epoch %d", self.node_id, self.epoch)
+            log.warning("node %d lost its majority of voters and resigns epoch %d", self.node_id, self.epoch)
             self.resign(now_ms)
             return
         for voter in leadership.take_begin_due(now_ms, self.timing.fetch_timeout_ms // 2):
@@ -538,7 +538,7 @@ class RaftMachine:
                 self.high_watermark = following.take_part(reply, self.high_watermark)
             following.answered(self._fetch_deadline(now_ms))
         except (RemoteProtocolError, BrokerError) as error:  # not a leader's answer: the fetch timeout keeps running
-            self._log_once.error(f"what the leader {self.leader_id} of the quorum sent cannot be taken: {error}")
+            self._log_once.error(f"what the leader {self.leader_id} of the quorum sent is invalid: {error}")
             self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
         self._fetch_on(now_ms)
 

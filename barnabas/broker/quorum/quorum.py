@@ -432,7 +432,7 @@ class Quorum:
             else:
                 self._machine.on_reply(to, request, wire.read_reply(answer), now_ms)
         except RemoteProtocolError as error:
-            log.error("node %d answers what the quorum does not understand: %s", to, error)
+            log.error("node %d sent an invalid answer to the quorum: %s", to, error)
             self._machine.on_failure(to, request, Failure.SILENT, now_ms)
         except (OSError, InvariantViolated, VotersDisagree) as error:
             self.fail(error)
@@ -572,7 +572,7 @@ class Quorum:
             for outgoing in self._machine.take_outgoing():
                 self._transmit(outgoing)
         except (OSError, BarnabasError) as trouble:
-            log.error("leadership could not be given up: %s", trouble)
+            log.error("could not resign the leadership: %s", trouble)
         self.kill()
         if isinstance(error, OSError):
             self._on_disk_failed(error)

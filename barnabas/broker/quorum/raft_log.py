@@ -110,13 +110,13 @@ class RaftLog:
         except (DamagedLog, RemoteProtocolError, BrokerError) as error:
             if alone or not clean:
                 raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged, restore it from a copy: {error}") from error
-            log.warning("%s is damaged in spite of a clean stop: %s", METADATA_DIRECTORY, error)
+            log.warning("%s is damaged despite a clean stop: %s", METADATA_DIRECTORY, error)
             self._note_loss()
             self._open(config, False)
         self.lost_records = disk.exists(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
         if self._log.truncated_bytes:
             log.warning(
-                "%s: %d bytes were cut off at offset %d, behind which it was torn or damaged",
+                "%s: %d bytes were truncated at offset %d, after which the log was incomplete or damaged",
                 METADATA_DIRECTORY,
                 self._log.truncated_bytes,
                 self._log.log_end_offset,
@@ -150,7 +150,7 @@ class RaftLog:
             try:
                 check_snapshot(self._read_snapshot(snapshot), voter_set.take)
             except RemoteProtocolError as error:
-                log.warning("passing over %s: %s", snapshot_name(snapshot), error)
+                log.warning("ignoring %s: %s", snapshot_name(snapshot), error)
                 continue
             self.latest_snapshot = snapshot
             self.voter_set = voter_set

@@ -419,7 +419,7 @@ class LogDirectory:
                     if error.errno not in _NO_DESCRIPTOR:
                         self.fail(error)
                         return
-                    log.warning("%r cannot be synced now and is tried again: %s", self, error)
+                    log.warning("%r cannot be synced now, will be tried again: %s", self, error)
                     self._unsynced.update(dict.fromkeys(asked))
                     await asyncio.sleep(SYNC_RETRY_MS / 1000)
                     continue

@@ -317,7 +317,7 @@ class FetchPlan:
                 if changed and self._quota is not None and self._is_throttled(replica):
                     self._quota.record(len(records), now_ms)
         except BrokerError as error:
-            one.log_change(logging.ERROR, f"{replica!r} cannot take what broker {replica.leader_id} sent: {error}")
+            one.log_change(logging.ERROR, f"{replica!r} cannot append what broker {replica.leader_id} sent: {error}")
             self._pause(key, one, now_ms, self._limits.backoff_ms)
             return False
         one.on_taken()
@@ -366,7 +366,7 @@ class FetchPlan:
         try:
             replica.on_out_of_range(leader_epoch, *bounds)
         except BrokerError as error:
-            log.error("%r cannot begin anew: %s", replica, error)
+            log.error("%r cannot be moved into its leader's range: %s", replica, error)
             self._pause(key, one, now_ms, self._limits.backoff_ms)
             return
         one.paused_until_ms = None

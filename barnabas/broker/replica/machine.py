@@ -446,7 +446,7 @@ class Replica:
             self._cut(log_end_offset)
         else:
             end = self.log.log_end_offset
-            log.warning("%r: ends at %d, the leader's log begins at %d: begins anew there", self, end, log_start_offset)
+            log.warning("%r: ends at %d, the leader's log begins at %d: restarts there", self, end, log_start_offset)
             try:
                 self.log.on_records_lost()
                 self.log.truncate_fully_and_start_at(log_start_offset)
@@ -472,7 +472,7 @@ class Replica:
         cuts = self.log.cuts
         try:
             if offset < self.high_watermark:
-                log.warning("%r: is cut to %d, below its high watermark %d", self, offset, self.high_watermark)
+                log.warning("%r: is truncated to %d, below its high watermark %d", self, offset, self.high_watermark)
                 self.log.on_records_lost()  # before the truncation: a crash may come between
             self.log.truncate_to(offset)
         except OSError as error:

@@ -303,7 +303,7 @@ class LogRecovery:
             self._paused[key] = None  # the failure of its directory removes it
             one.directory.fail(error)
             return
-        log.warning("%s cannot be opened now and is tried again: %s", one.folder, error)
+        log.warning("%s cannot be opened now, will be tried again: %s", one.folder, error)
         if key not in self._unopened:
             self.add([one])
         self._paused[key] = None

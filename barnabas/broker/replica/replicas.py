@@ -213,7 +213,7 @@ class Replicas:
         key = (topic.name, number)
         directory = self._log_dirs.home_of(key, _assigned(partition, self._node_id))
         if directory is None:
-            log.error("%s-%d lies in a log directory that is offline", topic.name, number)
+            log.error("%s-%d is in an offline log directory", topic.name, number)
             return None
         offsets = directory.take_offsets(key)
         # A producer that wrote to a former topic of this name continues its sequences.
@@ -455,7 +455,7 @@ class Replicas:
             opened.on_records_lost()
         if opened.truncated_bytes:
             log.warning(
-                "%s: %d bytes of a torn write were cut off at offset %d",
+                "%s: %d bytes of an incomplete write were truncated at offset %d",
                 one.folder,
                 opened.truncated_bytes,
                 opened.log_end_offset,
@@ -527,7 +527,7 @@ class Replicas:
             try:
                 rename(aside)
             except OSError as error:
-                log.error("folder %s cannot be renamed to be deleted: %s", folder, error)
+                log.error("folder %s cannot be renamed for deletion: %s", folder, error)
             else:
                 self._reactor.call_later(config.file_delete_delay_ms, lambda: directory.discard([aside]))
 

@@ -192,7 +192,7 @@ class Upkeep:
             self._reactor.call_later(1, lambda: self._walk(self._retain, [replica]))
         if removed:
             log.info(
-                "%r: %d segments went by retention, log starts at %d", replica, removed, replica.log.log_start_offset
+                "%r: retention deleted %d segments, log starts at %d", replica, removed, replica.log.log_start_offset
             )
             replica.on_log_start_moved()
         return removed * UNITS_OF_A_SEGMENT

@@ -1,9 +1,9 @@
-"""Courier of the transaction coordinator: the node's other brokers as the marker and verification channels see them.
+"""BrokerGateway: sends marker and verification requests of the transaction coordinator to other brokers.
 
-Driven by: both channels.
-Emits: WriteTxnMarkers and AddPartitionsToTxn requests to other brokers, on a connection each: an addition may be held until
-markers are written, so that neither may wait for the other's answer on the same connection. Markers for this broker go
-straight to its own `marker_writer`.
+Driven by: the marker and verification channels.
+Emits: WriteTxnMarkers and AddPartitionsToTxn requests to other brokers, each kind on its own connection: an addition may be held until
+markers are written, so neither may wait for the other's answer on the same connection. Markers for this broker are passed
+directly to its own `marker_writer`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
-__all__ = ["TRANSACTION_TOPIC", "NodeCourier"]
+__all__ = ["TRANSACTION_TOPIC", "BrokerGateway"]
 
 TRANSACTION_TOPIC: Final = "__transaction_state"
 NO_LEADER: Final = -1
@@ -33,8 +33,8 @@ ADDITIONS: Final = "transactions"  # purposes of the connections
 MARKERS: Final = "markers"
 
 
-class NodeCourier:
-    """Leaders and coordinators by the node's image, and the ways to them."""
+class BrokerGateway:
+    """Finds leaders and coordinators in the node's image, and sends requests to them."""
 
     def __init__(
         self,
