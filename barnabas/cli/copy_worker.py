@@ -28,7 +28,7 @@ async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows:
         yield NewMessage(target, value.encode(), key=record.key, partition=record.partition)
 
     vetoed = -1
-    told = 0
+    reported = 0
 
     def vetoes(progress: CopyProgress) -> bool:
         nonlocal vetoed
@@ -50,10 +50,10 @@ async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows:
     async with consumer, producer:
 
         async def on_transaction(progress: CopyProgress) -> bool:
-            nonlocal told
+            nonlocal reported
             copied = sum([await consumer.position(tp) for tp in consumer.assignment()])
-            if progress.committed > told:  # unchanged after a poll without records
-                told = progress.committed
+            if progress.committed > reported:  # unchanged after a poll without records
+                reported = progress.committed
                 line = {"rows": copied, "committed": progress.committed, "aborted": progress.aborted}
                 print(json.dumps(line), flush=True)
             return copied >= rows

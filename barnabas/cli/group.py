@@ -56,14 +56,14 @@ def describe(
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             if not watch:
-                print("\n".join(_table(*await _look(admin, group))))
+                print("\n".join(_table(*await _read(admin, group))))
                 return
             from rich.live import Live
             from rich.text import Text
 
             with Live(Text(""), refresh_per_second=8) as live:
                 while True:
-                    live.update(Text("\n".join(_table(*await _look(admin, group)))), refresh=True)
+                    live.update(Text("\n".join(_table(*await _read(admin, group)))), refresh=True)
                     await asyncio.sleep(max(every, 0.1))
 
     return worked("group describe", work())
@@ -131,7 +131,7 @@ def delete(group: GroupId, *, bootstrap: Bootstrap = "localhost:9092") -> int:
     return worked("group delete", work())
 
 
-async def _look(admin: Admin, group: str) -> tuple[GroupDescription, dict[TopicPartition, PartitionLag]]:
+async def _read(admin: Admin, group: str) -> tuple[GroupDescription, dict[TopicPartition, PartitionLag]]:
     return await admin.describe_group(group), await admin.group_lag(group)
 
 
@@ -145,14 +145,14 @@ def _table(group: GroupDescription, lags: Mapping[TopicPartition, PartitionLag])
         who = ("-", "-") if member is None else (member.group_instance_id or member.client_id, member.client_host)
         rows.append((f"{tp.topic}-{tp.partition}", *figures, *who))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    told = [f"{group.group_id}  {group.state}  {group.type}  {group.protocol or 'no assignor'}"]
-    told[0] += f"  {len(group.members)} members  lag {sum(lag.lag for lag in lags.values())}"
+    lines = [f"{group.group_id}  {group.state}  {group.type}  {group.protocol or 'no assignor'}"]
+    lines[0] += f"  {len(group.members)} members  lag {sum(lag.lag for lag in lags.values())}"
     if len(rows) > 1:
-        told += [
+        lines += [
             "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
-    return told
+    return lines
 
 
 def _parse(to: str) -> str | int | datetime:

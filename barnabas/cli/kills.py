@@ -34,7 +34,7 @@ DOWN_S: Final = 1.5  # seconds that a killed broker stays down, so that the othe
 KILL_S: Final = 5.0  # approximate seconds of a kill, including the waits and the restart
 SAME_BROKER_S: Final = 10.0
 PROGRESS_S_MAX: Final = 10.0
-IN_SYNC_LOOK_S: Final = 0.1
+IN_SYNC_POLL_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -170,4 +170,4 @@ async def wait_in_sync(bootstrap: str) -> None:
             topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
             if all(len(p.isr) == len(p.replicas) for topic in topics.values() for p in topic.partitions):
                 return
-            await asyncio.sleep(IN_SYNC_LOOK_S)
+            await asyncio.sleep(IN_SYNC_POLL_S)

@@ -67,7 +67,7 @@ _CONNECT_TIMEOUT_MS = 15_000
 _TOPIC_TIMEOUT_MS = 10_000
 # Spark kills the worker of a task two seconds after it has told it to stop (spark.python.task.killTimeout).
 _STRAGGLER_MS = 3_000
-_STRAGGLER_LOOK_S = 0.25
+_STRAGGLER_POLL_S = 0.25
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType) -> DataSourceWriter:
@@ -180,7 +180,7 @@ class _Sink:
                 await coordinator.abort_batch(batch, tasks, self.start)
                 if clock.monotonic_ms() >= until_ms:
                     return
-                await asyncio.sleep(_STRAGGLER_LOOK_S)
+                await asyncio.sleep(_STRAGGLER_POLL_S)
 
     def coordinator(self, requests: TransactionRequests) -> Coordinator:
         """Returns the coordinator of this sink."""

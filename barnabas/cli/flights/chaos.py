@@ -30,7 +30,7 @@ from barnabas.client.errors import KafkaError
 __all__ = ["BROKER", "DRIVER", "PLAN", "WORKER", "Chaos", "Strike", "watch_transactions"]
 
 WORKER, BROKER, DRIVER = "a Python worker", "a broker", "the driver"
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 SAMPLE_S: Final = 0.25
 BROKER_DOWN_S: Final = 2.0
 MOMENT_S_MAX: Final = 20.0  # longest wait for a busy worker or an open transaction; then the kill happens without one
@@ -85,7 +85,7 @@ class Chaos:
     async def _worker(self) -> None:
         deadline_s = self._story.now_s + MOMENT_S_MAX
         while (found := self._driver.busy_worker()) is None and self._story.now_s < deadline_s:  # noqa: ASYNC110 # /proc sends no events
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         if found is None:
             self._tell("no Python worker was found at work: none was killed")
             return
@@ -119,7 +119,7 @@ class Chaos:
             deadline_s = self._story.now_s + MOMENT_S_MAX
             while count == 0 and self._story.now_s < deadline_s:
                 count = await _under_way(admin, ("Ongoing",))
-                await asyncio.sleep(0 if count else LOOK_S)
+                await asyncio.sleep(0 if count else POLL_S)
         return count
 
 

@@ -32,7 +32,7 @@ from barnabas.pipeline import session
 __all__ = ["main"]
 
 KEYS: Final = {BY_HOUR: ("origin",), BY_CARRIER: ("carrier",)}
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 EVERY: Final = "500 milliseconds"  # shortest interval between batches: looking for new records costs time, too
 RESTARTS_MAX: Final = 10  # restarts of a query without a completed batch between them
 ATTEMPTS: Final = 4  # attempts at a task: by default a local session gives up at the first failure
@@ -49,13 +49,13 @@ def main(bootstrap: str, folder: Path, watermark: str, until: str) -> int:
     starters = _queries(spark, bootstrap, folder, watermark)
     running = {name: start() for name, start in starters.items()}
     _tell({"ready": {"at_s": time.time()}})
-    told: dict[str, tuple[str, int]] = {}  # the last reported batch of each query: its run and id
+    reported: dict[str, tuple[str, int]] = {}  # the last reported batch of each query: its run and id
     restarts: dict[str, int] = {}
     while running:
-        time.sleep(LOOK_S)  # no event loop here: this process only polls, Spark works in its JVM
+        time.sleep(POLL_S)  # no event loop here: this process only polls, Spark works in its JVM
         for name, query in list(running.items()):
-            before = told.get(name)
-            if _tell_batches(name, query, told) >= until:
+            before = reported.get(name)
+            if _report_batches(name, query, reported) >= until:
                 query.stop()
                 del running[name]
             elif not query.isActive:
@@ -66,7 +66,7 @@ def main(bootstrap: str, folder: Path, watermark: str, until: str) -> int:
                     return 1
                 running[name] = starters[name]()
                 _tell({"restarted": {"query": name, "at_s": time.time(), "why": failure}})
-            elif told.get(name) != before:
+            elif reported.get(name) != before:
                 restarts.pop(name, None)
     spark.stop()
     return 0
@@ -113,7 +113,7 @@ def _queries(
     return {BY_HOUR: by_hour, BY_CARRIER: by_carrier}
 
 
-def _tell_batches(name: str, query: StreamingQuery, told: dict[str, tuple[str, int]]) -> str:
+def _report_batches(name: str, query: StreamingQuery, reported: dict[str, tuple[str, int]]) -> str:
     """Prints the batches completed since the last call; returns the latest watermark, "" if there is none yet."""
     latest = ""
     for progress in query.recentProgress:
@@ -123,9 +123,9 @@ def _tell_batches(name: str, query: StreamingQuery, told: dict[str, tuple[str, i
             continue  # a trigger without new records
         times = progress["eventTime"] or {}
         latest = times.get("watermark", "")
-        if told.get(name, ("", -1))[0] == this[0] and this[1] <= told[name][1]:
+        if reported.get(name, ("", -1))[0] == this[0] and this[1] <= reported[name][1]:
             continue
-        told[name] = this
+        reported[name] = this
         begin_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
         _tell(
             {
