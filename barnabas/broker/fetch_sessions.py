@@ -136,7 +136,7 @@ class WantedPartition:
     def owes_high_watermark(self, replica: Replica) -> bool:
         """Whether a follower that serves consumers does not know the present high watermark yet."""
         session = self.session
-        return session is not None and session.hurries and replica.high_watermark != self.told_high_watermark
+        return session is not None and session.serves_consumers and replica.high_watermark != self.told_high_watermark
 
     def has_news(self, error_code: int, high_watermark: int, log_start_offset: int, *, records: bool) -> bool:
         """Whether an incremental answer must carry the partition; records what the answer tells."""
@@ -156,7 +156,7 @@ class FetchSession:
 
     Attributes:
         follower_id: broker id of a follower, else CONSUMER.
-        hurries: whether a follower gets a moved high watermark at once, because consumers read from it (KIP-392).
+        serves_consumers: whether a follower gets a moved high watermark at once, because consumers read from it (KIP-392).
         wanted: all partitions of the session.
         ready: partitions to read, in this order.
         parked: the waiting request, if any.
@@ -167,21 +167,21 @@ class FetchSession:
         "created_ms",
         "epoch",
         "follower_id",
-        "hurries",
         "parked",
         "ready",
+        "serves_consumers",
         "session_id",
         "used_ms",
         "wanted",
     )
 
     def __init__(
-        self, session_id: int, by_id: bool, now_ms: int, follower_id: int = CONSUMER, *, hurries: bool = False
+        self, session_id: int, by_id: bool, now_ms: int, follower_id: int = CONSUMER, *, serves_consumers: bool = False
     ) -> None:
         self.session_id = session_id
         self.by_id = by_id
         self.follower_id = follower_id
-        self.hurries = hurries
+        self.serves_consumers = serves_consumers
         self.created_ms = now_ms
         self.used_ms = now_ms
         self.epoch = 1  # epoch of the next request
@@ -312,7 +312,7 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._rng.randrange(2**31 - 1) + 1
         session = self._sessions[session_id] = FetchSession(
-            session_id, by_id, now_ms, follower_id, hurries=self.reads_by_rack and follower_id >= 0
+            session_id, by_id, now_ms, follower_id, serves_consumers=self.reads_by_rack and follower_id >= 0
         )
         session.begin(wanted)
         return session

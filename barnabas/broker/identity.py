@@ -60,7 +60,7 @@ class Identity:
         """The broker epoch of the previous clean stop, for the registration; −1 if the last stop was not clean."""
         return -1 if self.previous_broker_epoch is None else self.previous_broker_epoch
 
-    def give_back(self, disk: Disk) -> None:
+    def undo_open(self, disk: Disk) -> None:
         """Undoes `open_directory`. Only valid if nothing was written to the directory's logs."""
         if self.previous_broker_epoch is not None:
             write_clean_shutdown(disk, self.previous_broker_epoch)
@@ -96,7 +96,7 @@ def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str |
     try:
         directory_id = decode_uuid(meta.directory_id)
     except ValueError as error:
-        raise WrongDirectory(f"{disk.root}/{META_PROPERTIES} has a directory.id that is none: {error}") from error
+        raise WrongDirectory(f"{disk.root}/{META_PROPERTIES} has an invalid directory.id: {error}") from error
     return Identity(meta.cluster_id, directory_id, take_clean_shutdown(disk))
 
 

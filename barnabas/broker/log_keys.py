@@ -121,7 +121,7 @@ LOG_KEYS: Final = [
         dynamic=True,
     ),
     integer("log.flush.offset.checkpoint.interval.ms", 60_000, "How often recovery points are written.", at_least(0)),
-    long("log.flush.scheduler.interval.ms", INT64_MAX, "How often logs are looked at for syncing."),
+    long("log.flush.scheduler.interval.ms", INT64_MAX, "How often logs are checked for syncs by flush.ms."),
     without_effect(
         integer(
             "log.flush.start.offset.checkpoint.interval.ms", 60_000, "How often log starts are written.", at_least(0)

@@ -259,7 +259,7 @@ class Node:
             if BROKER in self.config.roles:
                 await self._start_broker(identity)
         except BaseException:
-            self._give_back()
+            self._undo_open()
             self.kill()
             raise
         return address
@@ -320,7 +320,7 @@ class Node:
             self._logs_open = False
             self.replicas.close(self.lifecycle.broker_epoch)
         else:
-            self._give_back()
+            self._undo_open()
         self._alive = False
         self.log_dirs.release()
 
@@ -330,12 +330,12 @@ class Node:
             self.quorum_controller.close()
         self.controller.close()
 
-    def _give_back(self) -> None:
+    def _undo_open(self) -> None:
         """No partition log was opened: restores the clean-shutdown file if the start found one."""
         if self.log_dirs.main.identity is not None and not self._logs_open and self.reactor.failure is None:
             try:
                 self.quorum.close()
-                self.log_dirs.give_back()
+                self.log_dirs.undo_open()
             except OSError as error:
                 log.error("node %d could not leave its directory as it was: %s", self.node_id, error)
 

@@ -304,7 +304,7 @@ class Peer:
         if self._exchange.state is ExchangeState.READY:
             self.lost_ms = self._now_ms()
             if self.node_id >= 0 and not self._reactor.scope.stopping:
-                self._reactor.scope.start(self._look_whether_refused(), name=f"probe {self!r}")
+                self._reactor.scope.start(self._probe_refusal(), name=f"probe {self!r}")
             self._end(PeerError(PeerErrorKind.LOST, f"{self!r} closed the connection"))
         else:
             self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} closed the connection before it said what it speaks")
@@ -323,7 +323,7 @@ class Peer:
             kind = PeerErrorKind.REFUSED if isinstance(error, ConnectionRefusedError) else PeerErrorKind.UNREACHABLE
             self._not_connected(socket, kind, str(error) or type(error).__name__)
 
-    async def _look_whether_refused(self) -> None:
+    async def _probe_refusal(self) -> None:
         """Tries a connection to learn whether the machine refuses: the address of a killed container vanishes soon."""
         host, port = self._remote
         if await probe(self._network, host, port, CONNECT_TIMEOUT_MS) is ProbeResult.REFUSED:

@@ -62,7 +62,7 @@ _NODE = [
     several("log.dirs", None, "Data directories, separated by commas."),
     string("metadata.log.dir", None, "Which of log.dirs holds the metadata log; the first where not set."),
     integer("node.id", None, "Id of this node, unique in the cluster.", at_least(0)),
-    several("process.roles", None, "What this node is: broker, controller or both.", one_of("broker", "controller")),
+    several("process.roles", None, "Roles of this node: broker, controller or both.", one_of("broker", "controller")),
     string("security.inter.broker.protocol", "PLAINTEXT", "Security protocol between brokers."),
 ]
 
@@ -141,7 +141,12 @@ _REPLICATION = [
         60_000,
         "How long a starting broker tries to register before it ends.",
     ),
-    long("leader.imbalance.check.interval.seconds", 300, "How often preferred leaders are looked at.", at_least(1)),
+    long(
+        "leader.imbalance.check.interval.seconds",
+        300,
+        "How often preferred leaders are checked.",
+        at_least(1),
+    ),
     without_effect(
         integer("num.replica.fetchers", 1, "Fetchers for each leader.", at_least(1), dynamic=True),
         "one fetcher for each peer",
@@ -268,7 +273,7 @@ _FETCH_AND_GROUPS = [
     integer("group.consumer.min.assignment.interval.ms", 0, "Least a group may set of its own.", at_least(0)),
     integer("group.consumer.min.heartbeat.interval.ms", 5_000, "Least a group may set of its own.", at_least(1)),
     integer("group.consumer.min.session.timeout.ms", 45_000, "Least a group may set of its own.", at_least(1)),
-    integer("group.consumer.session.timeout.ms", 45_000, "Silence after which a member is out.", at_least(1)),
+    integer("group.consumer.session.timeout.ms", 45_000, "Silence after which a member is removed.", at_least(1)),
     several(
         "group.coordinator.rebalance.protocols",
         ("classic", "consumer", "streams"),
@@ -287,7 +292,7 @@ _FETCH_AND_GROUPS = [
         integer("offsets.load.buffer.size", 5_242_880, "Bytes read at once while groups are loaded.", at_least(1)),
         "logs are loaded 256 KiB at a time, so that the loop stays free",
     ),
-    long("offsets.retention.check.interval.ms", 600_000, "How often expired offsets are looked for.", at_least(1)),
+    long("offsets.retention.check.interval.ms", 600_000, "How often expired offsets are removed.", at_least(1)),
     integer("offsets.retention.minutes", 10_080, "How long offsets of an empty group are kept.", at_least(1)),
     integer(
         "offsets.topic.compression.codec",

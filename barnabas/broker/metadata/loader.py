@@ -137,9 +137,7 @@ class MetadataLoader:
                             yield UNITS_OF_A_RECORD
                 builder.advance(header.last_offset, header.leader_epoch, header.max_timestamp)
         except RemoteProtocolError as error:
-            raise InvariantViolated(
-                f"the metadata log is damaged behind offset {self.image.offset}: {error}"
-            ) from error
+            raise InvariantViolated(f"the metadata log is damaged after offset {self.image.offset}: {error}") from error
         image = yield from builder.image_in_slices()
         yield from self._publish(image, builder.delta, builder.transaction)
 

@@ -92,7 +92,7 @@ class Following:
         if reply.snapshot is not None:
             if reply.snapshot.end_offset < high_watermark:
                 raise RemoteProtocolError(
-                    f"the leader wants {reply.snapshot} taken, and everything below {high_watermark} is committed"
+                    f"the leader sends {reply.snapshot}, but everything below {high_watermark} is committed here"
                 )
             self._snapshot = reply.snapshot
             self._download = bytearray()
@@ -109,7 +109,7 @@ class Following:
         end_offset = min(own.end_offset, diverging.end_offset) if own.epoch == diverging.epoch else own.end_offset
         if end_offset < high_watermark:
             raise InvariantViolated(
-                f"the leader's log parts from this one at offset {end_offset}, below the high watermark {high_watermark}"
+                f"the leader's log diverges from this one at offset {end_offset}, below the high watermark {high_watermark}"
             )
         self._log.truncate_to(end_offset)
 

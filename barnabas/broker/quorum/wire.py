@@ -253,7 +253,7 @@ def _the_partition(message: RequestMessage, version: int) -> Any:
             right, index = topic.topic_name == METADATA_TOPIC, partition.partition_index
         if right and index == 0:
             return partition
-    raise BrokerError(ErrorCode.INVALID_REQUEST, f"it speaks of something else than {METADATA_TOPIC}-0 alone")
+    raise BrokerError(ErrorCode.INVALID_REQUEST, f"the request must name {METADATA_TOPIC}-0 alone")
 
 
 def refusal(message: RequestMessage, error: ErrorCode) -> ReplyMessage:

@@ -92,11 +92,11 @@ class LogDirectories:
             epoch = None
         return replace(main, previous_broker_epoch=epoch)
 
-    def give_back(self) -> None:
+    def undo_open(self) -> None:
         """Undoes `open`, if no log was written. Raises OSError if a disk fails."""
         for directory in self.online():
             if directory.identity is not None:
-                directory.identity.give_back(directory.disk)
+                directory.identity.undo_open(directory.disk)
 
     def release(self) -> None:
         """Releases every lock."""
