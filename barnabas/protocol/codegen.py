@@ -1,8 +1,8 @@
-"""Codecs of one message by version, written from its declaration and compiled on first use.
+"""Generates the codecs of a message by version from its declaration, and compiles them on first use.
 
-`decoding` and `encoding` write the code. What makes it fast: fields of fixed width that lie next to each other, with the
-length or count behind them, are one `struct` call; nested structs are inlined; the one-byte case of a compact length is
-inlined; objects are made by `__new__` and filled slot by slot.
+`decoding` and `encoding` write the code. It is fast for these reasons: neighbouring fields of fixed width, with the
+length or count after them, are one `struct` call. Nested structs are inlined, and so is the one-byte case of a compact length.
+Objects are created by `__new__` and filled slot by slot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MISSING: Any = object()
 
 
 class Decoders(dict[int, Callable[[Buffer, int], tuple[Any, int]]]):
-    """Version → decoder of one message, written when first asked for."""
+    """Version → decoder of one message, generated on first use."""
 
     def __init__(self, cls: type[Any]) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class SlicedDecoders(dict[int, Callable[[Buffer, int], Generator[int, None, tupl
 
 
 class SlicedEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], Generator[int, None, bytearray]]]):
-    """Version → generator that encodes one message in slices; the rest as in PartsEncoders."""
+    """Version → generator that encodes one message in slices; otherwise as PartsEncoders."""
 
     def __init__(self, cls: type[Any]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""The five codecs of record batches, with a bound on what comes out.
+"""The five codecs of record batches, with a limit of the decompressed size.
 
-Pure functions over buffers. `compress` writes what every Kafka client reads: gzip members, snappy in the framing of
+Pure functions over buffers. `compress` writes formats that every Kafka client reads: gzip members, snappy in the framing of
 xerial's Java library, LZ4 frames of independent blocks (the Java client refuses linked ones), zstd frames.
-`decompress` reads those, and bare snappy blocks as librdkafka and others write them.
+`decompress` reads these formats, and plain snappy blocks as librdkafka and others write them.
 
 Invariants: never more than `size_max` bytes are allocated for the output; malformed input raises RemoteProtocolError and
 nothing else. Follows KIP-57 (LZ4 framing) and KIP-110 (zstd).
@@ -24,7 +24,7 @@ __all__ = ["Compression", "DecompressedTooLarge", "compress", "decompress"]
 
 
 class DecompressedTooLarge(RemoteProtocolError):
-    """The records of a batch exceed the bound of the caller when decompressed. They may be well formed."""
+    """The decompressed records of a batch exceed the caller's limit. They may be well formed."""
 
 
 class Compression(IntEnum):
@@ -40,10 +40,10 @@ class Compression(IntEnum):
 _DEFAULT_LEVELS: dict[int, int] = {Compression.GZIP: -1, Compression.LZ4: 9, Compression.ZSTD: 3}
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version written, lowest version that can read it
-_XERIAL_BLOCK_BYTES = 32 * 1024  # as the Java client cuts them
+_XERIAL_BLOCK_BYTES = 32 * 1024  # as in the Java client
 _SNAPPY_EXPANSION_MAX = 32  # a copy element of 3 bytes yields 64: no block grows more than 22-fold
-_OUTPUT_BYTES_FIRST = 64 * 1024  # first guess of an unknown output size
-_EXPANSION_GUESS = 4  # typical ratio of compressed records; a miss costs one more pass
+_OUTPUT_BYTES_FIRST = 64 * 1024  # first estimate of an unknown output size
+_EXPANSION_GUESS = 4  # typical ratio of compressed records; a wrong estimate costs one more pass
 _OUTPUT_TOO_SMALL = "failed to write whole buffer"  # cramjam's text; a test pins it
 _INT32 = struct.Struct(">i")
 
@@ -52,8 +52,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """Compresses records with the given codec.
 
     Args:
-        level: as Kafka counts (KIP-390): gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22; None, and Kafka's defaults for gzip (-1)
-            and lz4 (9: its fast compressor, not level 9 of the slow one), stand for the default of the codec. Snappy has none.
+        level: Kafka's level (KIP-390): gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22. None, and Kafka's defaults for gzip (-1)
+            and lz4 (9: its fast compressor, not level 9 of the slow one), select the default of the codec. Snappy has no levels.
 
     Raises:
         LocalProtocolError: there is no such codec.
@@ -76,12 +76,12 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The records of a batch.
+    """Decompresses the records of a batch.
 
     Args:
         codec: codec number from the batch's attributes.
-        data: what follows the batch header.
-        size_max: most bytes that may come out.
+        data: the bytes after the batch header.
+        size_max: largest size of the output in bytes.
 
     Raises:
         DecompressedTooLarge: more than `size_max` bytes of output.
@@ -105,7 +105,7 @@ def _too_large(what: str, size_max: int) -> DecompressedTooLarge:
 
 
 def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
-    """zlib's own stream: it stops at a given output size, which cramjam's does not."""
+    """Decompresses gzip by zlib's own stream, which stops at a given output size. cramjam's stream does not."""
     parts: list[bytes] = []
     room = size_max
     rest: Buffer = data
@@ -119,7 +119,7 @@ def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
                 raise RemoteProtocolError("gzip records end in the middle of a stream")
             parts.append(part)
             room -= len(part)
-            rest = member.unused_data  # a second member may follow, as some streaming encoders write
+            rest = member.unused_data  # some streaming encoders write a second member
     except zlib.error as error:
         raise RemoteProtocolError(f"gzip records are malformed: {error}") from None
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -171,7 +171,7 @@ def _decompress_snappy_block(block: memoryview, room: int, size_max: int) -> byt
 
 
 def _decompress_frame(codec: int, data: Buffer, size_max: int) -> bytes:
-    """LZ4 and zstd frames do not have to tell their size: guess, and guess higher until the bound."""
+    """Decompresses an LZ4 or zstd frame. Frames may lack their size: this tries an estimate, and larger ones up to the limit."""
     module, name = (cramjam.lz4, "lz4") if codec == Compression.LZ4 else (cramjam.zstd, "zstd")
     room = min(size_max, max(_OUTPUT_BYTES_FIRST, len(data) * _EXPANSION_GUESS))
     while True:

@@ -1,12 +1,12 @@
 """Connection framing without I/O: bytes in, whole frames out; answers in request order, ready to write.
 
-Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol), and by whoever answers requests.
+Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol), and the handlers that answer requests.
 Emits: views of whole frames without their 4-byte length; lists of buffers for `writelines`.
 
-Invariants: a length is checked before a byte is allocated for it, first against the largest frame of all, then against
-the API's own bound; memory never exceeds twice what the peer has really sent, or a first allocation of 1 MiB; buffers are
-replaced, never resized or rewritten, so that a frame's view stays what it was (but it keeps its buffer alive: copy what
-outlives the call). Answers leave in the order of their requests, whatever the order in which they are made.
+Invariants: a length is checked before memory is allocated for it, first against the largest frame of all, then against
+the limit of the API. Memory never exceeds twice the bytes that the peer has sent, or a first allocation of 1 MiB. Buffers are
+replaced, never resized or rewritten, so a frame's view does not change (but it keeps its buffer in memory: copy data that is needed
+after the call). Answers are sent in the order of their requests, in whatever order they are ready.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["AnswerQueue", "FrameReader", "Slot", "frame"]
 _LENGTH = struct.Struct(">i")
 _LENGTH_AND_API_KEY = struct.Struct(">ih")
 _FRAME_BYTES_MIN = 4  # a response is at least its correlation id
-_BUFFER_BYTES = 64 * 1024  # holds hundreds of small requests; views into it are handed out
-_READ_BYTES_MIN = 8 * 1024  # with less room than this a new buffer is cheaper than another read
-_ALLOCATE_AT_ONCE_BYTES = 1024 * 1024  # a frame announced larger grows as its bytes arrive
+_BUFFER_BYTES = 64 * 1024  # room for hundreds of small requests, which are views of it
+_READ_BYTES_MIN = 8 * 1024  # with less room a new buffer is cheaper than another read
+_ALLOCATE_AT_ONCE_BYTES = 1024 * 1024  # the buffer of a larger frame grows as its bytes arrive
 
 
 class FrameReader:
-    """Cuts a byte stream into frames.
+    """Splits a byte stream into frames.
 
     Args:
-        size_bytes_max: the largest frame, its length field not counted (`socket.request.max.bytes`).
-        limit_of: for requests: the largest frame of an API key, at most `size_bytes_max`. Without it, as on the client's
-            side where frames begin with a correlation id, only `size_bytes_max` holds.
-        size_bytes_free: `limit_of` allows frames of up to this size for every API key, so it is not asked about them.
+        size_bytes_max: the largest frame, without its length field (`socket.request.max.bytes`).
+        limit_of: for requests: returns the largest frame of an API key, at most `size_bytes_max`. A client has none, because its
+            frames begin with a correlation id: then only `size_bytes_max` applies.
+        size_bytes_free: `limit_of` allows frames of up to this size for every API key, so it is not called for them.
 
     Attributes:
         allocated_bytes: size of the present buffer.
@@ -64,7 +64,7 @@ class FrameReader:
         self._size_bytes_max = size_bytes_max
         self._size_bytes_free = size_bytes_free
         self._limit_of = limit_of
-        self._buffer = bytearray()  # made by the first read: a connection that says nothing costs nothing
+        self._buffer = bytearray()  # created by the first read: an idle connection needs no memory
         self._view = memoryview(self._buffer)
         self.allocated_bytes = 0
         self._start = 0  # start ≤ end ≤ capacity; bytes between are received and not yet part of a whole frame
@@ -73,23 +73,23 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes received of a frame that is not yet whole."""
+        """The number of received bytes of an incomplete frame."""
         return self._end - self._start
 
     @property
     def unread(self) -> memoryview:
-        """What was received of a frame that is not yet whole, or was refused; valid until the next read."""
+        """The received bytes of a frame that is incomplete or was refused; valid until the next read."""
         return self._view[self._start : self._end]
 
     def release(self) -> None:
-        """Lets go of the buffer where nothing is under way; the next read makes another. For connections that fell silent."""
+        """Frees the buffer if it has no incomplete frame. The next read creates another one. For idle connections."""
         if self._start == self._end:
             self._buffer = bytearray()
             self._view = memoryview(self._buffer)
             self.allocated_bytes = self._start = self._end = 0
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Room for the next read; `received` is to be told how much of it was filled."""
+        """The buffer for the next read. Call `received` with the number of bytes written into it."""
         room = self.allocated_bytes - self._end
         if self._wanted:
             if self._start + self._wanted > self.allocated_bytes and (
@@ -101,10 +101,10 @@ class FrameReader:
         return self._view[self._end :]
 
     def received(self, count: int) -> list[memoryview]:
-        """Takes note of `count` bytes written into the buffer; returns the frames that are whole now, without their lengths.
+        """Handles `count` bytes that were written into the buffer. Returns the frames that are complete now, without their lengths.
 
         Raises:
-            RemoteProtocolError: a frame is too short to be one or too long to be allowed. The stream cannot go on.
+            RemoteProtocolError: a frame is shorter or longer than allowed. The stream cannot continue.
         """
         start = self._start
         end = self._end + count
@@ -131,7 +131,7 @@ class FrameReader:
         return frames
 
     def feed(self, data: Buffer) -> list[memoryview]:
-        """`received` for bytes that arrive otherwise: a protocol with `data_received`, tests."""
+        """Does the same as `received` for given bytes: for a protocol with `data_received`, and for tests."""
         frames: list[memoryview] = []
         rest = memoryview(data)
         while rest:
@@ -154,11 +154,11 @@ class FrameReader:
                 raise RemoteProtocolError(f"frame of {size} bytes for API key {api_key}, allowed are {limit}")
 
     def _replace(self) -> None:
-        """Goes on in a new buffer, large enough for the frame that is under way as far as its bytes can be believed."""
+        """Continues in a new buffer. Its size is that of the incomplete frame, limited by the bytes received so far."""
         pending = self._end - self._start
         wanted = self._wanted
         if pending < 6 and self._limit_of is not None:
-            wanted = 0  # the API key is not there yet, so the length is not believed yet
+            wanted = 0  # the API key has not arrived, so the length is not checked yet
         capacity = max(_BUFFER_BYTES, min(wanted, max(_ALLOCATE_AT_ONCE_BYTES, 2 * pending)))
         buffer = bytearray(capacity)
         buffer[:pending] = self._view[self._start : self._end]
@@ -170,7 +170,7 @@ class FrameReader:
 
 
 class Slot:
-    """The place of one answer in its connection's order."""
+    """The place of one answer in the order of its connection."""
 
     __slots__ = ("_parts", "_queue", "correlation_id")
 
@@ -187,10 +187,10 @@ class Slot:
         """Sets the answer, its length prefix included; no parts for a request that has no answer (acks=0).
 
         Returns:
-            Whether the queue has something to write now: every earlier answer is there.
+            Whether the queue has something to write now: all earlier answers are set.
 
         Raises:
-            LocalProtocolError: the slot has been filled before.
+            LocalProtocolError: the slot was filled before.
         """
         if self._parts is not None:
             raise LocalProtocolError(f"request {self.correlation_id} is answered twice")
@@ -200,7 +200,7 @@ class Slot:
 
 
 class AnswerQueue:
-    """Puts answers back into the order of their requests."""
+    """Sends answers in the order of their requests."""
 
     __slots__ = ("_slots",)
 
@@ -208,7 +208,7 @@ class AnswerQueue:
         self._slots: deque[Slot] = deque()
 
     def __len__(self) -> int:
-        """Requests whose answers have not left yet."""
+        """The number of requests whose answers are not sent yet."""
         return len(self._slots)
 
     def open(self, correlation_id: int) -> Slot:
@@ -218,7 +218,7 @@ class AnswerQueue:
         return slot
 
     def take(self) -> list[Buffer]:
-        """Everything that may leave now, in order; empty while the oldest request waits."""
+        """The buffers that may be sent now, in order; empty while the oldest request waits."""
         slots = self._slots
         out: list[Buffer] = []
         while slots:
@@ -230,12 +230,12 @@ class AnswerQueue:
         return out
 
     def discard(self) -> None:
-        """Forgets every place: the connection is closed. Slots may still be filled, to no effect."""
+        """Removes all places after the connection is closed. Slots may still be filled, without effect."""
         self._slots.clear()
 
 
 def frame(header: bytes, body: Buffer | Sequence[Buffer]) -> list[Buffer]:
-    """A frame ready to write: length and header, then the body; one buffer where the body is one, else its parts by reference."""
+    """A frame ready to write: length and header, then the body. One buffer if the body is one, else its parts by reference."""
     if isinstance(body, bytes | bytearray | memoryview):
         return [b"".join((_LENGTH.pack(len(header) + len(body)), header, body))]
     size = len(header)

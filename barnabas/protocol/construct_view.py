@@ -1,7 +1,7 @@
-"""A declaration as a plain `construct` struct: the readable truth that generated codecs are held against.
+"""A declaration as a plain `construct` struct: the readable reference for tests of generated codecs.
 
-Parses to and builds from plain containers: structs as dicts, arrays as lists, tagged fields beside the others (their default
-where not sent). `plain` turns a message into that form. Nothing in the way of a request uses this module.
+Parses to and builds from plain containers: structs as dicts, arrays as lists, tagged fields among the others (their default
+if not sent). `plain` converts a message to that form. No request uses this module.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def struct_of(cls: type, version: int) -> Any:
     """The `construct` struct of one message and version.
 
     Raises:
-        LocalProtocolError: no such version.
+        LocalProtocolError: the message has no such version.
     """
     return _struct(cls, version, is_flexible(cls, version))
 
 
 def plain(msg: Any, version: int) -> dict[str, Any]:
-    """A message as the container that its construct struct parses to: only what the version has, views as bytes."""
+    """A message as the container to which its construct struct parses: only fields of the version, views as bytes."""
     cls = type(msg)
     fields = present(cls, version) + tagged(cls, version)
     return {f.name: _plain(getattr(msg, f.name), version) for f in fields}
@@ -77,7 +77,7 @@ def _value(wire: Any, version: int, flexible: bool, nullable: bool, compact: boo
 
 
 class _Counted(c.Construct):  # type: ignore[misc]  # construct ships no types
-    """What stands behind a length or count: the number itself, or one more than it where compact; below that, null."""
+    """A value after its length or count: the number itself, or the number plus one if compact; a lower value means null."""
 
     def __init__(self, number: Any, compact: bool, nullable: bool) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class _Counted(c.Construct):  # type: ignore[misc]  # construct ships no types
 
 
 class _Sized(_Counted):
-    """A string or bytes behind its length."""
+    """A string or bytes after its length."""
 
     def __init__(self, number: Any, compact: bool, nullable: bool, encoding: str | None) -> None:
         super().__init__(number, compact, nullable)
@@ -122,7 +122,7 @@ class _Sized(_Counted):
 
 
 class _Elements(_Counted):
-    """An array behind its count."""
+    """An array after its count."""
 
     def __init__(self, number: Any, compact: bool, nullable: bool, element: Any) -> None:
         super().__init__(number, compact, nullable)
@@ -140,7 +140,7 @@ class _Elements(_Counted):
 
 
 class _Nullable(c.Construct):  # type: ignore[misc]  # construct ships no types
-    """A struct behind one byte: −1 for null (KIP-893), in a tagged field 0, else 1."""
+    """A struct after one byte: −1 for null (KIP-893), 0 for null in a tagged field, else 1."""
 
     def __init__(self, struct: Any, null: int) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ _TAGS = c.PrefixedArray(c.VarInt, c.Struct("tag" / c.VarInt, "data" / c.Prefixed
 
 
 class _Tagged(c.Adapter):  # type: ignore[misc]  # construct ships no types
-    """A struct of a flexible version: puts its tagged fields beside the others, drops tags it does not know."""
+    """A struct of a flexible version: adds its tagged fields to the others, ignores unknown tags."""
 
     def __init__(self, struct: Any, fields: list[Field], version: int) -> None:
         super().__init__(struct)

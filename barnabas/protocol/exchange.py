@@ -1,11 +1,11 @@
-"""The asking side of a connection, without I/O: which request awaits which answer, and what both sides speak.
+"""The client side of a connection, without I/O: the requests that wait for answers, and the versions that both sides support.
 
 Driven by: on_connecting, on_connected, send, on_frame, on_lost, on_timer.
 Emits: buffers to write; `done` of each request, exactly once, with its decoded response or with the error of `on_lost`.
 
-Invariants: states change after VALID_PREVIOUS; the first exchange is ApiVersions (KIP-511: the highest version known, then what
-the broker can; KIP-35), other requests are accepted only once READY; answers come in request order, a request without answer
-in time costs the connection, as in Kafka: what follows it would be late too. An abandoned request keeps its place, its `done` drops
+Invariants: states change by VALID_PREVIOUS. The first request is ApiVersions (KIP-511: with the highest known version, then with one that
+the broker supports; KIP-35), and other requests are accepted only when READY. Answers arrive in request order. An overdue answer closes
+the connection, as in Kafka, because later answers would be late, too. An abandoned request keeps its place, and its `done` ignores
 the answer.
 
 Shells: `client/transport.py` and `broker/peers.py`.
@@ -42,15 +42,15 @@ SOFTWARE_VERSION = "0.1.0"
 API_VERSIONS_KEY = 18
 VERSION_MAX = 0x7FFF
 _LENGTH: Final = struct.Struct(">i")
-_CORRELATION_ID_AT: Final = 8  # in a request frame: behind length, API key and version
+_CORRELATION_ID_AT: Final = 8  # in a request frame: after length, API key and version
 
 
 class NoCommonVersion(BarnabasError):
-    """There is no version of a request that both sides speak; the text names both ranges."""
+    """Both sides support no common version of a request. The text names both ranges."""
 
 
 class NotReady(BarnabasError):
-    """The connection takes no requests now."""
+    """The connection accepts no requests now."""
 
 
 class ExchangeState(Enum):
@@ -77,14 +77,14 @@ Done = Callable[[Any], None]  # called once with the response, or with the error
 
 
 class Features(NamedTuple):
-    """The cluster's finalized features as this broker knows them; the epoch is −1 if it knows none."""
+    """The cluster's finalized features that this broker knows; the epoch is −1 if it knows none."""
 
     epoch: int
     levels: dict[str, int]
 
 
 class _Form:
-    """What all requests of one (class, version) on a connection have in common, made on the first of them."""
+    """Values shared by all requests of one (class, version) on a connection, created by the first of them."""
 
     __slots__ = ("api_key", "decode", "head", "tagged", "version")
 
@@ -110,9 +110,9 @@ class _Waiting(NamedTuple):
 def pick_version(
     request: type[Any], offered: dict[int, tuple[int, int]], version_max: int, version_min: int = 0
 ) -> int:
-    """The highest version that both sides speak and the caller allows; `version_min` where the broker offers less.
+    """The highest version that both sides support and the caller allows; `version_min` if the broker offers only lower ones.
 
-    A broker may serve versions that it does not offer (Kafka's unstable ones); others close the connection over them.
+    A broker may serve versions that it does not offer (Kafka's unstable ones). Otherwise it closes the connection.
 
     Raises:
         NoCommonVersion: there is none.
@@ -130,12 +130,12 @@ def pick_version(
 
 
 class Exchange:
-    """The bookkeeping of one connection.
+    """The requests and versions of one connection.
 
     Args:
         client_id: sent in every header.
-        request_timeout_ms: how long an answer may take where the caller does not say.
-        deliver: calls a request's `done` with its outcome.
+        request_timeout_ms: largest time of an answer, unless the caller gives another one.
+        deliver: calls a request's `done` with its result.
     """
 
     def __init__(
@@ -151,18 +151,18 @@ class Exchange:
         self._waiting: deque[_Waiting] = deque()
         self._correlation_id = 0
         self._earliest_ms: int | None = None
-        self.versions_answer: ApiVersionsResponse | None = None  # until the shell hands it to on_versions
+        self.versions_answer: ApiVersionsResponse | None = None  # until the shell passes it to on_versions
 
     @property
     def in_flight(self) -> int:
-        """Requests that await their answer."""
+        """The number of requests that wait for their answer."""
         return len(self._waiting)
 
     def on_connecting(self) -> None:
         self._transition(ExchangeState.CONNECTING)
 
     def on_connected(self, now_ms: int) -> list[Buffer]:
-        """The socket is open; returns the first thing to write."""
+        """Handles an open socket. Returns the first request to write."""
         self._transition(ExchangeState.NEGOTIATING)
         return self._ask_versions(ApiVersionsRequest.VERSIONS[1], now_ms)
 
@@ -177,12 +177,11 @@ class Exchange:
         version_min: int = 0,
         answered: bool = True,
     ) -> list[Buffer]:
-        """A request's bytes. `done` is called once, with the response or with the error of `on_lost`; never if not `answered`.
-        The versions are those of `pick_version`.
+        """Returns the bytes of a request. `done` is called once, with the response or with the error of `on_lost`; never if not
+        `answered`. The version is that of `pick_version`.
 
         Raises:
-            NoCommonVersion: nothing is sent.
-            NotReady: nothing is sent.
+            NoCommonVersion, NotReady: the request is not sent.
         """
         if self.state is not ExchangeState.READY:
             raise NotReady(f"the connection is {self.state.value}")
@@ -194,10 +193,10 @@ class Exchange:
         return self._send(request, form, deadline, done, answered)
 
     def on_frame(self, frame: memoryview) -> None:
-        """Takes one whole frame.
+        """Handles one whole frame.
 
         Raises:
-            RemoteProtocolError: it is no answer to the oldest request; the connection must be closed.
+            RemoteProtocolError: the frame does not answer the oldest request. The connection must be closed.
         """
         if not self._waiting:
             raise RemoteProtocolError("an answer came to a request that was never sent")
@@ -219,10 +218,10 @@ class Exchange:
         self._deliver(waiting.done, response)
 
     def on_versions(self, response: ApiVersionsResponse, now_ms: int) -> list[Buffer]:
-        """Takes the answer to ApiVersions; returns what to write next, nothing once READY.
+        """Handles the answer to ApiVersions. Returns the next request to write, nothing when READY.
 
         Raises:
-            RemoteProtocolError: an error answer that offers no way on.
+            RemoteProtocolError: an error answer after which the exchange cannot continue.
         """
         code = response.error_code
         if code == ErrorCode.UNSUPPORTED_VERSION:
@@ -241,18 +240,18 @@ class Exchange:
         return []
 
     def timer_at(self) -> int | None:
-        """Earliest deadline among the waiting requests, in monotonic ms."""
+        """The earliest deadline of the waiting requests, in monotonic ms."""
         return self._earliest_ms
 
     def on_timer(self, now_ms: int) -> str | None:
-        """The name of an API whose answer is overdue, so that the connection must be closed; None where all is well."""
+        """The name of an API whose answer is overdue; then the connection must be closed. None if no answer is overdue."""
         if self._earliest_ms is not None and self._earliest_ms <= now_ms:
             waiting = min(self._waiting, key=lambda w: w.deadline_ms)
             return API[waiting.form.api_key].name
         return None
 
     def on_lost(self, error: Any) -> None:
-        """The connection is gone: every waiting request fails with `error`, oldest first."""
+        """Handles the loss of the connection: every waiting request fails with `error`, oldest first."""
         if self.state is not ExchangeState.CLOSED:
             self._transition(ExchangeState.DISCONNECTED)
         waiting, self._waiting = self._waiting, deque()
@@ -261,7 +260,7 @@ class Exchange:
             self._deliver(entry.done, error)
 
     def close(self) -> None:
-        """No more requests; those that wait still get `on_lost`."""
+        """Accepts no more requests. Waiting requests still get `on_lost`."""
         if self.state is not ExchangeState.CLOSED:
             self._transition(ExchangeState.CLOSED)
 
