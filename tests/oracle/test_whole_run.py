@@ -66,6 +66,7 @@ OTHER = {
     "quorum-state",
     "log-state-checkpoint",
     "synced-state-checkpoint",
+    "lost-producers",
 }
 WAIT_S = 30.0
 

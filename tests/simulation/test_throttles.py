@@ -33,7 +33,7 @@ TAKES_S = BATCHES * BATCH_BYTES / RATE
 
 
 def append(trio: Trio, name: str) -> None:
-    now_ms = trio.node(1).clock.now_ms()
+    now_ms = trio.node(1).reactor.clock.now_ms()
     trio.node(1).replicas.leader(name, 0).append(build_batch([NewRecord(None, bytes(BATCH_BYTES), now_ms)]))
 
 

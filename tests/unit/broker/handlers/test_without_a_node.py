@@ -118,8 +118,10 @@ def test_only_settings_that_are_ours_reach_the_controller() -> None:
     ours, others = (
         AlterConfigsResource(resource_type=kind, resource_name=name) for kind, name in ((2, "t"), (4, "99"))
     )
-    pending = configs.incremental_alter_configs(
-        Needs(controller=controller, node_id=1), call_of(IncrementalAlterConfigsRequest(resources=[ours, others]))
+    pending = finished(
+        configs.incremental_alter_configs(
+            Needs(controller=controller, node_id=1), call_of(IncrementalAlterConfigsRequest(resources=[ours, others]))
+        )
     )
     (asked,) = controller.asked
     assert [resource.resource_name for resource in asked.resources] == ["t"]
@@ -178,7 +180,9 @@ def test_offsets_of_partitions_that_are_not_here() -> None:
         ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
         for name in ("elsewhere", "nowhere")
     ]
-    answer = finished(offsets.list_offsets(Needs(replicas=NoReplicas()), call_of(ListOffsetsRequest(topics=topics))))
+    answer = finished(
+        offsets.list_offsets(Needs(replicas=NoReplicas(), long_work=None), call_of(ListOffsetsRequest(topics=topics)))
+    )
     assert [one.error_code for topic in answer.topics for one in topic.partitions] == [6, 3]
 
 
