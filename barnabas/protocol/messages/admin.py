@@ -116,7 +116,7 @@ class CreateTopicsRequest(Message):
 
 @struct
 class CreatableTopicConfigs:
-    """One configuration of the topic created, with where it comes from."""
+    """One configuration of the created topic, with its source."""
 
     name: str = field(String)
     value: str | None = field(String, nullable_since=0)
@@ -275,7 +275,7 @@ class DeleteRecordsResponse(Message):
 
 @struct
 class DescribeConfigsResource:
-    """A resource asked for; null keys means all."""
+    """A requested resource; null keys means all."""
 
     resource_type: int = field(Int8)  # 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group
     resource_name: str = field(String)
@@ -302,7 +302,7 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
-    """One configuration and where it comes from."""
+    """One configuration and its source."""
 
     name: str = field(String)
     value: str | None = field(String, nullable_since=0)
@@ -327,7 +327,7 @@ class DescribeConfigsResult:
 
 @message(api_key=32, versions=(1, 4), flexible_since=4)
 class DescribeConfigsResponse(Message):
-    """The configurations asked for."""
+    """The requested configurations."""
 
     throttle_time_ms: int = field(Int32)
     results: list[DescribeConfigsResult] = field(Array(DescribeConfigsResult))
@@ -353,7 +353,7 @@ class AlterConfigsResource:
 
 @message(api_key=44, versions=(0, 1), flexible_since=1)
 class IncrementalAlterConfigsRequest(Message):
-    """Changes single configurations and leaves the others."""
+    """Changes single configurations. The others stay unchanged."""
 
     resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))
     validate_only: bool = field(Bool)
@@ -412,7 +412,7 @@ class AlterConfigsResponse(Message):
 
 @struct
 class DescribableLogDirTopic:
-    """Partitions asked for."""
+    """The requested partitions."""
 
     topic: str = field(String)
     partitions: list[int] = field(Array(Int32))
@@ -420,7 +420,7 @@ class DescribableLogDirTopic:
 
 @message(api_key=35, versions=(1, 5), flexible_since=2)
 class DescribeLogDirsRequest(Message):
-    """Asks a broker for its data directories and what lies in them."""
+    """Requests a broker's data directories and the replicas in them."""
 
     # null for all
     topics: list[DescribableLogDirTopic] | None = field(Array(DescribableLogDirTopic), nullable_since=0)
@@ -475,7 +475,7 @@ class ElectLeadersTopic:
 
 @message(api_key=43, versions=(0, 2), flexible_since=2)
 class ElectLeadersRequest(Message):
-    """Elects the preferred leaders, or unclean ones where there is none."""
+    """Elects the preferred leaders, or unclean leaders for partitions without one."""
 
     election_type: int = field(Int8, since=1)  # 0 preferred, 1 unclean
     # null for all
@@ -516,7 +516,9 @@ class FeatureUpdateKey:
     feature: str = field(String)
     max_version_level: int = field(Int16)
     allow_downgrade: bool = field(Bool, until=0)
-    upgrade_type: int = field(Int8, since=1, default=1)  # 1 up only, 2 down where nothing is lost, 3 down at any cost
+    upgrade_type: int = field(
+        Int8, since=1, default=1
+    )  # 1 upgrade only, 2 downgrade without loss, 3 downgrade with loss
 
 
 @message(api_key=57, versions=(0, 2), flexible_since=0)

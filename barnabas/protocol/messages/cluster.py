@@ -1,4 +1,4 @@
-"""Between brokers and the active controller: lives of brokers, in-sync replicas, blocks of producer ids, directories.
+"""Messages between brokers and the active controller: registrations, in-sync replicas, blocks of producer ids, directories.
 
 AlterPartition 2-3 (2: topic ids, KIP-841; 3: broker epochs, KIP-903), BrokerRegistration 0-4 (2: directories, KIP-858; 3: the
 epoch before a clean stop, KIP-966; 4: features from level 0), BrokerHeartbeat 0-2 (1: offline directories; 2: cordoned ones),
@@ -74,7 +74,7 @@ class AlterPartitionRequestPartition:
     new_isr: list[int] = field(Array(Int32), until=2)
     new_isr_with_epochs: list[BrokerState] = field(Array(BrokerState), since=3)
     leader_recovery_state: int = field(Int8)  # 0 recovered, 1 recovering after an unclean election
-    partition_epoch: int = field(Int32)  # compare and set: what the change is based on
+    partition_epoch: int = field(Int32)  # the epoch on which the change is based (compare and set)
 
 
 @struct
@@ -148,7 +148,7 @@ class RegistrationFeature:
 
 @message(api_key=62, versions=(0, 4), flexible_since=0)
 class BrokerRegistrationRequest(Message):
-    """A broker that starts makes itself known."""
+    """Registers a broker at its start."""
 
     broker_id: int = field(Int32)
     cluster_id: str = field(String)
@@ -164,7 +164,7 @@ class BrokerRegistrationRequest(Message):
 
 @message(api_key=62, versions=(0, 4), flexible_since=0)
 class BrokerRegistrationResponse(Message):
-    """The epoch of this life of the broker."""
+    """The broker epoch of this registration."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -173,7 +173,7 @@ class BrokerRegistrationResponse(Message):
 
 @message(api_key=63, versions=(0, 2), flexible_since=0)
 class BrokerHeartbeatRequest(Message):
-    """A broker lives, and says what it wants to be."""
+    """A heartbeat of a broker, with the state that it requests."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)
@@ -193,7 +193,7 @@ class BrokerHeartbeatResponse(Message):
     error_code: int = field(Int16)
     is_caught_up: bool = field(Bool)
     is_fenced: bool = field(Bool, default=True)
-    should_shut_down: bool = field(Bool)  # it leads nothing any more
+    should_shut_down: bool = field(Bool)  # it leads no partition any more
 
 
 @message(api_key=64, versions=(0, 0), flexible_since=0)
@@ -214,7 +214,7 @@ class UnregisterBrokerResponse(Message):
 
 @message(api_key=70, versions=(0, 0), flexible_since=0)
 class ControllerRegistrationRequest(Message):
-    """A controller makes its addresses and features known."""
+    """Registers a controller with its addresses and features."""
 
     controller_id: int = field(Int32)
     incarnation_id: bytes = field(Uuid)  # of this process
@@ -237,7 +237,7 @@ class ControllerRegistrationResponse(Message):
 
 @message(api_key=67, versions=(0, 0), flexible_since=0)
 class AllocateProducerIdsRequest(Message):
-    """A broker needs producer ids to hand out."""
+    """Requests a block of producer ids for a broker."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)
@@ -281,7 +281,7 @@ class AssignReplicasToDirsRequestDirectory:
 
 @message(api_key=73, versions=(0, 0), flexible_since=0)
 class AssignReplicasToDirsRequest(Message):
-    """A broker says in which of its directories replicas lie."""
+    """Reports the directories of a broker's replicas."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)

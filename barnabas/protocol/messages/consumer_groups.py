@@ -44,7 +44,7 @@ class TopicIdPartitions:
 
 @message(api_key=68, versions=(0, 1), flexible_since=0)
 class ConsumerGroupHeartbeatRequest(Message):
-    """Joins, keeps, changes or ends a membership; what is null or −1 has not changed since the last one."""
+    """Joins, keeps, changes or ends a membership. Fields that are null or −1 have not changed since the last request."""
 
     group_id: str = field(String)
     member_id: str = field(String)
@@ -60,14 +60,14 @@ class ConsumerGroupHeartbeatRequest(Message):
 
 @struct
 class HeartbeatAssignment:
-    """What a member may read at once; all of it."""
+    """The complete assignment of a member, which it may read at once."""
 
     topic_partitions: list[TopicIdPartitions] = field(Array(TopicIdPartitions))
 
 
 @message(api_key=68, versions=(0, 1), flexible_since=0)
 class ConsumerGroupHeartbeatResponse(Message):
-    """The member's epoch, and its assignment where that has changed."""
+    """The member epoch, and the assignment if it has changed."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -104,7 +104,7 @@ class DescribedAssignment:
 
 @struct
 class ConsumerGroupMember:
-    """A member: what it wants, what it has, and what it shall have."""
+    """A member: its subscription, its current assignment and its target assignment."""
 
     member_id: str = field(String)
     instance_id: str | None = field(String, nullable_since=0, default=None)
@@ -116,7 +116,7 @@ class ConsumerGroupMember:
     subscribed_topic_regex: str | None = field(String, nullable_since=0, default=None)
     assignment: DescribedAssignment = field(DescribedAssignment)
     target_assignment: DescribedAssignment = field(DescribedAssignment)
-    # −1 unknown, 0 speaks the classic protocol, 1 the consumer protocol.
+    # −1 unknown, 0 the member uses the classic protocol, 1 the consumer protocol.
     member_type: int = field(Int8, since=1, default=-1)
 
 
@@ -137,7 +137,7 @@ class ConsumerGroupDescribedGroup:
 
 @message(api_key=69, versions=(0, 1), flexible_since=0)
 class ConsumerGroupDescribeResponse(Message):
-    """The groups, in the order they were asked for."""
+    """The groups, in the order of the request."""
 
     throttle_time_ms: int = field(Int32)
     groups: list[ConsumerGroupDescribedGroup] = field(Array(ConsumerGroupDescribedGroup))

@@ -103,7 +103,7 @@ class FetchRequest(Message):
 
 @struct
 class EpochEndOffset:
-    """The largest epoch up to which leader and follower agree, and where it ends (KIP-595)."""
+    """The largest epoch up to which leader and follower agree, and its end offset (KIP-595)."""
 
     epoch: int = field(Int32, default=-1)
     end_offset: int = field(Int64, default=-1)
@@ -111,7 +111,7 @@ class EpochEndOffset:
 
 @struct
 class LeaderIdAndEpoch:
-    """The leader that should have been asked (KIP-951); −1 where unknown."""
+    """The present leader of the partition (KIP-951); −1 if unknown."""
 
     leader_id: int = field(Int32, default=-1)
     leader_epoch: int = field(Int32, default=-1)
@@ -119,7 +119,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class SnapshotId:
-    """The snapshot to fetch where the log no longer reaches back (KIP-630)."""
+    """The snapshot to fetch if the log begins after the requested offset (KIP-630)."""
 
     end_offset: int = field(Int64, default=-1)
     epoch: int = field(Int32, default=-1)
@@ -145,7 +145,7 @@ class PartitionData:
     diverging_epoch: EpochEndOffset = field(EpochEndOffset, since=12, tag=0)
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, since=12, tag=1)
     snapshot_id: SnapshotId = field(SnapshotId, since=12, tag=2)
-    # null unless read_committed was asked for
+    # null unless the request has read_committed
     aborted_transactions: list[AbortedTransaction] | None = field(Array(AbortedTransaction), nullable_since=0)
     preferred_read_replica: int = field(Int32, since=11, default=-1)  # −1: go on with the leader
     records: Buffer | None = field(Records, nullable_since=0)

@@ -134,7 +134,7 @@ class JoinGroupRequest(Message):
 
     group_id: str = field(String)
     session_timeout_ms: int = field(Int32)
-    rebalance_timeout_ms: int = field(Int32, since=1, default=-1)  # the session's where −1
+    rebalance_timeout_ms: int = field(Int32, since=1, default=-1)  # −1: the session timeout
     member_id: str = field(String)
     group_instance_id: str | None = field(String, since=5, nullable_since=5, default=None)
     protocol_type: str = field(String)
@@ -153,7 +153,7 @@ class JoinGroupResponseMember:
 
 @message(api_key=11, versions=(0, 9), flexible_since=6)
 class JoinGroupResponse(Message):
-    """The new generation, once every member has joined."""
+    """The new generation, after every member has joined."""
 
     throttle_time_ms: int = field(Int32, since=2)
     error_code: int = field(Int16)
@@ -176,7 +176,7 @@ class SyncGroupRequestAssignment:
 
 @message(api_key=14, versions=(0, 5), flexible_since=4)
 class SyncGroupRequest(Message):
-    """The leader hands over the assignments; the others ask for theirs."""
+    """Sends the leader's assignments, or requests the assignment of another member."""
 
     group_id: str = field(String)
     generation_id: int = field(Int32)
@@ -200,7 +200,7 @@ class SyncGroupResponse(Message):
 
 @message(api_key=12, versions=(0, 4), flexible_since=4)
 class HeartbeatRequest(Message):
-    """A member lives."""
+    """A heartbeat of a member."""
 
     group_id: str = field(String)
     generation_id: int = field(Int32)
@@ -210,7 +210,7 @@ class HeartbeatRequest(Message):
 
 @message(api_key=12, versions=(0, 4), flexible_since=4)
 class HeartbeatResponse(Message):
-    """Whether its generation still stands."""
+    """Whether the generation is still valid."""
 
     throttle_time_ms: int = field(Int32, since=1)
     error_code: int = field(Int16)
@@ -274,7 +274,7 @@ class DescribedGroupMember:
 
 @struct
 class DescribedGroup:
-    """A group and its members, or why it cannot be told."""
+    """A group and its members, or an error."""
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, since=6, nullable_since=6, default=None)
@@ -283,12 +283,12 @@ class DescribedGroup:
     protocol_type: str = field(String)
     protocol_data: str = field(String)
     members: list[DescribedGroupMember] = field(Array(DescribedGroupMember))
-    authorized_operations: int = field(Int32, since=3, default=INT32_MIN)  # bit field; lowest int32 where not asked for
+    authorized_operations: int = field(Int32, since=3, default=INT32_MIN)  # bit field; lowest int32 if not requested
 
 
 @message(api_key=15, versions=(0, 6), flexible_since=5)
 class DescribeGroupsResponse(Message):
-    """The groups asked for."""
+    """The requested groups."""
 
     throttle_time_ms: int = field(Int32, since=1)
     groups: list[DescribedGroup] = field(Array(DescribedGroup))
@@ -296,7 +296,7 @@ class DescribeGroupsResponse(Message):
 
 @message(api_key=16, versions=(0, 5), flexible_since=3)
 class ListGroupsRequest(Message):
-    """Asks for the groups of this coordinator, by state and type."""
+    """Requests the groups of this coordinator, by state and type."""
 
     states_filter: list[str] = field(Array(String), since=4)
     types_filter: list[str] = field(Array(String), since=5)
@@ -419,7 +419,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """A group whose offsets are asked for; null topics means all."""
+    """A group whose offsets are requested; null topics means all."""
 
     group_id: str = field(String)
     member_id: str | None = field(String, since=9, nullable_since=9, default=None)
@@ -497,7 +497,7 @@ class OffsetFetchResponse(Message):
 
 @struct
 class OffsetDeleteRequestPartition:
-    """A partition whose offset goes."""
+    """A partition whose committed offset is deleted."""
 
     partition_index: int = field(Int32)
 
@@ -572,7 +572,7 @@ class ConsumerProtocolAssignment(Record):
 
 @record(versions=(0, 1))
 class StickyUserData(Record):
-    """What a "sticky" member had, as user data of its subscription. It carries no version: who reads it tries."""
+    """The previous assignment of a "sticky" member, as user data of its subscription. It has no version: readers try each format."""
 
     previous_assignment: list[TopicPartition] = field(Array(TopicPartition))
     generation_id: int = field(Int32, since=1, default=-1)
@@ -580,6 +580,6 @@ class StickyUserData(Record):
 
 @record(versions=(0, 0))
 class CooperativeStickyUserData(Record):
-    """In which generation a "cooperative-sticky" member has what it owns; without a version, too."""
+    """The generation of the owned partitions of a "cooperative-sticky" member. It has no version either."""
 
     generation_id: int = field(Int32, default=-1)

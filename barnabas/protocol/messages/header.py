@@ -22,7 +22,7 @@ __all__ = [
 
 @message(versions=(0, 2), flexible_since=2)
 class RequestHeader(Message):
-    """What stands before every request. Its client id keeps the classic length: any broker must be able to read it."""
+    """The header of every request. Its client id keeps the classic length: every broker must be able to read it."""
 
     request_api_key: int = field(Int16)
     request_api_version: int = field(Int16)
@@ -32,6 +32,6 @@ class RequestHeader(Message):
 
 @message(versions=(0, 1), flexible_since=1)
 class ResponseHeader(Message):
-    """What stands before every response."""
+    """The header of every response."""
 
     correlation_id: int = field(Int32)

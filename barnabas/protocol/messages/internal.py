@@ -162,14 +162,14 @@ class ConsumerGroupMetadataValue(Record):
 
 @record(versions=(0, 0), prefix=4)
 class ConsumerGroupPartitionMetadataKey(Record):
-    """Key of what stood for the hash before Kafka 4.1; only its tombstone is still written."""
+    """Key of the record that was used for the hash before Kafka 4.1; only its tombstone is still written."""
 
     group_id: str = field(String)
 
 
 @record(versions=(0, 0), prefix=5)
 class ConsumerGroupMemberMetadataKey(Record):
-    """Key of what a member says of itself."""
+    """Key of the metadata of a member."""
 
     group_id: str = field(String)
     member_id: str = field(String)
@@ -193,7 +193,7 @@ class ClassicMemberMetadata:
 
 @record(versions=(0, 0), flexible_since=0)
 class ConsumerGroupMemberMetadataValue(Record):
-    """What a member says of itself."""
+    """The metadata of a member."""
 
     instance_id: str | None = field(String, nullable_since=0)
     rack_id: str | None = field(String, nullable_since=0)
@@ -203,7 +203,7 @@ class ConsumerGroupMemberMetadataValue(Record):
     subscribed_topic_regex: str | None = field(String, nullable_since=0)
     rebalance_timeout_ms: int = field(Int32, default=-1)
     server_assignor: str | None = field(String, nullable_since=0)
-    # Kafka's generated classes take a missing tag for an empty struct, whatever the schema says: null is always written.
+    # Kafka's generated classes read a missing tag as an empty struct, unlike the schema: null is always written.
     classic_member_metadata: ClassicMemberMetadata | None = field(ClassicMemberMetadata, nullable_since=0, tag=0)
 
 
@@ -224,7 +224,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Record):
 
 @record(versions=(0, 0), prefix=7)
 class ConsumerGroupTargetAssignmentMemberKey(Record):
-    """Key of what one member shall have."""
+    """Key of the target assignment of one member."""
 
     group_id: str = field(String)
     member_id: str = field(String)
@@ -247,7 +247,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Record):
 
 @record(versions=(0, 0), prefix=8)
 class ConsumerGroupCurrentMemberAssignmentKey(Record):
-    """Key of what one member has."""
+    """Key of the current assignment of one member."""
 
     group_id: str = field(String)
     member_id: str = field(String)
@@ -264,7 +264,7 @@ class CurrentTopicPartitions:
 
 @record(versions=(0, 0), flexible_since=0)
 class ConsumerGroupCurrentMemberAssignmentValue(Record):
-    """What one member has, and what it must give up."""
+    """The current assignment of one member, and the partitions that it must revoke."""
 
     member_epoch: int = field(Int32)
     previous_member_epoch: int = field(Int32)
@@ -292,7 +292,7 @@ class ConsumerGroupRegularExpressionValue(Record):
 
 @record(versions=(0, 0))
 class EndTxnMarker(Record):
-    """Value of a control record that ends a transaction; whether by commit or abort says its key."""
+    """Value of a control record that ends a transaction. The key tells commit or abort."""
 
     coordinator_epoch: int = field(Int32)
 

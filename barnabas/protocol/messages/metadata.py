@@ -50,7 +50,7 @@ INT32_MIN = -(2**31)
 
 @message(api_key=18, versions=(0, 4), flexible_since=3)
 class ApiVersionsRequest(Message):
-    """Asks what a broker speaks; the first request of nearly every client."""
+    """Requests the API versions of a broker. The first request of nearly every client."""
 
     client_software_name: str = field(String, since=3)
     client_software_version: str = field(String, since=3)
@@ -67,7 +67,7 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """The levels of one feature that this broker could run."""
+    """The levels of one feature that this broker supports."""
 
     name: str = field(String)
     min_version: int = field(Int16)
@@ -100,10 +100,10 @@ class ApiVersionsResponse(Message):
 
 @struct
 class MetadataRequestTopic:
-    """A topic asked for, by name or by id."""
+    """A requested topic, by name or by id."""
 
     topic_id: bytes = field(Uuid, since=10)
-    name: str | None = field(String, nullable_since=10)  # null if the topic is asked for by id
+    name: str | None = field(String, nullable_since=10)  # null if the topic is requested by id
 
 
 @message(api_key=3, versions=(0, 13), flexible_since=9)
@@ -118,7 +118,7 @@ class MetadataRequest(Message):
 
 @struct
 class MetadataResponseBroker:
-    """A live broker and where it listens."""
+    """A live broker and its address."""
 
     node_id: int = field(Int32)
     host: str = field(String)
@@ -144,11 +144,11 @@ class MetadataResponseTopic:
     """A topic with its partitions, or why it has none."""
 
     error_code: int = field(Int16)
-    name: str | None = field(String, nullable_since=12)  # null where an unknown id was asked for
+    name: str | None = field(String, nullable_since=12)  # null if the requested id is unknown
     topic_id: bytes = field(Uuid, since=10)
     is_internal: bool = field(Bool, since=1)
     partitions: list[MetadataResponsePartition] = field(Array(MetadataResponsePartition))
-    # bit field; lowest int32 where not asked for
+    # bit field; lowest int32 if not requested
     topic_authorized_operations: int = field(Int32, since=8, default=INT32_MIN)
 
 
@@ -161,7 +161,7 @@ class MetadataResponse(Message):
     cluster_id: str | None = field(String, since=2, nullable_since=2, default=None)
     controller_id: int = field(Int32, since=1, default=-1)
     topics: list[MetadataResponseTopic] = field(Array(MetadataResponseTopic))
-    # bit field; lowest int32 where not asked for
+    # bit field; lowest int32 if not requested
     cluster_authorized_operations: int = field(Int32, since=8, until=10, default=INT32_MIN)
     error_code: int = field(Int16, since=13)
 
@@ -177,7 +177,7 @@ class DescribeClusterRequest(Message):
 
 @struct
 class DescribeClusterBroker:
-    """One node and where it listens."""
+    """One node and its address."""
 
     broker_id: int = field(Int32)
     host: str = field(String)
@@ -197,12 +197,12 @@ class DescribeClusterResponse(Message):
     cluster_id: str = field(String)
     controller_id: int = field(Int32, default=-1)
     brokers: list[DescribeClusterBroker] = field(Array(DescribeClusterBroker))
-    cluster_authorized_operations: int = field(Int32, default=INT32_MIN)  # bit field; lowest int32 where not asked for
+    cluster_authorized_operations: int = field(Int32, default=INT32_MIN)  # bit field; lowest int32 if not requested
 
 
 @struct
 class TopicRequest:
-    """A topic asked for."""
+    """A requested topic."""
 
     name: str = field(String)
 

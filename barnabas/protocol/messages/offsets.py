@@ -46,7 +46,7 @@ class ListOffsetsPartition:
 
 @struct
 class ListOffsetsTopic:
-    """The partitions asked for of one topic."""
+    """The requested partitions of one topic."""
 
     name: str = field(String)
     partitions: list[ListOffsetsPartition] = field(Array(ListOffsetsPartition))
@@ -100,7 +100,7 @@ class OffsetForLeaderPartition:
 
 @struct
 class OffsetForLeaderTopic:
-    """The partitions asked for of one topic."""
+    """The requested partitions of one topic."""
 
     topic: str = field(String)
     partitions: list[OffsetForLeaderPartition] = field(Array(OffsetForLeaderPartition))
@@ -108,7 +108,7 @@ class OffsetForLeaderTopic:
 
 @message(api_key=23, versions=(2, 4), flexible_since=4)
 class OffsetForLeaderEpochRequest(Message):
-    """Asks where leader epochs end, to find out whether a log diverged."""
+    """Requests the end offsets of leader epochs, to detect a diverged log."""
 
     replica_id: int = field(Int32, since=3, default=-2)  # −1 from a consumer, −2 from a debugging one
     topics: list[OffsetForLeaderTopic] = field(Array(OffsetForLeaderTopic))
@@ -116,7 +116,7 @@ class OffsetForLeaderEpochRequest(Message):
 
 @struct
 class EpochEndOffset:
-    """The largest epoch up to which leader and follower agree, and where it ends (KIP-595)."""
+    """The largest epoch up to which leader and follower agree, and its end offset (KIP-595)."""
 
     error_code: int = field(Int16)
     partition: int = field(Int32)

@@ -44,7 +44,7 @@ class PartitionProduceData:
 
 @struct
 class TopicProduceData:
-    """What goes to one topic: by name, from version 13 by id."""
+    """The batches for one topic: by name, from version 13 by id."""
 
     name: str = field(String, until=12)
     topic_id: bytes = field(Uuid, since=13)
@@ -71,7 +71,7 @@ class BatchIndexAndErrorMessage:
 
 @struct
 class LeaderIdAndEpoch:
-    """The leader that should have been asked (KIP-951); −1 where unknown."""
+    """The present leader of the partition (KIP-951); −1 if unknown."""
 
     leader_id: int = field(Int32, default=-1)
     leader_epoch: int = field(Int32, default=-1)

@@ -91,10 +91,10 @@ class LeaderEndpoint:
 
 @struct
 class VoteRequestPartition:
-    """Who asks for the vote, in which epoch, and how far its log goes."""
+    """The candidate, its epoch, and the end of its log."""
 
     partition_index: int = field(Int32)
-    replica_epoch: int = field(Int32)  # asked for; of a pre-vote the present one
+    replica_epoch: int = field(Int32)  # the epoch of the election; the present one for a pre-vote
     replica_id: int = field(Int32)
     replica_directory_id: bytes = field(Uuid, since=1)
     voter_directory_id: bytes = field(Uuid, since=1)  # of the voter asked
@@ -122,11 +122,11 @@ class VoteRequest(Message):
 
 @struct
 class VoteResponsePartition:
-    """The vote, with what the voter knows of the leader."""
+    """The vote, with the leader that the voter knows."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    leader_id: int = field(Int32)  # −1 where unknown
+    leader_id: int = field(Int32)  # −1 if unknown
     leader_epoch: int = field(Int32)
     vote_granted: bool = field(Bool)
 
@@ -185,7 +185,7 @@ class QuorumEpochPartition:
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    leader_id: int = field(Int32)  # −1 where unknown
+    leader_id: int = field(Int32)  # −1 if unknown
     leader_epoch: int = field(Int32)
 
 
@@ -208,7 +208,7 @@ class BeginQuorumEpochResponse(Message):
 
 @struct
 class PreferredCandidate:
-    """A voter that should stand for election."""
+    """A voter that should become a candidate."""
 
     candidate_id: int = field(Int32)
     candidate_directory_id: bytes = field(Uuid)
@@ -216,7 +216,7 @@ class PreferredCandidate:
 
 @struct
 class EndQuorumEpochRequestPartition:
-    """The leader that resigns, and who should follow it, best first: those whose logs reach furthest."""
+    """The leader that resigns, and its preferred successors: the voters with the longest logs first."""
 
     partition_index: int = field(Int32)
     leader_id: int = field(Int32)
@@ -256,7 +256,7 @@ class EndQuorumEpochResponse(Message):
 
 @struct
 class DescribeQuorumRequestPartition:
-    """A partition asked for: 0."""
+    """The requested partition: 0."""
 
     partition_index: int = field(Int32)
 
@@ -282,9 +282,9 @@ class QuorumReplica:
 
     replica_id: int = field(Int32)
     replica_directory_id: bytes = field(Uuid, since=2)
-    log_end_offset: int = field(Int64)  # −1 where unknown
-    last_fetch_timestamp: int = field(Int64, since=1, default=-1)  # −1 where unknown, and of the leader
-    last_caught_up_timestamp: int = field(Int64, since=1, default=-1)  # −1 where unknown; now for the leader
+    log_end_offset: int = field(Int64)  # −1 if unknown
+    last_fetch_timestamp: int = field(Int64, since=1, default=-1)  # −1 if unknown, and of the leader
+    last_caught_up_timestamp: int = field(Int64, since=1, default=-1)  # −1 if unknown; now for the leader
 
 
 @struct
@@ -294,7 +294,7 @@ class DescribeQuorumResponsePartition:
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
     error_message: str | None = field(String, since=2, nullable_since=2)
-    leader_id: int = field(Int32)  # −1 where unknown
+    leader_id: int = field(Int32)  # −1 if unknown
     leader_epoch: int = field(Int32)
     high_watermark: int = field(Int64)
     current_voters: list[QuorumReplica] = field(Array(QuorumReplica))
@@ -341,7 +341,7 @@ class DescribeQuorumResponse(Message):
 
 @struct
 class FetchSnapshotId:
-    """A snapshot: the offset up to which it goes (exclusive), and the epoch of the record before."""
+    """A snapshot: its end offset (exclusive), and the epoch of the last record."""
 
     end_offset: int = field(Int64)
     epoch: int = field(Int32)
@@ -349,10 +349,10 @@ class FetchSnapshotId:
 
 @struct
 class FetchSnapshotRequestPartition:
-    """Which snapshot, and from where in it."""
+    """The requested snapshot, and the position in it."""
 
     partition: int = field(Int32)
-    current_leader_epoch: int = field(Int32)  # −1 where unknown
+    current_leader_epoch: int = field(Int32)  # −1 if unknown
     snapshot_id: FetchSnapshotId = field(FetchSnapshotId)
     position: int = field(Int64)  # in bytes
     replica_directory_id: bytes = field(Uuid, since=1, tag=0)
@@ -378,9 +378,9 @@ class FetchSnapshotRequest(Message):
 
 @struct
 class FetchSnapshotLeader:
-    """The leader that should have been asked."""
+    """The present leader."""
 
-    leader_id: int = field(Int32)  # −1 where unknown
+    leader_id: int = field(Int32)  # −1 if unknown
     leader_epoch: int = field(Int32)
 
 

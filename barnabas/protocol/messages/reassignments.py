@@ -27,7 +27,7 @@ class ReassignablePartition:
     """Where one partition is to lie."""
 
     partition_index: int = field(Int32)
-    # null to cancel what goes on
+    # null cancels a reassignment that is under way
     replicas: list[int] | None = field(Array(Int32), nullable_since=0, default=None)
 
 
@@ -67,7 +67,7 @@ class ReassignableTopicResponse:
 
 @message(api_key=45, versions=(0, 1), flexible_since=0)
 class AlterPartitionReassignmentsResponse(Message):
-    """What was begun or cancelled; it goes on afterwards."""
+    """The results of starts and cancellations. Reassignments continue after the answer."""
 
     throttle_time_ms: int = field(Int32)
     allow_replication_factor_change: bool = field(Bool, since=1, default=True)
@@ -115,7 +115,7 @@ class OngoingTopicReassignment:
 
 @message(api_key=46, versions=(0, 0), flexible_since=0)
 class ListPartitionReassignmentsResponse(Message):
-    """Those that are; others are not named."""
+    """The reassignments that are under way, and no others."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

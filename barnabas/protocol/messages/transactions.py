@@ -271,7 +271,7 @@ class TxnOffsetCommitRequestTopic:
 
 @message(api_key=28, versions=(0, 5), flexible_since=3)
 class TxnOffsetCommitRequest(Message):
-    """Commits offsets that count once the transaction commits."""
+    """Commits offsets that take effect when the transaction commits."""
 
     transactional_id: str = field(String)
     group_id: str = field(String)
@@ -338,7 +338,7 @@ class DescribeTransactionsTransactionState:
 
 @message(api_key=65, versions=(0, 0), flexible_since=0)
 class DescribeTransactionsResponse(Message):
-    """The transactional ids asked for."""
+    """The requested transactional ids."""
 
     throttle_time_ms: int = field(Int32)
     transaction_states: list[DescribeTransactionsTransactionState] = field(Array(DescribeTransactionsTransactionState))
@@ -376,7 +376,7 @@ class ListTransactionsResponse(Message):
 
 @struct
 class DescribeProducersTopic:
-    """Partitions asked for."""
+    """The requested partitions."""
 
     name: str = field(String)
     partition_indexes: list[int] = field(Array(Int32))
@@ -421,7 +421,7 @@ class DescribeProducersTopicResult:
 
 @message(api_key=61, versions=(0, 0), flexible_since=0)
 class DescribeProducersResponse(Message):
-    """The producers of the partitions asked for."""
+    """The producers of the requested partitions."""
 
     throttle_time_ms: int = field(Int32)
     topics: list[DescribeProducersTopicResult] = field(Array(DescribeProducersTopicResult))
