@@ -1,12 +1,12 @@
-"""Writes decoders: straight-line Python from the bytes of one (message, version) to its objects.
+"""Generates decoders: straight-line Python from the bytes of one (message, version) to its objects.
 
-There are two of each. The plain one is a function; of a request it reads at most `limits.ONE_TURN_ELEMENTS_MAX` elements and
+Each has two variants. The plain one is a function: it reads at most `limits.ONE_TURN_ELEMENTS_MAX` elements of a request, and
 raises LargeMessage above that. The sliced one is a generator that yields after every 32 elements and reads up to the limit.
 
-What makes them safe, although most reads check nothing: a slice never allocates more than the buffer has; reading a
-fixed-width value behind the end raises; positions only grow, for negative lengths are refused; so an overlong length is
-caught by the next read or by the one check at the end. Counts are checked before their loop: the smallest encoding of so
-many elements must fit in the bytes left, and the message's total, tags included, must stay within
+They are safe although most reads have no check. A slice never allocates more than the buffer has. A read of a
+fixed-width value after the end raises. Positions only grow, because negative lengths are refused. So the next read, or the one
+check at the end, detects a length that is too large. Counts are checked before their loop: the smallest encoding of all
+elements must fit in the bytes left, and the message's total, including tags, must stay within
 `limits.DECODED_ELEMENTS_MAX`.
 
 Names in generated code: b buffer, w its memoryview, z its length, p position, e end of a value, n a length or count,
@@ -28,8 +28,8 @@ from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text,
 
 __all__ = ["DecoderSource"]
 
-STRING_BYTES_MAX = 32_767  # of a compact string too, as in Kafka: records of internal topics have an int16 for it
-ELEMENTS_A_YIELD = 32  # some 20 microseconds
+STRING_BYTES_MAX = 32_767  # also of a compact string, as in Kafka: records of internal topics have an int16 for it
+ELEMENTS_A_YIELD = 32  # about 20 microseconds
 _COPY_BYTES_MAX = 4096  # a shorter message is copied to bytes first: slices and single bytes are read faster from bytes
 
 
@@ -39,7 +39,7 @@ class DecoderSource(Source):
     def __init__(self, cls: type[Any], version: int, *, sliced: bool = False) -> None:
         super().__init__(cls, version)
         self.sliced = sliced
-        self._run: list[tuple[str, str]] = []  # fixed-width reads not yet written: (struct code, target)
+        self._run: list[tuple[str, str]] = []  # pending fixed-width reads: (struct code, target)
         self.views = False
         self.limit = ANSWER_ELEMENTS_MAX if cls.__name__.endswith("Response") else DECODED_ELEMENTS_MAX
         self.turn_limit = ONE_TURN_ELEMENTS_MAX if may_be_large(cls) and not sliced else self.limit
@@ -105,7 +105,7 @@ class DecoderSource(Source):
         return self.build("\n".join(head))
 
     def _object(self, target: str, cls: type[Any]) -> None:
-        """Makes the object and reads its fields."""
+        """Creates the object and reads its fields."""
         self.line(f"{target} = new({self.constant('C', cls)})")
         for f in present(cls, self.version):
             self._value(f"{target}.{f.name}", f.name, f.wire, f.nullable(self.version), self.flexible and f.compact)
@@ -152,7 +152,7 @@ class DecoderSource(Source):
         self.indent -= 2
 
     def _value(self, target: str, name: str, wire: Any, nullable: bool, compact: bool, null: int = -1) -> None:
-        """Reads one value into `target`, an expression that can be assigned to. `null`: the marker of a struct that is not there."""
+        """Reads one value into `target`, an assignable expression. `null`: the marker of a null struct."""
         if isinstance(wire, Fixed):
             self._run.append((wire.code, target))
         elif isinstance(wire, Text):
@@ -186,7 +186,7 @@ class DecoderSource(Source):
         self.line(f"{target} = {name}")
 
     def _length(self, classic: str, compact: bool) -> None:
-        """Reads a length or count into n: as sent where compact (one more than the number, 0 for null)."""
+        """Reads a length or count into n. A compact one stays as sent (the number plus one, 0 for null)."""
         if compact:
             self._flush("B", "n")
             self.line("if n > 127:")
@@ -195,7 +195,7 @@ class DecoderSource(Source):
             self._flush(classic, "n")
 
     def _long_length(self, compact: bool) -> None:
-        """The same for bytes and records, which mostly are longer than 127: the two-byte case is inlined as well."""
+        """Does the same for bytes and records. Most are longer than 127, so the two-byte case is inlined, too."""
         if compact:
             self._flush("B", "n")
             self.line("if n > 127:")
@@ -205,7 +205,7 @@ class DecoderSource(Source):
             self._flush("i", "n")
 
     def _sized(self, target: str, name: str, value: str, nullable: bool, compact: bool) -> None:
-        """Takes the n bytes (as sent) from p on, as the expression `value` makes them."""
+        """Reads n bytes (n as sent) from p on, converted by the expression `value`."""
         is_null = "not n" if compact else "n < 0"
         end = "p + n - 1" if compact else "p + n"
         if nullable:
@@ -252,7 +252,7 @@ class DecoderSource(Source):
             self.indent -= 1
 
     def _flush(self, code: str = "", target: str = "") -> None:
-        """Writes the pending fixed-width reads, with one more behind them, as one call."""
+        """Writes the pending fixed-width reads, and one more after them, as one call."""
         run = self._run
         if code:
             run.append((code, target))
@@ -270,7 +270,7 @@ class DecoderSource(Source):
 
 
 class _NoElements(list[Any]):
-    """A list that stays empty: all empty arrays of large requests are this one, for a request may have 100,000 of them."""
+    """A list that stays empty. All empty arrays of large requests share it, because a request may have 100,000 of them."""
 
     def append(self, item: Any) -> None:
         raise TypeError("an empty array of a large request cannot be changed")
@@ -286,12 +286,12 @@ _NOTHING = _NoElements()
 
 
 def may_be_large(cls: type[Any]) -> bool:
-    """Whether a message may hold more than is decoded in one turn: requests, which strangers send."""
+    """Whether a message may be too large to decode in one turn: true for requests, which any client may send."""
     return cls.__name__.endswith("Request")
 
 
 def _skip_tags(b: Buffer, p: int, n: int, t: int, limit: int) -> tuple[int, int]:
-    """Steps over `n` tagged fields that are not declared (n still as its first byte); returns p and t after them."""
+    """Skips `n` undeclared tagged fields (n is the first byte of the count). Returns p and t after them."""
     if n > 127:
         n, p = read_uvarint_rest(b, p, n)
     t += n
@@ -303,7 +303,7 @@ def _skip_tags(b: Buffer, p: int, n: int, t: int, limit: int) -> tuple[int, int]
 
 
 def _skip_tags_in_slices(b: Buffer, p: int, n: int, t: int, limit: int) -> Generator[int, None, tuple[int, int]]:
-    """As `_skip_tags`, with a yield after every 32 fields."""
+    """Does the same as `_skip_tags`, with a yield after every 32 fields."""
     if n > 127:
         n, p = read_uvarint_rest(b, p, n)
     t += n

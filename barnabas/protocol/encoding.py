@@ -1,8 +1,8 @@
-"""Writes encoders: straight-line Python from the objects of one (message, version) to its bytes.
+"""Generates encoders: straight-line Python from the objects of one (message, version) to its bytes.
 
-The sliced variant is a generator that yields after every 32 elements; it begins another part after PART_BYTES_MIN.
+The sliced variant is a generator that yields after every 32 elements. It begins another part after PART_BYTES_MIN.
 
-Names in generated code: m the message, out the bytearray, parts the buffers before it where long records are passed by
+Names in generated code: m the message, out the bytearray, parts the buffers before it if long records are passed by
 reference, y elements since the last yield.
 """
 
@@ -18,18 +18,18 @@ from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text,
 
 __all__ = ["BY_REFERENCE_BYTES_MIN", "EncoderSource"]
 
-ELEMENTS_A_YIELD = 32  # some 20 microseconds
-PART_BYTES_MIN = 256 * 1024  # of a sliced answer: a buffer that grows to many megabytes is copied again and again
-BY_REFERENCE_BYTES_MIN = 4096  # records shorter than this are cheaper to copy than to carry as a buffer of their own
+ELEMENTS_A_YIELD = 32  # about 20 microseconds
+PART_BYTES_MIN = 256 * 1024  # of a sliced answer: a buffer that grows to many megabytes is copied repeatedly
+BY_REFERENCE_BYTES_MIN = 4096  # shorter records are cheaper to copy than to pass as a separate buffer
 
 
 class EncoderSource(Source):
-    """Writes `coder(out, m)`, or `coder(out, m, parts) -> last part` where long records are passed by reference."""
+    """Writes `coder(out, m)`, or `coder(out, m, parts) -> last part` if long records are passed by reference."""
 
     def __init__(self, cls: type, version: int, *, by_reference: bool, sliced: bool = False) -> None:
         super().__init__(cls, version)
         self._sliced = sliced
-        self._run: list[tuple[str, str]] = []  # fixed-width writes not yet written: (struct code, expression)
+        self._run: list[tuple[str, str]] = []  # pending fixed-width writes: (struct code, expression)
         self._out = "out"
         self._by_reference = by_reference
 
@@ -86,7 +86,7 @@ class EncoderSource(Source):
         self.line(f"{outer}.append({count}); {outer} += {block}")
 
     def _differs(self, value: str, f: Field) -> str:
-        """Whether a tagged field holds anything but its default, as an expression."""
+        """An expression for whether a tagged field differs from its default."""
         if f.default is None:
             return f"{value} is not None"
         if isinstance(f.wire, Array):
@@ -97,7 +97,7 @@ class EncoderSource(Source):
         return f"{value} != {f.default!r}"
 
     def _value(self, value: str, wire: Any, nullable: bool, compact: bool, null: bytes = b"\xff") -> None:
-        """`null` stands for a struct that is not there: −1, or in a tagged field 0, as Kafka's generator has it."""
+        """Writes one value. `null` is the marker of a null struct: −1, or 0 in a tagged field, as in Kafka's generator."""
         if isinstance(wire, Fixed):
             self._run.append((wire.code, f"sized_uuid({value})" if wire.size == 16 else value))
             if wire.size == 16:

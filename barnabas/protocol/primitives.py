@@ -2,10 +2,10 @@
 
 Two forms: *unsigned* varints (lengths, counts and tags of flexible messages, KIP-482) and *zigzag* varints and varlongs
 (fields inside a record of batch v2). Readers take a buffer and a position and return the value with the position after it.
-They raise RemoteProtocolError for a number that is cut off or longer than its type allows. A position beyond the buffer,
-which a hostile length can produce, counts as cut off.
+They raise RemoteProtocolError for a number that is incomplete or longer than its type allows. A position beyond the buffer,
+which a hostile length can produce, counts as incomplete.
 
-Kept apart from generated codecs and free of package types other than errors, so that it can be compiled.
+The module is separate from generated codecs and uses no package types except errors, so that it can be compiled.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def encode_varint(value: int) -> bytes:
 
 
 def uvarint_size(value: int) -> int:
-    """Bytes that `encode_uvarint(value)` takes."""
+    """The size of `encode_uvarint(value)` in bytes."""
     return (value.bit_length() + 6) // 7 or 1
 
 
 def varint_size(value: int) -> int:
-    """Bytes that `encode_varint(value)` takes."""
+    """The size of `encode_varint(value)` in bytes."""
     return uvarint_size((value << 1) ^ (value >> 63))
 
 
@@ -77,10 +77,10 @@ def read_uvarint(buffer: Buffer, pos: int) -> tuple[int, int]:
 
 
 def read_uvarint_rest(buffer: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """Goes on with an unsigned varint whose first byte, `first` > 127, has been read already and stands before `pos`.
+    """Reads the rest of an unsigned varint. Its first byte, `first` > 127, is before `pos` and was read already.
 
-    Generated codecs read the first byte together with the fixed-width fields before it and call this only when it is not
-    the whole number.
+    Generated codecs read the first byte together with the fixed-width fields before it, and call this only if the number has more
+    bytes.
     """
     value = first & 127
     shift = 7

@@ -99,7 +99,7 @@ _END_TXN_MARKER_RECORD = struct.Struct(">BBBBBhhBhiB")  # the one record of a ma
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch as it lies in the buffer; nothing in it has been verified but `batch_length`."""
+    """The header of one batch in a buffer. Only `batch_length` has been checked."""
 
     base_offset: int
     batch_length: int  # bytes after the length field, ≥ 49
@@ -117,12 +117,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch with its header."""
+        """The size of the whole batch with its header, in bytes."""
         return self.batch_length + _LENGTH_OVERHEAD
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, inclusive; kept when compaction removes that record."""
+        """Offset of the last record, inclusive. It stays when compaction removes that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -158,16 +158,16 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether `base_timestamp` tells when the cleaner may drop tombstones and markers (KIP-534)."""
+        """Whether `base_timestamp` is the time from which the cleaner may remove tombstones and markers (KIP-534)."""
         return self.attributes & ATTRIBUTE_DELETE_HORIZON != 0
 
 
 class EncodedRecords(NamedTuple):
-    """Records as they lie in a batch, one after the other, not compressed; their offset deltas run from 0 to `count` − 1."""
+    """The uncompressed records of a batch, one after the other. Their offset deltas are 0 to `count` − 1."""
 
     data: Buffer
     record_count: int  # ≥ 1
-    base_timestamp: int  # ms; what the timestamp deltas count from
+    base_timestamp: int  # ms; the timestamp deltas are relative to it
     max_timestamp: int
 
 
@@ -180,7 +180,7 @@ class ControlRecord(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`; the batch itself may be cut off.
+    """Reads the header of the batch at `position`. The batch may be incomplete.
 
     Raises:
         RemoteProtocolError: fewer than 61 bytes are left, or the length field is below that of an empty batch.
@@ -196,7 +196,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the whole batches in a buffer, in order; stops at a batch that is cut off.
+    """Positions and headers of the whole batches in a buffer, in order. Stops at an incomplete batch.
 
     Raises:
         RemoteProtocolError: a length field is below that of an empty batch.
@@ -213,7 +213,7 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the checksum of the whole batch at `position` holds; False also where the batch is cut off."""
+    """Whether the checksum of the batch at `position` is valid; False if the batch is incomplete."""
     end = position + header.batch_length + _LENGTH_OVERHEAD
     if end > len(buffer):
         return False
@@ -222,13 +222,13 @@ def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes the offset and epoch that the leader assigns into a batch in place; the checksum does not cover them."""
+    """Writes the leader's base offset and epoch into a batch in place. The checksum does not cover them."""
     _STAMP_OFFSET.pack_into(buffer, position, base_offset)
     _STAMP_EPOCH.pack_into(buffer, position + 12, leader_epoch)
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Makes a batch one of LogAppendTime in place: attribute bit, max timestamp, checksum (KIP-32)."""
+    """Sets LogAppendTime in a batch in place: attribute bit, max timestamp, checksum (KIP-32)."""
     end = position + header.batch_length + _LENGTH_OVERHEAD
     struct.pack_into(">h", buffer, position + 21, header.attributes | ATTRIBUTE_LOG_APPEND_TIME)
     _STAMP_OFFSET.pack_into(buffer, position + 35, now_ms)
@@ -244,12 +244,12 @@ def decode_records(
     cls: type[tuple[Any, ...]] = Record,
     tail: tuple[Any, ...] = (),
 ) -> list[Any]:
-    """The records of the batch at `position`, decompressed, control records included. The checksum is not looked at.
+    """Decodes the records of the batch at `position`, including control records. Does not check the checksum.
 
-    They are of `Record`, or of another tuple class that begins with its fields and goes on with `tail`.
+    The records are of `Record`, or of another tuple class that has its fields first and then `tail`.
 
     Raises:
-        RemoteProtocolError: the batch is cut off, of another format, larger than `size_bytes_max` when decompressed, or
+        RemoteProtocolError: the batch is incomplete, of another format, larger than `size_bytes_max` when decompressed, or
             its records disagree with its header.
     """
     if header is None:
@@ -269,7 +269,7 @@ def decode_records(
 
 
 def encode_records(records: Sequence[NewRecord]) -> EncodedRecords:
-    """The records as a batch holds them.
+    """Encodes records for a batch, without compression.
 
     Raises:
         LocalProtocolError: no records.
@@ -294,7 +294,7 @@ def build_batch(
     control: bool = False,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """One batch of the records, their offsets consecutive from `base_offset`.
+    """Builds one batch of the records, with consecutive offsets from `base_offset`.
 
     Raises:
         LocalProtocolError: no records, or a codec that does not exist.
@@ -329,14 +329,14 @@ def build_batch(
 
 
 def _finish(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Fills in what stands before the attributes; the checksum is taken over what stands after it."""
+    """Writes the fields before the attributes. The checksum covers all bytes after it."""
     with memoryview(batch) as view:
         checksum = crc32c(view[_CRC_START:])
     _UP_TO_CRC.pack_into(batch, 0, base_offset, len(batch) - _LENGTH_OVERHEAD, leader_epoch, MAGIC, checksum)
 
 
 def frame_batch(header: BatchHeader, payload: bytes) -> bytearray:
-    """A batch of these header fields around records that are encoded, and compressed, already; length and checksum are made."""
+    """Builds a batch of header fields and encoded, compressed records. Computes the length and the checksum."""
     batch = bytearray(HEADER_SIZE)
     batch += payload
     _FROM_ATTRIBUTES.pack_into(batch, _CRC_START, *header[5:])
@@ -404,7 +404,7 @@ def build_control_batch(
 
 
 def read_control(record: Record) -> ControlRecord:
-    """What a record of a control batch says.
+    """Reads a record of a control batch.
 
     Raises:
         RemoteProtocolError: its key, or the value of an end-of-transaction marker, is too short.

@@ -1,7 +1,7 @@
-"""Which RPCs there are: keys, versions served and advertised, header versions, and the classes, imported when first asked for.
+"""The table of RPCs: keys, versions served and advertised, header versions, and the classes, which are imported on first use.
 
-`API` is the one table; ApiVersions answers, routing and the coverage document are drawn from it. It imports no message
-family: `Api.request` and `Api.response` do, on first use, so that a broker pays only for what it serves.
+`API` is the only table: ApiVersions answers, routing and the coverage document are derived from it. It imports no messages:
+`Api.request` and `Api.response` import them on first use, so that a broker loads only the messages that it serves.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Api:
         name: its name in Kafka, without Request or Response.
         family: module of `protocol.messages` and of `broker.handlers`.
         versions: versions served, inclusive.
-        advertised: versions that ApiVersions names, inclusive; they differ where clients misread a true answer, or where
-            the highest version is not yet a stable one in Kafka.
+        advertised: versions in ApiVersions answers, inclusive. They differ from `versions` if clients misinterpret the true range, or
+            if the highest version is not stable in Kafka yet.
         flexible_since: first flexible version, None if there is none.
-        listeners: where it is served: for clients and brokers ("broker"), for controllers and those who need one
-            ("controller"), or both.
+        listeners: the listeners that serve it: "broker" for clients and brokers, "controller" for controllers and their
+            clients, or both.
     """
 
     key: int
@@ -81,7 +81,7 @@ class Api:
         return cast("type[Message]", getattr(family, self.name + suffix))
 
     def serves(self, version: int) -> bool:
-        """Whether requests of `version` are decoded at all."""
+        """Whether requests of `version` are decoded."""
         return self.versions[0] <= version <= self.versions[1]
 
     def is_flexible(self, version: int) -> bool:
@@ -109,7 +109,7 @@ API: dict[int, Api] = {
         Api(19, "CreateTopics", "admin", (2, 7), 5, listeners=BOTH),
         Api(20, "DeleteTopics", "admin", (1, 6), 4, listeners=BOTH),
         Api(21, "DeleteRecords", "admin", (0, 2), 2),
-        # version 6 (KIP-939) is unstable in Kafka 4.3: served to those who ask for it, not advertised
+        # version 6 (KIP-939) is unstable in Kafka 4.3: served on request, not advertised
         Api(22, "InitProducerId", "transactions", (0, 6), 2, advertised=(0, 5)),
         Api(23, "OffsetForLeaderEpoch", "offsets", (2, 4), 4),
         Api(24, "AddPartitionsToTxn", "transactions", (0, 5), 3),
@@ -155,7 +155,7 @@ def api_of(api_key: int) -> Api:
     """The RPC of a key.
 
     Raises:
-        LocalProtocolError: there is none; a peer's key is looked up with `API.get`.
+        LocalProtocolError: there is none. Look up the key of a peer with `API.get`.
     """
     api = API.get(api_key)
     if api is None:
@@ -164,16 +164,16 @@ def api_of(api_key: int) -> Api:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """Version of the header before a request: 2 before flexible ones, else 1.
+    """The header version of a request: 2 for flexible versions, else 1.
 
-    Versions that are not served count as well: an ApiVersions request of a version yet unknown has a header 2.
+    This includes versions that are not served: an ApiVersions request of an unknown higher version has header version 2.
     """
     return 2 if api_of(api_key).is_flexible(version) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """Version of the header before a response: 1 before flexible ones, else 0.
+    """The header version of a response: 1 for flexible versions, else 0.
 
-    ApiVersions is always answered with 0, for the client does not know yet what the broker speaks (KIP-511).
+    ApiVersions responses always have 0, because the client does not know the broker's versions yet (KIP-511).
     """
     return 1 if api_key != API_VERSIONS_KEY and api_of(api_key).is_flexible(version) else 0

@@ -1,10 +1,10 @@
-"""Wire types and fields: the vocabulary in which messages are declared.
+"""Wire types and fields: the elements of message declarations.
 
-A `Wire` says how one value lies on the wire. A `Field` adds the versions in which it is there, may be null, or is tagged
-(KIP-482). `Array` holds wire types or declared structs. Whether a length is compact (flexible versions) is decided per
-version by whoever walks the declaration: `codegen` and `construct_view`, both through `present()` and `tagged()`.
+A `Wire` describes the encoding of one value. A `Field` adds the versions in which it exists, may be null, or is tagged
+(KIP-482). `Array` has elements of wire types or declared structs. `codegen` and `construct_view` decide for each version whether
+lengths are compact (flexible versions); both use `present()` and `tagged()`.
 
-Every struct class carries its fields, in wire order, in `FIELDS`.
+Every struct class has its fields, in wire order, in `FIELDS`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ZERO_UUID = bytes(16)
 
 
 class Wire(Generic[T]):
-    """How a value of type T lies on the wire. `default` is what a field of it holds unless its declaration says otherwise."""
+    """The encoding of a value of type T. `default` is the default of a field of this type, unless its declaration has another one."""
 
     __slots__ = ("default", "name")
 
@@ -70,25 +70,25 @@ class Fixed(Wire[T]):
 
 
 class Text(Wire[str]):
-    """UTF-8 behind its length in bytes: int16, or a compact length."""
+    """UTF-8 after its length in bytes: int16, or a compact length."""
 
     __slots__ = ()
 
 
 class Blob(Wire[bytes]):
-    """Bytes behind their length: int32, or a compact length. Decoded to a copy."""
+    """Bytes after their length: int32, or a compact length. Decoded to a copy."""
 
     __slots__ = ()
 
 
 class RecordsView(Wire[Buffer | None]):
-    """Record batches: laid out as Blob, decoded to a view of the received buffer, encoded from any buffer without a copy."""
+    """Record batches: the same encoding as Blob, decoded to a view of the received buffer, encoded from any buffer without a copy."""
 
     __slots__ = ()
 
 
 class Array(Wire[list[T]]):
-    """Elements behind their count: int32, or a compact count. `element` is a wire type or a declared struct."""
+    """Elements after their count: int32, or a compact count. `element` is a wire type or a declared struct."""
 
     __slots__ = ("element",)
 
@@ -124,7 +124,7 @@ class Field:
         nullable_since: first version in which it may be null, None for never.
         default: value outside `since..until`; a tagged field equal to it is not sent.
         tag, tag_since: tag number, and the first version in which the field is tagged rather than in line.
-        compact: False where flexible versions keep the classic length (the client id of request headers only).
+        compact: False if flexible versions keep the classic length (only the client id of request headers).
     """
 
     __slots__ = ("compact", "default", "name", "nullable_since", "since", "tag", "tag_since", "until", "wire")
@@ -164,12 +164,12 @@ class Field:
         return self.nullable_since is not None and version >= self.nullable_since
 
     def has_mutable_default(self) -> bool:
-        """Whether each message needs a default of its own."""
+        """Whether each message needs its own copy of the default."""
         return self.default is not None and isinstance(self.wire, (Array, type))
 
 
 def present(cls: type[Any], version: int) -> list[Field]:
-    """The fields that lie in line in this version, in wire order."""
+    """The fields that are in line in this version, in wire order."""
     fields: tuple[Field, ...] = cls.FIELDS
     return [f for f in fields if f.in_version(version) and not f.is_tagged(version)]
 
@@ -181,7 +181,7 @@ def tagged(cls: type[Any], version: int) -> list[Field]:
 
 
 def smallest(wire: Any, version: int, flexible: bool) -> int:
-    """The least bytes that one value of `wire` can take: what bounds a count before anything is allocated."""
+    """The smallest size of a value of `wire` in bytes. It limits a count before memory is allocated."""
     if isinstance(wire, Fixed):
         return wire.size
     if isinstance(wire, Text):
