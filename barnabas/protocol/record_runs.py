@@ -1,11 +1,11 @@
 """Checks runs of records of equal lengths, one column of bytes at a time: fifty times as fast as a loop in plain Python, twice as fast as the compiled one.
 
-Where all lengths of a record are those of the record before, each of its bytes lies at the same distance from the record's
-beginning. A slice with that step holds one byte of every record: C code compares it with the one byte that it must repeat, or
-with the bytes that consecutive offset deltas have. The first record that differs in one of them ends the run.
+If all lengths of a record equal those of the record before it, each of its bytes has the same distance from the record's
+beginning. A slice with that step has one byte of every record: C code compares it with the byte that it must repeat, or
+with the bytes of consecutive offset deltas. The first record that differs in one of them ends the run.
 
-Driven by: `record_walk`, for batches long enough. Invariant: accepts only what the loop there accepts, and finds what it finds;
-timestamps before the first record's and records with headers are left to the loop.
+Driven by: `record_walk`, for long batches. Invariant: accepts only records that the loop there accepts, with the same results. The
+loop checks records with headers and timestamps before the first record's.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from barnabas.protocol.record_codec import varint
 
 __all__ = ["run"]
 
-_ROWS_MIN = 16  # records of a run; fewer are left to the loop
-_ROWS_MAX = 2_048  # bounds what one call costs where the run ends early
+_ROWS_MIN = 16  # records of a run; the loop checks fewer
+_ROWS_MAX = 2_048  # limits the cost of a call whose run ends early
 # The varints of offset deltas, byte by byte: of one byte up to 63; of more, the first and second byte, which repeat after 8,192.
 _ONLY = bytes(range(0, 128, 2))
 _FIRST = bytes(128 | 2 * (delta & 63) for delta in range(8_192))
@@ -72,7 +72,7 @@ def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, i
         return number, position, 0, 0, 0
     for byte, deltas in enumerate(expected, start=offsets):
         column = data[byte : start + rows * size : size]
-        while column != deltas[:rows]:  # the loop will say what is wrong
+        while column != deltas[:rows]:  # the loop will raise the error
             rows //= 2
             column = column[:rows]
     columns = [data[byte : start + rows * size : size] for byte in range(times, offsets)]

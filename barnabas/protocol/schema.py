@@ -7,12 +7,12 @@
         member_id: str = field(String)
         group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
 
-Classes have slots, keyword construction, equality by value, and a default for every field, so `HeartbeatRequest()` works. From
-a declaration come the plain `construct` struct (`construct_of`) and straight-line Python for each (message, version) and
-direction, made on first use (`codegen`). Declaring is cheap: no code is generated and `construct` is not imported for it.
+Classes have slots, keyword construction, equality by value, and a default for every field, so `HeartbeatRequest()` works. A
+declaration gives the plain `construct` struct (`construct_of`) and, on first use, straight-line Python for each (message, version)
+and direction (`codegen`). A declaration is cheap: it generates no code and does not import `construct`.
 
-What a version does not have is not sent, whatever the attribute holds, and holds its default after decoding. Unknown tagged
-fields are skipped. Bytes after the last field are left alone, as in Kafka.
+A field that a version does not have is not sent, whatever its value, and has its default after decoding. Unknown tagged
+fields are skipped. Bytes after the last field are ignored, as in Kafka.
 
 Follows KIP-482 (flexible versions, tagged fields) and KIP-893 (nullable structs).
 """
@@ -94,7 +94,7 @@ class Struct:
     FIELDS: ClassVar[tuple[Field, ...]] = ()
 
     def __init__(self, **values: Any) -> None:
-        # The first construction of a class writes its real __init__ and puts it in this one's place.
+        # The first construction of a class generates its real __init__, which replaces this one.
         cls = type(self)
         cls.__init__ = codegen.make_init(cls)  # type: ignore[method-assign]  # that is the point
         cls.__init__(self, **values)
@@ -104,7 +104,7 @@ class Struct:
             return NotImplemented
         return all(getattr(self, f.name) == getattr(other, f.name) for f in self.FIELDS)
 
-    __hash__ = None  # type: ignore[assignment]  # mutable and equal by value: a hash would change under its owner
+    __hash__ = None  # type: ignore[assignment]  # mutable and equal by value: a hash would change with the value
 
     def __repr__(self) -> str:
         values = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS)
@@ -128,7 +128,7 @@ class Message(Struct):
 
 
 class Record(Struct):
-    """Base of keys and values of internal topics, which carry a two-byte prefix before their fields.
+    """Base of keys and values of internal topics, which have a two-byte prefix before their fields.
 
     Attributes:
         PREFIX: None if the prefix is the version; else the number of the record type, as in keys of coordinator topics.
@@ -196,10 +196,10 @@ def field(
 
     Args:
         wire: a wire type, or the class of a nested struct.
-        since, until: versions that carry the field, inclusive; until None means to the last.
+        since, until: versions that have the field, inclusive; until None means the last version.
         nullable_since: first version in which null is legal.
         default: Kafka's default; without it 0, False, "", b"", an empty list, an empty struct, or the nil uuid.
-        tag: number of a tagged field, tagged from `tag_since` (its `since`, if not said otherwise).
+        tag: number of a tagged field, which is tagged from `tag_since` on (default: `since`).
         compact: False keeps the classic length in flexible versions.
     """
     if default is _MISSING:
@@ -252,7 +252,7 @@ def struct(cls: type[T]) -> type[T]:
 
 
 def _declare(cls: type[T], base: type[Struct], attributes: dict[str, Any]) -> type[T]:
-    """Makes the class anew with slots (they cannot be added afterwards) and collects its fields in wire order."""
+    """Creates the class again with slots (a class cannot get them later) and collects its fields in wire order."""
     namespace = {k: v for k, v in cls.__dict__.items() if k not in ("__dict__", "__weakref__")}
     fields: list[Field] = []
     for name, value in list(namespace.items()):
@@ -300,7 +300,7 @@ def decode_in_slices(cls: type[T], buffer: Buffer, version: int, offset: int = 0
 
 
 def finished(work: Generator[Any, None, S]) -> S:
-    """Runs a generator to its end at once; returns what it returns."""
+    """Runs a generator to its end at once and returns its result."""
     while True:
         try:
             next(work)
@@ -325,7 +325,7 @@ def encode_parts(msg: Any, version: int, head: bytearray | None = None) -> list[
     """Encodes a message as buffers for `writelines`: Records of 4 KiB and more are passed by reference.
 
     Args:
-        head: what stands before the message (frame length, header); it becomes the beginning of the first part.
+        head: the bytes before the message (frame length, header); they begin the first part.
     """
     parts: list[Buffer] = []
     parts.append(msg._PARTS[version](bytearray() if head is None else head, msg, parts))
@@ -347,15 +347,15 @@ class Codec(Protocol[T]):
     def encode(self, msg: T) -> bytes: ...
 
     def encode_into(self, out: bytearray, msg: T) -> None:
-        """Appends to `out`; what was appended before an error stays."""
+        """Appends the message to `out`. Bytes that were appended before an error stay."""
 
     def decode(self, buffer: Buffer, pos: int = 0) -> tuple[T, int]:
-        """The message at `pos` and the position after it. Raises LargeMessage where a request must be decoded in slices."""
+        """The message at `pos` and the position after it. Raises LargeMessage if a request must be decoded in slices."""
         ...
 
 
 class _Codec:
-    """`decode` and `encode_into` are the generated functions themselves, put here when first asked for."""
+    """Has the generated functions as `decode` and `encode_into`, which are generated on first use."""
 
     __slots__ = ("_cls", "_version", "decode", "encode_into")
 
@@ -385,14 +385,14 @@ def codec(cls: type[T], version: int) -> Codec[T]:
 
 
 def construct_of(cls: type, version: int) -> Any:
-    """The plain `construct` struct of one (message, version): the readable truth that generated code is held against."""
+    """The plain `construct` struct of one (message, version): the readable reference for tests of generated code."""
     from barnabas.protocol import construct_view  # construct takes 0.1 s to import and serves no request
 
     return construct_view.struct_of(cls, version)
 
 
 def encode_versioned(rec: Any, version: int) -> bytes:
-    """Encodes a record of an internal topic behind its two-byte prefix. Errors as in `encode`."""
+    """Encodes a record of an internal topic after its two-byte prefix. Errors as in `encode`."""
     prefix: int | None = rec.PREFIX
     out = bytearray(_PREFIX.pack(version if prefix is None else prefix))
     rec._ENCODERS[version](out, rec)
@@ -403,7 +403,7 @@ def decode_versioned(cls: type[T], buffer: Buffer) -> T:
     """Decodes a record of an internal topic by its two-byte prefix.
 
     Raises:
-        RemoteProtocolError: cut off, malformed, of another record type or of a version that is not declared.
+        RemoteProtocolError: the record is incomplete, malformed, of another record type or of an undeclared version.
     """
     if len(buffer) < 2:
         raise RemoteProtocolError(f"{cls.__name__}: {len(buffer)} bytes are too short for the two-byte prefix")

@@ -1,4 +1,4 @@
-"""What both directions of generated code share: the function being written, and defaults as statements."""
+"""Parts of the code generators for both directions: the source of one function, and statements for defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LAYOUTS: dict[str, struct.Struct] = {}
 
 
 def flexible(cls: type[Any], version: int) -> bool:
-    """Whether `version` of a message is a flexible one.
+    """Whether `version` of a message is flexible.
 
     Raises:
         LocalProtocolError: the message has no such version.
@@ -35,10 +35,10 @@ def layout_of(codes: str) -> struct.Struct:
 
 
 def default_statements(target: str, f: Field, constant: Callable[[str, Any], str]) -> list[str]:
-    """Statements that give `target` a field's default: nested structs are made in line, which is quicker than a call.
+    """Statements that set `target` to a field's default. Nested structs are created in line, which is faster than a call.
 
     Args:
-        constant: gives a value a global name with a prefix, in the function being written.
+        constant: assigns a global name with a prefix to a value in the generated function.
     """
     default = f.default
     if default is None or not isinstance(f.wire, (Array, type)):
@@ -56,7 +56,7 @@ def default_statements(target: str, f: Field, constant: Callable[[str, Any], str
 
 
 class Source:
-    """Lines of one function, and the constants it refers to."""
+    """The lines of one generated function, and its constants."""
 
     def __init__(self, cls: type[Any], version: int) -> None:
         self.cls = cls
@@ -71,7 +71,7 @@ class Source:
         self.lines.append(" " * self.indent + text)
 
     def fresh(self, prefix: str) -> str:
-        """A local name not used before."""
+        """A new local name."""
         self._names += 1
         return f"{prefix}{self._names}"
 
