@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 
 from barnabas.broker.replica.commit_waiters import CommitWaiters, Outcome
 from barnabas.broker.replica.durability import Durability
+from barnabas.broker.replica.earlier_refusals import EarlierRefusals
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
 from barnabas.ports import Buffer, Clock
@@ -58,12 +59,10 @@ class Replica:
         propose: sends a proposal to the controller; `on_isr_answer` reports the answer.
         on_io_error: called with the I/O error that took this replica offline.
         in_sync: the ISR with its rules; a sole replica needs none.
-
-    Attributes:
-        epoch_start_offset: start of this leader's epoch; unknown to a follower.
     """
 
     __slots__ = (
+        "_earlier_refusals",
         "_may_lead",
         "_on_io_error",
         "_propose",
@@ -109,7 +108,7 @@ class Replica:
         self.clock = clock
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
-        self.epoch_start_offset = 0
+        self.epoch_start_offset = 0  # of this leader's epoch; unknown to a follower
         self.in_sync = InSyncReplicas(node_id) if in_sync is None else in_sync
         self.min_insync_replicas = 1  # required in sync for acks=all, from the metadata image
         self.failed = False  # the disk failed: offline until the next start
@@ -120,6 +119,7 @@ class Replica:
         self._propose = propose
         self._on_io_error = on_io_error
         self._waiters = CommitWaiters()
+        self._earlier_refusals = EarlierRefusals(clock)
 
     def __repr__(self) -> str:
         return f"<Replica {self.topic}-{self.partition} leader={self.leader_id} epoch={self.leader_epoch}>"
@@ -145,7 +145,6 @@ class Replica:
         self, leader_epoch: int, isr: Sequence[int], partition_epoch: int, *, replicas: Sequence[int] = ()
     ) -> bool:
         """Begins or keeps the leadership. Returns whether the leader epoch is new, so that coordinators must load.
-
         A state older than the controller's last answer (`on_isr_answer`) changes nothing.
 
         Raises:
@@ -256,6 +255,8 @@ class Replica:
             )
         except OSError as error:
             raise self._broken(error) from error
+        except BrokerError as error:
+            raise self._earlier_refusals.error_for(error) from None
         if not info.duplicate:
             self._advance()
         return info
@@ -263,6 +264,7 @@ class Replica:
     def check_in_sync(self) -> None:
         """Raises BrokerError NOT_ENOUGH_REPLICAS if an append could not be committed now (acks=all)."""
         if len(self.in_sync.committed) < self.min_insync_replicas:
+            self._earlier_refusals.note()
             missing = f"{len(self.isr)} in-sync replicas of {self!r}, min.insync.replicas is {self.min_insync_replicas}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, missing)
 
@@ -543,13 +545,14 @@ class Replica:
 
     def check_leads(self) -> None:
         """Raises BrokerError NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR if this node may not act as leader now.
-
-        It may not while its session with the controller may have ended: another node may lead by now. Waiting requests are refused first.
+        It may not while its session with the controller may have ended: another node may lead by now. Waiting requests fail first.
         """
-        if self.leader_id != self.node_id:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if not self._may_lead():
+        if self.leader_id == self.node_id and self._may_lead():
+            return
+        self._earlier_refusals.note()
+        if self.leader_id == self.node_id:
             raise self.on_session_over()
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_session_over(self) -> BrokerError:
         """Refuses everything that waits for this leader: the node's session with the controller has ended. Returns the refusal.

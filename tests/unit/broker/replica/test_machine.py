@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.broker.replica.commit_waiters import Outcome
+from barnabas.broker.replica.earlier_refusals import GAP_MS
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
@@ -22,8 +23,11 @@ class FixedClock:
     def now_ms(self) -> int:
         return NOW_MS
 
+    def __init__(self) -> None:
+        self.ms = 0
+
     def monotonic_ms(self) -> int:
-        return 0
+        return self.ms
 
 
 class Bench:
@@ -504,3 +508,47 @@ def test_too_few_in_sync() -> None:
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     bench.replica.require(1)
     bench.replica.check_in_sync()
+
+
+def sequenced(sequence: int) -> bytes:
+    return build_batch([NewRecord(None, b"v", NOW_MS)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+def refusal(bench: Bench, sequence: int) -> ErrorCode | None:
+    try:
+        bench.replica.check_leads()
+        bench.replica.check_in_sync()
+        bench.replica.append(sequenced(sequence))
+    except BrokerError as error:
+        return error.code
+    return None
+
+
+@pytest.mark.parametrize("reason", ["not the leader yet", "too few in sync", "the session is over"])
+def test_a_gap_after_a_passing_refusal_does_not_tell_the_producer_to_begin_anew(reason: str) -> None:
+    """Batches 1 and 2 come before this node can take them, 3 right after: the producer sends all of them again, in order."""
+    bench = Bench()
+    assert refusal(bench, 0) is None
+    if reason == "not the leader yet":
+        bench.replica.follow(2, 1, (1, 2), 1)
+    elif reason == "too few in sync":
+        bench.replica.require(2)
+    else:
+        bench.session = False
+    refused = ErrorCode.NOT_ENOUGH_REPLICAS if reason == "too few in sync" else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [refusal(bench, sequence) for sequence in (1, 2)] == [refused, refused]
+    bench.replica.require(1)
+    bench.session = True
+    bench.replica.lead(2, (1,), 2)
+    bench.replica.clock.ms = GAP_MS - 1
+    assert refusal(bench, 3) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [refusal(bench, sequence) for sequence in (1, 2, 3)] == [None, None, None]
+    bench.replica.clock.ms = GAP_MS
+    assert refusal(bench, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_without_an_earlier_refusal_is_named_at_once() -> None:
+    bench = Bench()
+    assert refusal(bench, 0) is None
+    bench.replica.lead(1, (1,), 1)
+    assert refusal(bench, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
