@@ -90,13 +90,22 @@ class CopyWorker:
         return self.stderr_path.read_text() if self.stderr_path.exists() else ""
 
     def longest_gap(self, since: float, records: int) -> float:
-        """Seconds without a committed transaction: the longest such time after `since` until `records` were copied."""
-        times = [max((at for at, _ in self.progress if at < since), default=since)]
-        for at, copied in list(self.progress):
+        """Seconds without a committed transaction: the longest such time after `since` until `records` were copied.
+
+        Until now, if the worker has not reported the last transaction yet: the reader may see its records earlier. 0 if all were
+        copied before `since`.
+        """
+        reported = list(self.progress)
+        times = [max((at for at, _ in reported if at < since), default=since)]
+        if any(copied >= records for at, copied in reported if at < since):
+            return 0.0
+        for at, copied in reported:
             if at >= since:
                 times.append(at)
                 if copied >= records:
                     break
+        else:
+            times.append(time.monotonic())
         return max(b - a for a, b in pairwise(times))
 
     def _supervise(self) -> None:

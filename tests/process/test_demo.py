@@ -60,7 +60,7 @@ def test_spark_takes_its_own_data() -> None:
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (("--data", "/proc/nowhere"), 1, "/proc/nowhere cannot be made"),
+        (("--data", "/proc/nowhere"), 1, "/proc/nowhere cannot be created"),
         (("--data", "{file}"), 2, "is no directory: name a new directory"),
         (("--spark", "--report", "/proc/nowhere/page.html"), 2, "--report /proc/nowhere/page.html cannot be written"),
         (("--spark", "--report", "{folder}"), 2, "name another file"),
