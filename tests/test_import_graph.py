@@ -1,4 +1,4 @@
-"""Which module of the package imports which: no cycles, and nobody imports the composition root.
+"""Which module of the package imports which: no cycles, and no module of the package imports the composition root.
 
 Every import statement counts, also those under TYPE_CHECKING and inside functions: who needs a type of another module depends on it.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 COMPOSITION_ROOT = "barnabas.broker.node"
-# Who starts a node, or pictures one. In the package itself nobody imports it.
+# The programs that start or draw a node. No other module of the package imports it.
 STARTERS = {"barnabas.cli.serve", "barnabas.testing.simulation.process"}
 
 

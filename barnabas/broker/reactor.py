@@ -108,6 +108,6 @@ class Reactor:
                     callback()
                 except InvariantViolated as error:
                     self.fatal(error)
-                except Exception:
+                except Exception:  # a bug of one callback must not stop the others of this wake-up
                     log.exception("%r failed at the end of a wake-up", callback)
         self._soon_due = False

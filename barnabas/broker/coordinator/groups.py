@@ -381,7 +381,7 @@ def _decided(decision: Decision[None, AnyRecord], _shard: GroupShard, _now_ms: i
 
 
 def _nothing(_result: None) -> None:
-    """Nobody waits for the tombstones."""
+    """Does nothing: no request waits for the tombstones."""
 
 
 def _log_refused(partition: int, outcome: BrokerError | None) -> None:
