@@ -15,14 +15,14 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.coordinator.group_effects import GroupSettings
-from barnabas.broker.coordinator.group_records import CommittedOffset, OffsetRecord
-from barnabas.broker.coordinator.group_records import encode_record as encode_group_record
-from barnabas.broker.coordinator.group_shard import GroupShard
-from barnabas.broker.coordinator.loading import Replayed, replay_log
-from barnabas.broker.coordinator.transaction_records import TransactionRecord, encode_record
-from barnabas.broker.coordinator.transaction_shard import TransactionShard
-from barnabas.broker.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.broker.coordinator.groups.effects import GroupSettings
+from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.groups.records import encode_record as encode_group_record
+from barnabas.broker.coordinator.groups.shard import GroupShard
+from barnabas.broker.coordinator.host.loading import Replayed, replay_log
+from barnabas.broker.coordinator.transactions.records import TransactionRecord, encode_record
+from barnabas.broker.coordinator.transactions.shard import TransactionShard
+from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
 from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.log_config import LogConfig

@@ -13,8 +13,8 @@ from enum import Enum
 from pathlib import Path
 
 from barnabas.broker.config_key import ConfigKey
-from barnabas.broker.coordinator.group_state import VALID_PREVIOUS as GROUP_STATES
-from barnabas.broker.coordinator.transaction_state import VALID_PREVIOUS as TRANSACTION_STATES
+from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS as GROUP_STATES
+from barnabas.broker.coordinator.transactions.state import VALID_PREVIOUS as TRANSACTION_STATES
 from barnabas.broker.group_config import GROUP_KEYS
 from barnabas.broker.quorum.roles import VALID_PREVIOUS as QUORUM_ROLES
 from barnabas.broker.server_keys import SERVER_KEYS
@@ -70,9 +70,9 @@ def coverage() -> str:
         HEAD
         + apis()
         + diagram(
-            "States of a transactional id", "barnabas/broker/coordinator/transaction_state.py", TRANSACTION_STATES
+            "States of a transactional id", "barnabas/broker/coordinator/transactions/state.py", TRANSACTION_STATES
         )
-        + diagram("States of a classic group", "barnabas/broker/coordinator/group_state.py", GROUP_STATES)
+        + diagram("States of a classic group", "barnabas/broker/coordinator/groups/classic/state.py", GROUP_STATES)
         + diagram("Roles in the metadata quorum", "barnabas/broker/quorum/roles.py", QUORUM_ROLES)
         + diagram("States of the bundled producer", "barnabas/client/producer/transactions.py", PRODUCER_STATES)
     )

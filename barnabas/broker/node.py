@@ -20,10 +20,10 @@ from typing import Any, Final, Protocol
 
 from barnabas.broker.awaited_leaders import AwaitedLeaders
 from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
-from barnabas.broker.coordinator.connection_fence import ConnectionFence
-from barnabas.broker.coordinator.groups import GroupCoordinator
-from barnabas.broker.coordinator.marker_writer import MarkerWriter
-from barnabas.broker.coordinator.transactions import TransactionCoordinator
+from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
+from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
+from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.identity import Identity

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.shard import partition_for
-from barnabas.broker.coordinator.transaction_state import TransactionState
+from barnabas.broker.coordinator.host.shard import partition_for
+from barnabas.broker.coordinator.transactions.state import TransactionState
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.internal import TransactionLogKey, TransactionLogValue
 from barnabas.protocol.messages.transactions import (

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.shard import partition_for
-from barnabas.broker.coordinator.transaction_records import TransactionRecord, encode_record
-from barnabas.broker.coordinator.transaction_state import TransactionMetadata
+from barnabas.broker.coordinator.host.shard import partition_for
+from barnabas.broker.coordinator.transactions.records import TransactionRecord, encode_record
+from barnabas.broker.coordinator.transactions.state import TransactionMetadata
 from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest, EndTxnRequest, InitProducerIdRequest

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator import committing
+from barnabas.broker.coordinator.groups import committing
 from barnabas.client import Admin, Consumer, KafkaError, Producer, TopicPartition
 from barnabas.client.admin import GroupDescription
 from barnabas.testing.simulation.world import Machine, Ports, World, WorldFailed

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
-from barnabas.broker.coordinator.shard import Decision, partition_for
-from barnabas.broker.coordinator.transaction_shard import ProducerIdentity
-from barnabas.broker.coordinator.transaction_state import TransactionState
-from barnabas.broker.coordinator.transactions import TRANSACTION_TOPIC
+from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
+from barnabas.broker.coordinator.host.shard import Decision, partition_for
+from barnabas.broker.coordinator.transactions.coordinator import TRANSACTION_TOPIC
+from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
+from barnabas.broker.coordinator.transactions.state import TransactionState
 from barnabas.broker.node import Node
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.cluster import BrokerHeartbeatResponse

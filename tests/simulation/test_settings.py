@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
-from barnabas.broker.coordinator.transaction_shard import ProducerIdentity
-from barnabas.broker.coordinator.transactions import TRANSACTION_TOPIC
-from barnabas.broker.coordinator.verification import Question
+from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
+from barnabas.broker.coordinator.transactions.coordinator import TRANSACTION_TOPIC
+from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
+from barnabas.broker.coordinator.transactions.verification import Question
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import (

@@ -2,14 +2,16 @@
 
 ConsumerGroupHeartbeat 0–1, ConsumerGroupDescribe 0–1.
 
-Behaviour: this module checks a heartbeat; the shard of the group (`coordinator/consumer_protocol.py`) decides it. The answer is sent once
-the change is committed, or at once if nothing changed. No heartbeat is parked: a member learns of changes at its next heartbeat.
-Both requests answer UNSUPPORTED_VERSION below group.version 1, and if group.coordinator.rebalance.protocols lacks consumer.
+Behaviour: this module checks a heartbeat; the shard of the group (`coordinator/groups/consumer/protocol.py`) decides
+it. The answer is sent once the change is committed, or at once if nothing changed. No heartbeat is parked: a member
+learns of changes at its next heartbeat. Both requests answer UNSUPPORTED_VERSION below group.version 1, and if
+group.coordinator.rebalance.protocols lacks consumer.
 
-Version notes: ConsumerGroupHeartbeat v1: members choose their id (KIP-1082), regular expressions; ConsumerGroupDescribe v1 names the
-protocol of each member (KIP-1099).
+Version notes: ConsumerGroupHeartbeat v1: members choose their id (KIP-1082), regular expressions;
+ConsumerGroupDescribe v1 names the protocol of each member (KIP-1099).
 
-Deviations: regular expressions use the syntax of `broker/patterns` (most of RE2's), and are resolved again after 1 s, in Kafka after 10 s.
+Deviations: regular expressions use the syntax of `broker/patterns` (most of RE2's), and are resolved again after 1 s,
+in Kafka after 10 s.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ import uuid
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.consumer_protocol import HeartbeatCall, check_heartbeat
-from barnabas.broker.coordinator.group_views import describe_consumers
+from barnabas.broker.coordinator.groups.consumer.protocol import HeartbeatCall, check_heartbeat
+from barnabas.broker.coordinator.groups.views import describe_consumers
 from barnabas.broker.handlers.groups import GROUP_OPERATIONS
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
@@ -33,7 +35,7 @@ from barnabas.protocol.messages.consumer_groups import (
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.coordinator.groups import GroupCoordinator
+    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.reactor import Reactor
 

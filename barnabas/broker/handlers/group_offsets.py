@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.config_key import INT64_MAX
-from barnabas.broker.coordinator.group_effects import At
-from barnabas.broker.coordinator.group_records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
-from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
-from barnabas.broker.coordinator.shard import Decision
+from barnabas.broker.coordinator.groups.effects import At
+from barnabas.broker.coordinator.groups.records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.groups.shard import AnyRecord, Committer, GroupShard
+from barnabas.broker.coordinator.host.shard import Decision
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
@@ -45,7 +45,7 @@ from barnabas.protocol.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.coordinator.groups import GroupCoordinator
+    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.reactor import Reactor
 

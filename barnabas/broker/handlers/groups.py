@@ -3,13 +3,15 @@
 FindCoordinator 0–6, JoinGroup 0–9, SyncGroup 0–5, Heartbeat 0–4, LeaveGroup 0–5, DescribeGroups 0–6, ListGroups 0–5,
 DeleteGroups 0–2; the offset requests of the same family are in `group_offsets`.
 
-Behaviour: this module checks requests; the shard of the group (`coordinator/groups.py`) decides them. It parks JoinGroup and SyncGroup
-until the group changes state; a parked answer delays only later answers. FindCoordinator creates a missing state topic and answers
-when it exists, where Kafka answers COORDINATOR_NOT_AVAILABLE. If the coordinator has just died, the answer waits for the next one,
-at most 800 ms (`awaited_leaders.py`).
+Behaviour: this module checks requests; the shard of the group (`coordinator/groups/coordinator.py`) decides them. It
+parks JoinGroup and SyncGroup until the group changes state; a parked answer delays only later answers.
+FindCoordinator creates a missing state topic and answers when it exists, where Kafka answers
+COORDINATOR_NOT_AVAILABLE. If the coordinator has just died, the answer waits for the next one, at most 800 ms
+(`awaited_leaders.py`).
 
-Version notes: FindCoordinator v4 batches; JoinGroup v4 makes new members rejoin with the id they are given, v5 static members,
-v7 protocol type, v9 skip_assignment; LeaveGroup v3 batches; DescribeGroups v6 GROUP_ID_NOT_FOUND; ListGroups v4 states, v5 types.
+Version notes: FindCoordinator v4 batches; JoinGroup v4 makes new members rejoin with the id they are given, v5 static
+members, v7 protocol type, v9 skip_assignment; LeaveGroup v3 batches; DescribeGroups v6 GROUP_ID_NOT_FOUND; ListGroups
+v4 states, v5 types.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.group_effects import JoinCall
-from barnabas.broker.coordinator.group_views import describe_classic
-from barnabas.broker.coordinator.group_views import list_groups as listed_groups
-from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
-from barnabas.broker.coordinator.shard import partition_for
+from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
+from barnabas.broker.coordinator.groups.effects import JoinCall
+from barnabas.broker.coordinator.groups.views import describe_classic
+from barnabas.broker.coordinator.groups.views import list_groups as listed_groups
+from barnabas.broker.coordinator.host.shard import partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
@@ -53,7 +55,7 @@ from barnabas.protocol.messages.groups import (
 
 if TYPE_CHECKING:
     from barnabas.broker.awaited_leaders import AwaitedLeaders
-    from barnabas.broker.coordinator.groups import GroupCoordinator
+    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.metadata.image import PartitionImage

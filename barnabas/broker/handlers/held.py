@@ -1,8 +1,9 @@
-"""Waiters for requests that the transaction coordinator may hold (`coordinator/holding.py`).
+"""Waiters for requests that the transaction coordinator may hold (`coordinator/transactions/holding.py`).
 
-Used by AddPartitionsToTxn and by requests that add partitions implicitly: Produce ≥ 12 and TxnOffsetCommit ≥ 5. A client's held request
-has had no effect yet, so it blocks the later requests of its connection, and is dropped when the connection closes. A broker's request
-serves many producers: its later requests continue, but answers keep their order. So a broker's request is held only briefly.
+Used by AddPartitionsToTxn and by requests that add partitions implicitly: Produce ≥ 12 and TxnOffsetCommit ≥ 5. A
+client's held request has had no effect yet, so it blocks the later requests of its connection, and is dropped when the
+connection closes. A broker's request serves many producers: its later requests continue, but answers keep their order.
+So a broker's request is held only briefly.
 """
 
 from __future__ import annotations

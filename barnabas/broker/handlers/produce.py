@@ -44,7 +44,7 @@ from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_s
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.coordinator.transactions import TransactionCoordinator
+    from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.listing import BrokerListing
     from barnabas.broker.long_work import LongWork

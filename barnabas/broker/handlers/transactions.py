@@ -1,21 +1,24 @@
 """Handles the transaction APIs: those of producers, those between brokers, and those of administration tools.
 
-Versions: InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2, DescribeTransactions 0,
-ListTransactions 0–2. TxnOffsetCommit 0–5 is in `txn_offsets`, DescribeProducers 0 in `producers`.
+Versions: InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2,
+DescribeTransactions 0, ListTransactions 0–2. TxnOffsetCommit 0–5 is in `txn_offsets`, DescribeProducers 0 in
+`producers`.
 
-Behaviour: this module checks a request against the metadata image. The shard of the transactional id (`coordinator/transactions.py`)
-decides it, and the answer leaves when the decision is committed. AddPartitionsToTxn adds all partitions or none: if one is unknown, the
-others answer OPERATION_NOT_ATTEMPTED. While the previous transaction is being completed, AddPartitionsToTxn waits up to
-add.partitions.to.txn.retry.backoff.max.ms (`coordinator/holding.py`); Kafka answers CONCURRENT_TRANSACTIONS at once.
+Behaviour: this module checks a request against the metadata image. The shard of the transactional id
+(`coordinator/transactions/coordinator.py`) decides it, and the answer leaves when the decision is committed.
+AddPartitionsToTxn adds all partitions or none: if one is unknown, the others answer OPERATION_NOT_ATTEMPTED. While
+the previous transaction is being completed, AddPartitionsToTxn waits up to add.partitions.to.txn.retry.backoff.max.ms
+(`coordinator/transactions/holding.py`); Kafka answers CONCURRENT_TRANSACTIONS at once.
 
 A V1 request that arrives over an older connection than the newest one of its producer is late; its connection is closed
-(`coordinator/connection_fence.py`).
+(`coordinator/transactions/connection_fence.py`).
 
-Version notes: INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED below InitProducerId 4, AddPartitionsToTxn 2, AddOffsetsToTxn 2 and
-EndTxn 2. InitProducerId 3 carries the present identity of a recovering producer (KIP-360). InitProducerId 6 enables two-phase commit
-and can keep a prepared transaction (KIP-939); ApiVersions does not advertise it, as in Kafka. AddPartitionsToTxn 4–5 come from brokers
-and carry many transactions; 5 serves clients of TV2. EndTxn 5 is TV2: it answers the identity for the next transaction (KIP-890).
-ListTransactions 1 filters by age, 2 by a pattern (`broker/patterns.py`: RE2's syntax without \\p{…}, \\b and the flag m).
+Version notes: INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED below InitProducerId 4, AddPartitionsToTxn 2,
+AddOffsetsToTxn 2 and EndTxn 2. InitProducerId 3 carries the present identity of a recovering producer (KIP-360).
+InitProducerId 6 enables two-phase commit and can keep a prepared transaction (KIP-939); ApiVersions does not
+advertise it, as in Kafka. AddPartitionsToTxn 4–5 come from brokers and carry many transactions; 5 serves clients of
+TV2. EndTxn 5 is TV2: it answers the identity for the next transaction (KIP-890). ListTransactions 1 filters by age, 2
+by a pattern (`broker/patterns.py`: RE2's syntax without \\p{…}, \\b and the flag m).
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
-from barnabas.broker.coordinator.holding import Waiter
-from barnabas.broker.coordinator.transaction_shard import Ended, ProducerIdentity
-from barnabas.broker.coordinator.transaction_state import (
+from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
+from barnabas.broker.coordinator.transactions.holding import Waiter
+from barnabas.broker.coordinator.transactions.shard import Ended, ProducerIdentity
+from barnabas.broker.coordinator.transactions.state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     TopicPartition,
@@ -70,10 +73,10 @@ from barnabas.protocol.messages.transactions import (
 from barnabas.protocol.schema import finished
 
 if TYPE_CHECKING:
-    from barnabas.broker.coordinator.connection_fence import ConnectionFence
-    from barnabas.broker.coordinator.groups import GroupCoordinator
-    from barnabas.broker.coordinator.marker_writer import MarkerWriter
-    from barnabas.broker.coordinator.transactions import TransactionCoordinator
+    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
+    from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
+    from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.reactor import Reactor

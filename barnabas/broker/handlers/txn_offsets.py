@@ -1,9 +1,10 @@
 """Handles offsets that a transaction commits: TxnOffsetCommit 0–5, of the family `transactions`.
 
-Behaviour: this module looks up topics; the group's shard checks member and generation. The request is first verified against the
-transaction, or (v5) added to it, unless the log knows that the transaction is open here. That waits before the effect, so the later
-requests of the connection wait too (KIP-890). Below v5 a request over a connection that its producer has replaced is late, and the
-connection is closed (`coordinator/connection_fence.py`). The offsets are pending until the transaction's end marker.
+Behaviour: this module looks up topics; the group's shard checks member and generation. The request is first verified
+against the transaction, or (v5) added to it, unless the log knows that the transaction is open here. That waits
+before the effect, so the later requests of the connection wait too (KIP-890). Below v5 a request over a connection
+that its producer has replaced is late, and the connection is closed (`coordinator/transactions/connection_fence.py`).
+The offsets are pending until the transaction's end marker.
 
 Version notes: v2 leader epochs; v3 names the member (KIP-447); v4 TRANSACTION_ABORTABLE; v5 adds the group's partition
 to the transaction.
@@ -15,11 +16,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.group_effects import At
-from barnabas.broker.coordinator.group_records import CommittedOffset, OffsetRecord
-from barnabas.broker.coordinator.group_shard import AnyRecord, Committer, GroupShard
-from barnabas.broker.coordinator.groups import OFFSETS_TOPIC
-from barnabas.broker.coordinator.shard import Decision, ProducerStamp
+from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
+from barnabas.broker.coordinator.groups.effects import At
+from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.groups.shard import AnyRecord, Committer, GroupShard
+from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp
 from barnabas.broker.handlers.group_offsets import refuse_all, write_offsets
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.slices import Work
@@ -33,9 +34,9 @@ from barnabas.protocol.messages.transactions import (
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.coordinator.connection_fence import ConnectionFence
-    from barnabas.broker.coordinator.groups import GroupCoordinator
-    from barnabas.broker.coordinator.transactions import TransactionCoordinator
+    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
+    from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.reactor import Reactor
     from barnabas.broker.replica.machine import VerificationGuard

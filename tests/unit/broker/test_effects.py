@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import ConfigType
-from barnabas.broker.coordinator.groups import settings_of
+from barnabas.broker.coordinator.groups.coordinator import settings_of
 from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY, log_config_of
 from barnabas.broker.quorum.roles import Timing
 from barnabas.broker.quorum.snapshots import list_snapshots

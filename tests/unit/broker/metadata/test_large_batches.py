@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from barnabas.broker.coordinator import offsets
-from barnabas.broker.coordinator.group_records import CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.groups import offsets
+from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicState

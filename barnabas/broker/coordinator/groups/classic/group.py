@@ -1,0 +1,326 @@
+"""One classic consumer group: members, protocol votes, leader, generation. No requests, no answers, no clock.
+
+Driven by: `rebalance.Rebalancing` (join, sync, heartbeat, leave, deadlines) and by replayed GroupMetadata records.
+Emits: nothing; callers read it.
+
+Invariants: `state` moves only along state.VALID_PREVIOUS; the leader is a member, or None where there are none;
+`protocol_counts[name]` = number of members that support `name`; static_members maps each group.instance.id to a member;
+members keep the order of joining (dicts, never sets, so that the next leader is the same in every run).
+
+Follows KIP-62, KIP-345 (static members), KIP-394 (pending members), KIP-559 (protocol type and name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS, GroupMember, GroupState, Protocols, Reply
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
+from barnabas.limits import SUBSCRIBED_NAMES_MAX
+
+__all__ = ["CONSUMER_PROTOCOL_TYPE", "ClassicGroup", "subscribed_topics"]
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+KNOWN_SUBSCRIPTIONS_MAX: Final = 8  # compared with those of other members
+
+
+def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
+    """Topics named by the subscriptions of consumers; None where one cannot be read, or they differ and name very many topics.
+
+    Only the prefix that all versions of the consumer protocol share is read: int16 version, then an array of topic names.
+    Equal subscriptions are read once.
+    """
+    topics: list[str] = []
+    known: list[bytes] = []  # topics of subscriptions that were read, as they are encoded
+    for blob in metadata:
+        if any(blob.startswith(each, 2) for each in known):
+            continue
+        view = memoryview(blob)
+        if len(view) < 6:
+            return None
+        count = int.from_bytes(view[2:6], "big", signed=True)
+        position = 6
+        if count > SUBSCRIBED_NAMES_MAX:
+            return None
+        for _ in range(count):
+            end = position + 2
+            if end > len(view):
+                return None
+            end += int.from_bytes(view[position:end], "big", signed=True)
+            if end < position + 2 or end > len(view):
+                return None
+            try:
+                topics.append(str(view[position + 2 : end], "utf-8"))
+            except UnicodeDecodeError:
+                return None
+            position = end
+        if len(topics) > SUBSCRIBED_NAMES_MAX:
+            return None
+        if len(known) < KNOWN_SUBSCRIPTIONS_MAX:
+            known.append(bytes(view[2:position]))
+    return frozenset(topics)
+
+
+class ClassicGroup:
+    """State of one group.
+
+    Attributes:
+        generation: 0 before the first rebalance, +1 with each completed one.
+        protocol_type: "consumer", "connect"…; None for a group known only by its offsets (a simple consumer's).
+        protocol_name: the protocol voted for in this generation; None where there are no members.
+        leader_id: the member that computes assignments.
+        state_timestamp_ms: wall clock of the last change of state; -1 unknown (records of old versions).
+        pending_joins: member ids handed out and not yet used (KIP-394) → monotonic deadline in ms.
+        pending_syncs: members of this generation that have not sent SyncGroup yet.
+        new_member_added: a member arrived during the initial delay, so the delay is extended.
+        subscribed: topics of all subscriptions; None where they are not known.
+    """
+
+    __slots__ = (
+        "awaiting_joins",
+        "generation",
+        "group_id",
+        "is_recorded",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "pending_joins",
+        "pending_syncs",
+        "previous_state",
+        "protocol_counts",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "subscribed",
+    )
+
+    def __init__(self, group_id: str, *, state_timestamp_ms: int) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.state_timestamp_ms = state_timestamp_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, GroupMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_joins: dict[str, int] = {}
+        self.pending_syncs: dict[str, None] = {}
+        self.protocol_counts: dict[str, int] = {}
+        self.awaiting_joins = 0  # members whose JoinGroup is parked
+        self.new_member_added = False
+        self.is_recorded = False  # whether a record in the log, or on its way there, makes it known
+        self.subscribed: frozenset[str] | None = None
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def transition(self, state: GroupState, now_ms: int) -> None:
+        """Enters `state` at wall-clock `now_ms`.
+
+        Raises:
+            InvariantViolated: the table does not lead there.
+        """
+        if self.state not in VALID_PREVIOUS[state]:
+            raise InvariantViolated(f"group {self.group_id!r} may not go from {self.state.value} to {state.value}")
+        self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in VALID_PREVIOUS[GroupState.PREPARING_REBALANCE]
+
+    @property
+    def is_initial_rebalance(self) -> bool:
+        """Whether the join phase waits out the initial delay, whoever has joined."""
+        return self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
+
+    @property
+    def all_joined(self) -> bool:
+        return len(self.members) == self.awaiting_joins and not self.pending_joins
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The slowest member's."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether members read the topic. Unknown subscriptions of consumers count as yes, of others as no."""
+        if self.subscribed is not None:
+            return topic in self.subscribed
+        return self.uses_consumer_protocol
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    def add(self, member: GroupMember, protocol_type: str, reply: Reply | None) -> None:
+        """Adds a member, who becomes the leader where there is none.
+
+        Raises:
+            InvariantViolated: its id, instance id or protocols do not fit the group.
+        """
+        if not self.members:
+            self.protocol_type = protocol_type
+        elif self.protocol_type != protocol_type:
+            raise InvariantViolated(f"group {self.group_id!r} is of type {self.protocol_type!r}, not {protocol_type!r}")
+        if member.member_id in self.members:
+            raise InvariantViolated(f"group {self.group_id!r} already has member {member.member_id!r}")
+        if member.group_instance_id is not None:
+            if member.group_instance_id in self.static_members:
+                raise InvariantViolated(f"group {self.group_id!r} already has instance {member.group_instance_id!r}")
+            self.static_members[member.group_instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self._count(member.protocols, +1)
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.pending_joins.pop(member.member_id, None)
+        self.park_join(member, reply)
+
+    def remove(self, member_id: str) -> GroupMember | None:
+        """Removes a member or a pending one. Its parked answers must have been taken before.
+
+        Raises:
+            LocalProtocolError: an answer is still parked and would be lost.
+        """
+        self.pending_joins.pop(member_id, None)
+        self.pending_syncs.pop(member_id, None)
+        member = self.members.get(member_id)
+        if member is None:
+            return None
+        if member.awaiting_join is not None or member.awaiting_sync is not None:
+            raise LocalProtocolError(f"member {member_id!r} is removed with an answer parked")
+        del self.members[member_id]
+        self._count(member.protocols, -1)
+        if member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def replace_static_member(self, old_id: str, new_id: str) -> GroupMember:
+        """Gives the static member a new id and keeps all else, leadership too (KIP-345). Answers must not be parked."""
+        old = self.members[old_id]
+        if old.group_instance_id is None:
+            raise LocalProtocolError(f"member {old_id!r} is not static")
+        leads = self.leader_id == old_id
+        self.remove(old_id)
+        new = GroupMember(
+            new_id,
+            old.group_instance_id,
+            client_id=old.client_id,
+            client_host=old.client_host,
+            rebalance_timeout_ms=old.rebalance_timeout_ms,
+            session_timeout_ms=old.session_timeout_ms,
+            protocols=old.protocols,
+            assignment=old.assignment,
+        )
+        self.members[new_id] = new
+        self._count(new.protocols, +1)
+        self.static_members[old.group_instance_id] = new_id
+        if leads:
+            self.leader_id = new_id
+        return new
+
+    def update(
+        self, member: GroupMember, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
+    ) -> None:
+        """What a rejoining member may change about itself."""
+        self._count(member.protocols, -1)
+        member.protocols = protocols
+        self._count(protocols, +1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def park_join(self, member: GroupMember, reply: Reply | None) -> Reply | None:
+        """Sets (or with None takes) the member's parked JoinGroup answer; returns the former one."""
+        former, member.awaiting_join = member.awaiting_join, reply
+        self.awaiting_joins += (reply is not None) - (former is not None)
+        return former
+
+    def validate_member(self, member_id: str, group_instance_id: str | None) -> GroupMember:
+        """The member.
+
+        Raises:
+            BrokerError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID where the instance has another member id by now.
+        """
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is None:
+                raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if current != member_id:
+                raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def elect_joined_leader(self) -> bool:
+        """Keeps the leader if it has joined, else takes the first member that has. False where none has."""
+        leader = self.members.get(self.leader_id) if self.leader_id is not None else None
+        if leader is None:
+            return False
+        if leader.awaiting_join is not None:
+            return True
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    # -- protocols -----------------------------------------------------------------------------------------------------
+
+    def _count(self, protocols: Protocols, step: int) -> None:
+        for name, _ in protocols:
+            count = self.protocol_counts.get(name, 0) + step
+            if count:
+                self.protocol_counts[name] = count
+            else:
+                self.protocol_counts.pop(name, None)
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols fits in: same type, and one protocol that all members support."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        size = len(self.members)
+        return self.protocol_type == protocol_type and any(
+            self.protocol_counts.get(name, 0) == size for name, _ in protocols
+        )
+
+    def select_protocol(self) -> str | None:
+        """The protocol with most votes among those that every member supports; a tie goes to the one voted for first."""
+        size = len(self.members)
+        candidates = [name for name, count in self.protocol_counts.items() if count == size]
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            if choice is None:
+                raise InvariantViolated(f"group {self.group_id!r} has members without a protocol in common")
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name]) if votes else None
+
+    def next_generation(self, now_ms: int) -> None:
+        """Closes the join phase: generation + 1, protocol chosen, CompletingRebalance (or Empty without members)."""
+        self.generation += 1
+        self.protocol_name = self.select_protocol()
+        self.refresh_subscriptions()
+        self.transition(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+        self.pending_syncs.clear()
+
+    def refresh_subscriptions(self) -> None:
+        """Recomputes `subscribed` from the members' metadata."""
+        self.subscribed = None
+        if not self.uses_consumer_protocol:
+            return
+        if not self.members:
+            self.subscribed = frozenset()
+        elif self.protocol_name is not None:
+            self.subscribed = subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())

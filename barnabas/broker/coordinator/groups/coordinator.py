@@ -1,0 +1,394 @@
+"""Group coordinator of a node: the shards of `__consumer_offsets` that it leads, their time and their answers.
+
+Driven by: handlers/groups.py, elections and resignations, markers of transactions, deleted topics, one timer a shard.
+Emits: writes to the ShardHost; answers to `ParkedReply`, once what they tell is committed.
+
+A shell: no rule of the protocol is here. After each decision it looks at the shard's next deadline and moves that shard's one
+timer to it if it is earlier; heartbeats only move deadlines on, so an idle group costs nothing but them.
+
+Invariants: every ParkedReply is answered once: by a decision, by its refusal, or by the shard's resignation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.coordinator.groups.classic.state import Reply
+from barnabas.broker.coordinator.groups.consumer.group import Topics
+from barnabas.broker.coordinator.groups.consumer.protocol import ConsumerSettings, HeartbeatCall
+from barnabas.broker.coordinator.groups.consumer.records import ResolvedRegex
+from barnabas.broker.coordinator.groups.consumer.regexes import RegexSearch
+from barnabas.broker.coordinator.groups.effects import Answer, At, GroupSettings, JoinCall
+from barnabas.broker.coordinator.groups.records import GroupRecord
+from barnabas.broker.coordinator.groups.shard import AnyRecord, Conversion, GroupShard
+from barnabas.broker.coordinator.host.shard import Decision, ShardHost
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
+from barnabas.broker.long_work import LongWork
+from barnabas.broker.metadata.image import GROUP_RESOURCE, MetadataDelta, MetadataImage
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.slices import Slices, Work, advance
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
+
+__all__ = ["OFFSETS_TOPIC", "GroupCoordinator", "ParkedReply"]
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # which no member understands
+STALL_MS = 500  # a timer that is later than this was not kept from running by work alone
+AFTER_STALL_MS = 10  # enough for the loop to read its sockets in between
+TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every sensible max.message.bytes
+
+A = TypeVar("A")
+Done = Callable[[A | BrokerError], None]
+
+
+class ParkedReply(Protocol):
+    """Where the answer to a JoinGroup or SyncGroup goes. Both methods do nothing when it was answered before."""
+
+    def send(self, response: Any) -> None:
+        """Answers."""
+        ...
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Answers with nothing but an error."""
+        ...
+
+
+def settings_of(config: BrokerConfig) -> GroupSettings:
+    """The shards' part of the broker's configuration."""
+    return GroupSettings(
+        session_timeout_min_ms=config.get_int("group.min.session.timeout.ms"),
+        session_timeout_max_ms=config.get_int("group.max.session.timeout.ms"),
+        size_max=config.get_int("group.max.size"),
+        initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
+        offset_metadata_bytes_max=config.get_int("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
+    )
+
+
+class GroupCoordinator:
+    """See the module. Every broker has one; for its shards it is the ShardOwner."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        *,
+        slices: Slices,
+        long_work: LongWork,
+        current: CurrentImage,
+        replicas: Replicas,
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._slices = slices
+        self._current = current
+        self.settings = settings_of(config)
+        self.host: ShardHost[GroupShard] = ShardHost(
+            OFFSETS_TOPIC,
+            reactor,
+            replicas,
+            self._make_shard,
+            lambda: current.image.partition_count(OFFSETS_TOPIC),
+            compression=config.get_int("offsets.topic.compression.codec"),
+            answer_timeout_ms=partial(config.get_int, "offsets.commit.timeout.ms"),
+            in_thread=long_work.run,
+        )
+        self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
+        self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # that came while the partition was loading
+        self._retention_timer: Any = None
+        self._regexes = RegexSearch(reactor, current, self._on_resolved)
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to look for expired offsets every `offsets.retention.check.interval.ms`."""
+        self._arm_retention()
+
+    def stop(self) -> None:
+        """Drops the shards and answers what is parked."""
+        if self._retention_timer is not None:
+            self._retention_timer.cancel()
+            self._retention_timer = None
+        self.host.close()
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This node leads a partition of `__consumer_offsets`: loads it."""
+        self._late_markers[partition] = []
+        self.host.on_elected(partition, leader_epoch)
+
+    def on_resigned(self, partition: int) -> None:
+        """It leads it no more."""
+        self._late_markers.pop(partition, None)
+        self.host.on_resigned(partition)
+
+    def on_marker(self, partition: int, producer_id: int, commit: bool) -> None:
+        """A transaction marker was appended to a partition: pending offsets are committed or dropped."""
+        try:
+            shard = self.host.shard(partition)
+        except BrokerError as error:
+            # Loading reads what stood in the log at the election; a later marker is kept for its end.
+            if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                self._late_markers.setdefault(partition, []).append((producer_id, commit))
+            return
+        shard.replay_marker(producer_id, -1, commit=commit)
+
+    def on_image(self, _former: MetadataImage, _image: MetadataImage, delta: MetadataDelta) -> None:
+        """Removes the offsets that were committed for deleted topics until now, in slices."""
+        if not delta.deleted:
+            return
+        work = self._forget_topics(frozenset(topic.name for topic in delta.deleted.values()))
+        if advance(work) is None:
+            self._slices.start(work, _nothing, self._reactor.fatal, begun=True)
+
+    def _forget_topics(self, topics: frozenset[str]) -> Work:
+        shards = [(partition, shard, shard.offsets.order) for partition, shard in self.host.active_shards()]
+        for partition, shard, order in shards:
+            for records in shard.offsets_of_topics(topics, order):
+                if not self._has(partition, shard):
+                    break  # the next coordinator keeps them until they expire
+                if records:
+                    self._write_tombstones(partition, records)
+                yield 1 + len(records)
+
+    def _has(self, partition: int, shard: GroupShard) -> bool:
+        """Whether the shard is still this node's."""
+        try:
+            return self.host.shard(partition) is shard
+        except BrokerError:
+            return False
+
+    def _make_shard(self, partition: int, leader_epoch: int) -> GroupShard:
+        return GroupShard(partition, self.settings, self)
+
+    def on_shard_active(self, partition: int, shard: GroupShard) -> None:
+        """A shard is loaded (ShardOwner)."""
+        for producer_id, commit in self._late_markers.pop(partition, ()):
+            shard.replay_marker(producer_id, -1, commit=commit)
+        self._decide(partition, lambda shard, at: shard.arm(at))
+
+    def on_shard_resigned(self, partition: int, replies: list[Reply]) -> None:
+        """A shard is dropped (ShardOwner)."""
+        _, timer = self._timers.pop(partition, (0, None))
+        if timer is not None:
+            timer.cancel()
+        for reply in replies:
+            _parked(reply).refuse(ErrorCode.NOT_COORDINATOR)
+
+    @property
+    def topics(self) -> Topics:
+        """The metadata of topics as this node has them now (ShardOwner)."""
+        return self._current.image
+
+    def consumer_settings(self, group_id: str) -> ConsumerSettings:
+        """What holds for one consumer group now (ShardOwner)."""
+        config = self._config
+        own = self._current.image.config(GROUP_RESOURCE, group_id)
+        policy = config.get_str("group.consumer.migration.policy")
+        return ConsumerSettings(
+            session_timeout_ms=group_value(config, own, SESSION_TIMEOUT),
+            heartbeat_interval_ms=group_value(config, own, HEARTBEAT_INTERVAL),
+            assignment_interval_ms=group_value(config, own, ASSIGNMENT_INTERVAL),
+            size_max=config.get_int("group.consumer.max.size"),
+            assignors=config.get_list("group.consumer.assignors"),
+            upgrades=policy in ("upgrade", "bidirectional"),
+            downgrades=policy in ("downgrade", "bidirectional"),
+        )
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def now(self) -> At:
+        """The time of a decision."""
+        return At(self._reactor.clock.now_ms(), self._reactor.clock.monotonic_ms())
+
+    def shard_for(self, group_id: str) -> GroupShard:
+        """The group's shard.
+
+        Raises:
+            BrokerError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        return self.host.shard_for(group_id)[1]
+
+    def join(self, call: JoinCall) -> None:
+        """Decides a JoinGroup; its reply is parked or answered. Raises as `shard_for`."""
+        partition, _ = self.host.shard_for(call.request.group_id)
+        self._decide(partition, lambda shard, at: shard.join(call, at), call.reply)
+
+    def sync(self, request: SyncGroupRequest, reply: ParkedReply) -> None:
+        """Decides a SyncGroup; its reply is parked or answered. Raises as `shard_for`."""
+        partition, _ = self.host.shard_for(request.group_id)
+        self._decide(partition, lambda shard, at: shard.sync(request, reply, at), reply)
+
+    def consumer_heartbeat(self, call: HeartbeatCall) -> None:
+        """Decides a ConsumerGroupHeartbeat; its reply is answered. Raises as `shard_for`."""
+        group_id = call.request.group_id
+        partition, shard = self.host.shard_for(group_id)
+        self._decide(partition, lambda shard, at: shard.consumer_heartbeat(call, at), call.reply)
+        group = shard.consumer_groups.get(group_id)
+        if group is not None and group.regex_subscribers:
+            self._regexes.look_up(partition, group)
+
+    def _on_resolved(self, partition: int, group_id: str, found: dict[str, ResolvedRegex]) -> None:
+        self._decide(partition, lambda shard, _at: shard.resolved(group_id, found))
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
+        """Answers a Heartbeat at once: nothing is written for it. Raises BrokerError with codes other than the two good ones."""
+        shard = self.shard_for(group_id)
+        return shard.heartbeat(group_id, member_id, group_instance_id, generation, self.now())
+
+    def leave(self, request: LeaveGroupRequest, done: Done[LeaveGroupResponse]) -> None:
+        """Decides a LeaveGroup. Raises as `shard_for`."""
+        partition, _ = self.host.shard_for(request.group_id)
+        released: list[Answer] = []
+        response: list[LeaveGroupResponse] = []
+
+        def decide(shard: GroupShard, at: At) -> Decision[list[Answer], AnyRecord]:
+            decision = shard.leave(request, at)
+            response.append(decision.answer[0])
+            released.extend(decision.answer[1])
+            return Decision(released, decision.records)
+
+        def answered(outcome: BrokerError | None) -> None:
+            done(response[0] if outcome is None else outcome)
+
+        self._decide(partition, decide, None, answered)
+
+    def write(self, group_id: str, decide: Callable[[GroupShard, At], Decision[A, AnyRecord]], done: Done[A]) -> None:
+        """A decision about offsets or deletion, or a read that waits for what was written before it. Raises as `shard_for`."""
+        partition, _ = self.host.shard_for(group_id)
+        # An offset that is read here must not be older than what another coordinator has.
+        self.host.check_leads(partition)
+        self.host.write(partition, lambda shard, _now_ms: decide(shard, self.now()), done)
+
+    # -- decisions about members ---------------------------------------------------------------------------------------
+
+    def _decide(
+        self,
+        partition: int,
+        decide: Callable[[GroupShard, At], Decision[list[Answer], AnyRecord]],
+        reply: Reply | None = None,
+        then: Callable[[BrokerError | None], None] | None = None,
+    ) -> None:
+        """Writes a decision that gives answers to parked replies; `reply` is that of the request itself, refused if all fails."""
+        decisions: list[Decision[list[Answer], AnyRecord]] = []
+        conversions: list[Conversion] = []
+
+        def deciding(shard: GroupShard, _now_ms: int) -> Decision[list[Answer], AnyRecord]:
+            decision = decide(shard, self.now())
+            decisions.append(decision)
+            conversions.extend(shard.conversions)
+            shard.conversions.clear()
+            self._rearm(partition, shard)
+            return decision
+
+        def done(outcome: list[Answer] | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                self._refuse(partition, decisions, reply, outcome)
+                self._settle_in(partition, conversions)  # as they were before
+            else:
+                for answer in outcome:
+                    _parked(answer.reply).send(answer.response)
+            if then is not None:
+                then(outcome if isinstance(outcome, BrokerError) else None)
+
+        self.host.write(partition, deciding, done)
+        self._settle_in(partition, conversions)
+
+    def _settle_in(self, partition: int, conversions: list[Conversion]) -> None:
+        if conversions:
+            self._decide(partition, lambda shard, at: shard.settle_in(conversions, at))
+
+    def _refuse(
+        self,
+        partition: int,
+        decisions: list[Decision[list[Answer], AnyRecord]],
+        reply: Reply | None,
+        error: BrokerError,
+    ) -> None:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if error.code in TOO_LARGE else error.code
+        if reply is not None:
+            _parked(reply).refuse(code)
+        for decision in decisions:
+            for answer in decision.answer:
+                _parked(answer.reply).refuse(code)
+            # An assignment could not be stored: its group has to try once more.
+            unstable = [
+                r.group_id for r in decision.records if isinstance(r, GroupRecord) and r.value and r.value.members
+            ]
+            if unstable:
+                log.warning("the assignment of group %s could not be stored: %s", ", ".join(unstable), error)
+                self._reform(partition, unstable)
+
+    def _reform(self, partition: int, group_ids: list[str]) -> None:
+        self._decide(partition, lambda shard, at: shard.reform(group_ids, at))
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _rearm(self, partition: int, shard: GroupShard) -> None:
+        deadline_ms = shard.next_deadline_ms()
+        armed = self._timers.get(partition)
+        if deadline_ms is None or (armed is not None and armed[0] <= deadline_ms):
+            return
+        if armed is not None:
+            armed[1].cancel()
+        self._arm(partition, deadline_ms, deadline_ms - self._reactor.clock.monotonic_ms(), self._on_timer)
+
+    def _arm(self, partition: int, deadline_ms: int, delay_ms: int, then: Callable[[int], None]) -> None:
+        timer = self._reactor.call_later(max(delay_ms, 0), partial(then, partition))
+        self._timers[partition] = (deadline_ms, timer)
+
+    def _on_timer(self, partition: int) -> None:
+        deadline_ms, _ = self._timers[partition]
+        if self._reactor.clock.monotonic_ms() - deadline_ms > STALL_MS:
+            # This process stood still. Heartbeats that arrived meanwhile are read before anybody is declared dead.
+            self._arm(partition, deadline_ms, AFTER_STALL_MS, self._on_due)
+        else:
+            self._on_due(partition)
+
+    def _on_due(self, partition: int) -> None:
+        del self._timers[partition]
+        self._decide(partition, lambda shard, at: shard.on_time(at))
+
+    def _arm_retention(self) -> None:
+        interval_ms = self._config.get_int("offsets.retention.check.interval.ms")
+        self._retention_timer = self._reactor.call_later(interval_ms, partial(self._on_retention, -1))
+
+    def _on_retention(self, after: int) -> None:
+        """Looks through the first partition after `after`; the next one has its turn after other work."""
+        for partition, shard in self.host.active_shards():
+            if partition > after:
+                self._write_tombstones(partition, shard.expired(self.now()))
+                self._retention_timer = self._reactor.call_later(0, partial(self._on_retention, partition))
+                return
+        self._arm_retention()
+
+    def _write_tombstones(self, partition: int, records: list[AnyRecord]) -> None:
+        for start in range(0, len(records), TOMBSTONES_PER_BATCH):
+            chunk: Decision[None, AnyRecord] = Decision(None, records[start : start + TOMBSTONES_PER_BATCH])
+            self.host.write(partition, partial(_decided, chunk), partial(_log_refused, partition))
+
+
+def _decided(decision: Decision[None, AnyRecord], _shard: GroupShard, _now_ms: int) -> Decision[None, AnyRecord]:
+    return decision
+
+
+def _nothing(_result: None) -> None:
+    """Does nothing: no request waits for the tombstones."""
+
+
+def _log_refused(partition: int, outcome: BrokerError | None) -> None:
+    if outcome is not None:
+        log.info("offsets of %s-%d are not removed yet: %s", OFFSETS_TOPIC, partition, outcome)
+
+
+def _parked(reply: Reply) -> ParkedReply:
+    """Replies are opaque to the cores; here they are what the handlers made."""
+    return reply  # type: ignore[return-value]  # only ParkedReply is ever handed to a shard

@@ -1,0 +1,214 @@
+"""Committed offsets of the groups of one shard, with those that open transactions have written and not ended.
+
+Driven by: `GroupShard`: staged and replayed OffsetRecords, transaction markers.
+Emits: an undo for each staged record; reads.
+
+An offset written in a transaction is pending under its producer id until the marker: a commit turns it into the committed one,
+an abort drops it. Of two commits of a partition the one that was written later wins, whatever order they took effect in:
+`order` counts the records as they stand in the log.
+
+Invariants: the (group, topic, partition, producer) of `_open` are exactly those of `_pending`; no empty dictionaries are kept.
+Follows KIP-98, KIP-447 (UNSTABLE_OFFSET_COMMIT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
+
+__all__ = ["NO_PRODUCER_ID", "OffsetStore"]
+
+NO_PRODUCER_ID = -1
+CHUNK = 256  # keys in one list
+
+Undo = Callable[[], None]
+_Key = tuple[str, str, int]  # group id, topic, partition
+_Entry = tuple[int, CommittedOffset]  # order of writing, value
+_Partitions = dict[int, _Entry]
+
+
+class OffsetStore:
+    """Offsets by group, topic and partition."""
+
+    __slots__ = ("_committed", "_open", "_order", "_pending")
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[str, _Partitions]] = {}
+        self._pending: dict[int, dict[_Key, _Entry]] = {}  # by producer id
+        self._open: dict[str, dict[tuple[str, int], dict[int, None]]] = {}  # group → partition → producers
+        self._order = 0
+
+    # -- reads ---------------------------------------------------------------------------------------------------------
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """The committed offset; pending ones do not count."""
+        entry = self._entry(group_id, topic, partition)
+        return None if entry is None else entry[1]
+
+    def of_partitions(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[CommittedOffset | None]:
+        """The committed offsets of many partitions of one topic, in their order."""
+        found = self._committed.get(group_id, {}).get(topic)
+        if not found:
+            return [None] * len(partitions)
+        none: tuple[int, None] = (0, None)
+        return [found.get(partition, none)[1] for partition in partitions]
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether an open transaction has written offsets of the group."""
+        return group_id in self._open
+
+    def topics(self, group_id: str) -> dict[str, dict[int, CommittedOffset]]:
+        """All committed offsets of a group, a copy."""
+        return {
+            topic: {partition: entry[1] for partition, entry in partitions.items()}
+            for topic, partitions in self._committed.get(group_id, {}).items()
+        }
+
+    def partitions(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
+        """The group's committed offsets: (topic, partition, offset). Not to be changed while they are walked."""
+        for topic, partitions in self._committed.get(group_id, {}).items():
+            for partition, entry in partitions.items():
+                yield topic, partition, entry[1]
+
+    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction has written the partition's offset."""
+        return (topic, partition) in self._open.get(group_id, ())
+
+    def pending_partitions(self, group_id: str) -> list[tuple[str, int]]:
+        """Partitions of the group that open transactions have written."""
+        return list(self._open.get(group_id, ()))
+
+    def has_any(self, group_id: str) -> bool:
+        """Whether the group has an offset, committed or pending."""
+        return group_id in self._committed or group_id in self._open
+
+    @property
+    def order(self) -> int:
+        """How many offsets were written so far: one that is written later has a higher order."""
+        return self._order
+
+    def of_topics(self, topics: frozenset[str], order: int) -> Iterator[list[tuple[str, str, int]]]:
+        """(group, topic, partition) of the offsets of these topics, committed or pending, in lists of CHUNK at most.
+
+        Each comes once, as it stands when its list is made; the store may change between two lists. An empty list is a pause.
+
+        Args:
+            order: an offset that was written after it is passed over, with what was written before it.
+        """
+        for groups_seen, group_id in enumerate(list(dict.fromkeys([*self._committed, *self._open]))):
+            if groups_seen % CHUNK == CHUNK - 1:
+                yield []
+            by_topic = self._committed.get(group_id, {})
+            keys = [(topic, partition) for topic in by_topic if topic in topics for partition in by_topic[topic]]
+            keys += [
+                (topic, partition)
+                for topic, partition in self._open.get(group_id, ())
+                if topic in topics and partition not in by_topic.get(topic, ())
+            ]
+            for start in range(0, len(keys), CHUNK):
+                yield [
+                    (group_id, topic, partition)
+                    for topic, partition in keys[start : start + CHUNK]
+                    if self._newest(group_id, topic, partition) <= order
+                ]
+
+    def _newest(self, group_id: str, topic: str, partition: int) -> int:
+        """The order of the offset of a partition that was written last, committed or pending; 0 where there is none."""
+        entry = self._entry(group_id, topic, partition)
+        newest = 0 if entry is None else entry[0]
+        for producer_id in self._open.get(group_id, {}).get((topic, partition), ()):
+            newest = max(newest, self._pending[producer_id][group_id, topic, partition][0])
+        return newest
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def put(self, record: OffsetRecord, producer_id: int = NO_PRODUCER_ID) -> Undo:
+        """Takes over a record, a tombstone too; returns what takes it back."""
+        group_id, topic, partition, value = record
+        if value is None:
+            return self._remove(group_id, topic, partition)
+        self._order += 1
+        entry = (self._order, value)
+        if producer_id == NO_PRODUCER_ID:
+            former = self._set(group_id, topic, partition, entry)
+            return lambda: self._restore(group_id, topic, partition, former)
+        key = (group_id, topic, partition)
+        former_pending = self._pending.get(producer_id, {}).get(key)
+        self._set_pending(producer_id, key, entry)
+        return lambda: self._restore_pending(producer_id, key, former_pending)
+
+    def complete(self, producer_id: int, *, commit: bool) -> None:
+        """The producer's transaction has ended: its pending offsets count from now on, or never did."""
+        for key, entry in self._pending.pop(producer_id, {}).items():
+            self._close(producer_id, key)
+            if commit:
+                former = self._entry(*key)
+                if former is None or former[0] < entry[0]:
+                    self._set(*key, entry)
+
+    def _entry(self, group_id: str, topic: str, partition: int) -> _Entry | None:
+        by_topic = self._committed.get(group_id)
+        if by_topic is None:
+            return None
+        partitions = by_topic.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def _set(self, group_id: str, topic: str, partition: int, entry: _Entry) -> _Entry | None:
+        partitions = self._committed.setdefault(group_id, {}).setdefault(topic, {})
+        former = partitions.get(partition)
+        partitions[partition] = entry
+        return former
+
+    def _restore(self, group_id: str, topic: str, partition: int, former: _Entry | None) -> None:
+        if former is not None:
+            self._set(group_id, topic, partition, former)
+            return
+        by_topic = self._committed.get(group_id, {})
+        partitions = by_topic.get(topic, {})
+        partitions.pop(partition, None)
+        if not partitions:
+            by_topic.pop(topic, None)
+        if not by_topic:
+            self._committed.pop(group_id, None)
+
+    def _set_pending(self, producer_id: int, key: _Key, entry: _Entry) -> None:
+        self._pending.setdefault(producer_id, {})[key] = entry
+        self._open.setdefault(key[0], {}).setdefault(key[1:], {})[producer_id] = None
+
+    def _restore_pending(self, producer_id: int, key: _Key, former: _Entry | None) -> None:
+        if former is not None:
+            self._set_pending(producer_id, key, former)
+            return
+        entries = self._pending.get(producer_id, {})
+        if entries.pop(key, None) is not None:
+            self._close(producer_id, key)
+        if not entries:
+            self._pending.pop(producer_id, None)
+
+    def _close(self, producer_id: int, key: _Key) -> None:
+        partitions = self._open.get(key[0], {})
+        producers = partitions.get(key[1:], {})
+        producers.pop(producer_id, None)
+        if not producers:
+            partitions.pop(key[1:], None)
+        if not partitions:
+            self._open.pop(key[0], None)
+
+    def _remove(self, group_id: str, topic: str, partition: int) -> Undo:
+        """A tombstone takes pending offsets too: they were written before it."""
+        key = (group_id, topic, partition)
+        former = self._entry(*key)
+        self._restore(group_id, topic, partition, None)
+        taken: list[tuple[int, _Entry]] = []
+        for producer_id in list(self._open.get(group_id, {}).get((topic, partition), ())):
+            taken.append((producer_id, self._pending[producer_id][key]))
+            self._restore_pending(producer_id, key, None)
+
+        def undo() -> None:
+            if former is not None:
+                self._set(group_id, topic, partition, former)
+            for producer_id, entry in taken:
+                self._set_pending(producer_id, key, entry)
+
+        return undo

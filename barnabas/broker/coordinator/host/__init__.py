@@ -1,0 +1,1 @@
+"""The host of coordinator shards: what the transaction and the group coordinator share."""

@@ -1,0 +1,552 @@
+"""Host of coordinator shards: the partitions of one internal topic, each a state machine replayed from its own log.
+
+Driven by: elections and resignations of the topic's partitions, `write` with a decide function, commits of the replica.
+Emits: one batch a partition and wake-up (one more for each producer whose records are transactional), and the answers.
+
+A write goes decide → stage → append → settle → answer. `decide` only reads the shard. `stage` makes the decision visible to
+later decisions of the same shard: a group shard applies the record there, a transaction shard notes one pending transition.
+`settle` is called when the record is committed, and only then does the answer leave. `replay` is stage and settle in one, for
+records read back from the log. What was staged and could not be appended is undone in reverse order; a lost leadership drops
+the shard with all that was uncommitted.
+
+Invariants: nothing is settled or answered before the high watermark has passed it; records of one decision are in one batch;
+an answer without records leaves after everything staged before it; a shard serves only while its replica leads at
+`leader_epoch`, which is the coordinator epoch.
+After Kafka's CoordinatorRuntime and CoordinatorShard. Owners of a host keep it as their attribute `host`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from barnabas.broker.coordinator.host.loading import replay_log
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.machine import Replica, VerificationGuard
+from barnabas.broker.replica.replicas import Replicas
+from barnabas.errors import BarnabasError, BrokerError, ErrorCode
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.storage.log_config import Origin
+from barnabas.storage.steps import Steps
+
+__all__ = ["Decision", "ProducerStamp", "Shard", "ShardHost", "java_hash", "partition_for"]
+
+logger = logging.getLogger(__name__)
+
+RECORD_OVERHEAD_BYTES = 32  # varints and framing of one record, rounded up, to keep a batch below max.message.bytes
+
+A = TypeVar("A")
+R = TypeVar("R")
+Undo = Callable[[], None]
+
+
+@lru_cache(maxsize=4096)  # asked for at every request of a group or transactional id
+def java_hash(text: str) -> int:
+    """`String.hashCode()` of Java: over UTF-16 code units, wrapped to a signed 32-bit integer."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = (31 * value + unit) & 0xFFFFFFFF
+    else:
+        encoded = text.encode("utf-16-le", "surrogatepass")
+        for at in range(0, len(encoded), 2):
+            value = (31 * value + (encoded[at] | encoded[at + 1] << 8)) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """The coordinator partition of a group id or transactional id. `partition_count` must be positive."""
+    value = java_hash(key)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+class ProducerStamp(NamedTuple):
+    """Producer of a transactional batch (TxnOffsetCommit). `guard` comes from `Replica.verification_guard` (KIP-890)."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: VerificationGuard | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[A, R]):
+    """What a shard decided: the answer, and the records that must be committed before it leaves."""
+
+    answer: A
+    records: Sequence[R] = ()
+    producer: ProducerStamp | None = None
+
+
+class Shard(Protocol[R]):
+    """One partition's state machine. Every method is synchronous; R is its record in memory."""
+
+    def encode(self, record: R) -> tuple[bytes, bytes | None]:
+        """Key and value for the log; None is a tombstone."""
+        ...
+
+    def decode(self, key: bytes | None, value: bytes | None) -> R | None:
+        """The record of a key and value read back; None for one of an unknown kind, which is passed over."""
+        ...
+
+    def stage(self, record: R, producer: ProducerStamp | None) -> Undo:
+        """A decided record, not yet appended. Returns what takes it back if the append fails."""
+        ...
+
+    def settle(self, record: R) -> None:
+        """A staged record is committed."""
+        ...
+
+    def replay(self, record: R, producer_id: int, producer_epoch: int) -> None:
+        """A record read from the log while loading. -1, -1 where its batch is not transactional."""
+        ...
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
+        """A transaction marker read from the log while loading."""
+        ...
+
+    def on_active(self) -> None:
+        """Loading is complete: deadlines may be armed, interrupted work resumed."""
+        ...
+
+    def on_resigned(self) -> None:
+        """Leadership is lost: disarm deadlines, refuse what waits. No other method is called afterwards."""
+        ...
+
+
+S = TypeVar("S", bound="Shard[Any]")
+
+
+class _Phase(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    CLOSED = "closed"
+
+
+class _Write:
+    """One decision on its way to the log. Without records it is an answer that waits for those before it."""
+
+    __slots__ = ("answer", "done", "encoded", "producer", "records", "undos")
+
+    def __init__(self, decision: Decision[Any, Any], shard: Shard[Any], done: Callable[[Any], None]) -> None:
+        self.answer = decision.answer
+        self.records = decision.records
+        # Encoded before anything is staged: a record that cannot be written fails its own decision and no other.
+        self.encoded = [shard.encode(record) for record in decision.records]
+        self.producer = decision.producer
+        self.done = done
+        self.undos: list[Undo] = []
+
+
+class _Appended:
+    """Writes whose records are in the log and not committed yet."""
+
+    __slots__ = ("timer", "writes")
+
+    def __init__(self, writes: list[_Write]) -> None:
+        self.writes = writes
+        self.timer: Any = None
+
+
+class _Partition(Generic[S]):
+    """A led partition: its shard, what is queued for the next flush, and what is appended but not committed."""
+
+    __slots__ = ("appended_offset", "leader_epoch", "partition", "phase", "queue", "shard", "uncommitted")
+
+    def __init__(self, partition: int, leader_epoch: int, shard: S) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.shard = shard
+        self.phase = _Phase.LOADING
+        self.queue: list[_Write] = []
+        self.uncommitted: dict[int, _Appended] = {}  # by the next offset that must be committed; ascending
+        self.appended_offset = 0  # next offset after our last append
+
+
+class ShardHost(Generic[S]):
+    """The shards of one internal topic on this node.
+
+    Args:
+        topic: name of the internal topic.
+        replicas: of this node.
+        make_shard: (partition, coordinator epoch) → an empty shard.
+        partition_count: partitions of the topic in the present image, 0 where it does not exist.
+        compression: codec of the batches that are written.
+        answer_timeout_ms: () → how long an answer may wait for the commit; without it, for ever.
+        in_thread: runs C code beside the loop, then calls back (`LongWork.run`); without it, C code runs in place.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        reactor: Reactor,
+        replicas: Replicas,
+        make_shard: Callable[[int, int], S],
+        partition_count: Callable[[], int],
+        compression: int = 0,
+        answer_timeout_ms: Callable[[], int] | None = None,
+        in_thread: Callable[[Callable[[], None], Callable[[], None]], object] | None = None,
+    ) -> None:
+        self.topic = topic
+        self._in_thread = in_thread or _in_place
+        self._reactor = reactor
+        self._replicas = replicas
+        self._make_shard = make_shard
+        self._partition_count = partition_count
+        self._compression = compression
+        self._answer_timeout_ms = answer_timeout_ms
+        self._partitions: dict[int, _Partition[S]] = {}
+        self._dirty: dict[int, _Partition[S]] = {}
+        self._flush_due = False
+
+    # --- leadership ---------------------------------------------------------------------------------------------------
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This node leads the partition at `leader_epoch`: loads its shard. An epoch known already is passed over."""
+        known = self._partitions.get(partition)
+        if known is not None:
+            if known.leader_epoch >= leader_epoch:
+                return
+            self.on_resigned(partition)
+        part = _Partition(partition, leader_epoch, self._make_shard(partition, leader_epoch))
+        self._partitions[partition] = part
+        replica: Replica | None = self._replicas.get(self.topic, partition)
+        if replica is None:
+            self._close(part, ErrorCode.NOT_COORDINATOR)
+            return
+        # Up to the log end, not the high watermark: what an earlier leader appended will be committed by this one.
+        end_offset = replica.log.log_end_offset
+        self._load(part, replica, replay_log(part.shard, replica, end_offset), end_offset)
+
+    def on_resigned(self, partition: int) -> None:
+        """Leadership is lost: drops the shard and answers NOT_COORDINATOR to everything uncommitted."""
+        part = self._partitions.get(partition)
+        if part is not None:
+            self._close(part, ErrorCode.NOT_COORDINATOR)
+
+    def close(self) -> None:
+        """Drops every shard, in partition order (a clean stop: appended records are in the log already)."""
+        for partition in sorted(self._partitions):
+            self.on_resigned(partition)
+
+    def _load(self, part: _Partition[S], replica: Replica, steps: Steps[None], end_offset: int) -> None:
+        if part.phase is not _Phase.LOADING:
+            steps.close()
+            return
+        try:
+            work = next(steps)
+        except StopIteration:
+            replica.when_committed(end_offset, lambda error: self._on_loaded(part, replica, end_offset, error))
+        except Exception as error:
+            logger.error(
+                "%s-%d could not be loaded, its clients are answered NOT_COORDINATOR until another replica leads: %s",
+                self.topic,
+                part.partition,
+                error,
+                exc_info=not isinstance(error, (BarnabasError, OSError)),
+            )
+            self._close(part, ErrorCode.NOT_COORDINATOR)
+        else:
+            if work is None:
+                self._reactor.call_later(0, lambda: self._load(part, replica, steps, end_offset))
+            else:
+                self._in_thread(work, lambda: self._load(part, replica, steps, end_offset))
+
+    def _on_loaded(self, part: _Partition[S], replica: Replica, end_offset: int, error: BrokerError | None) -> None:
+        if part.phase is not _Phase.LOADING:
+            return
+        if error is not None and _still_leads(part, replica):
+            replica.when_committed(end_offset, lambda error: self._on_loaded(part, replica, end_offset, error))
+            return
+        if error is not None:
+            self._close(part, ErrorCode.NOT_COORDINATOR)
+            return
+        part.phase = _Phase.ACTIVE
+        part.shard.on_active()
+
+    def _close(self, part: _Partition[S], code: ErrorCode) -> None:
+        if part.phase is _Phase.CLOSED:
+            return
+        part.phase = _Phase.CLOSED
+        if self._partitions.get(part.partition) is part:
+            del self._partitions[part.partition]
+        writes = [write for appended in part.uncommitted.values() for write in appended.writes] + part.queue
+        for appended in part.uncommitted.values():
+            if appended.timer is not None:
+                appended.timer.cancel()
+        part.queue, part.uncommitted = [], {}
+        part.shard.on_resigned()
+        for write in writes:
+            write.done(BrokerError(code))
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    def partition_of(self, key: str) -> int:
+        """The partition of a group id or transactional id.
+
+        Raises:
+            BrokerError: COORDINATOR_NOT_AVAILABLE while the topic does not exist.
+        """
+        count = self._partition_count()
+        if count <= 0:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"topic {self.topic} does not exist yet")
+        return partition_for(key, count)
+
+    def shard(self, partition: int) -> S:
+        """The active shard of a partition.
+
+        Raises:
+            BrokerError: NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        return self._active(partition).shard
+
+    def shard_for(self, key: str) -> tuple[int, S]:
+        """Partition and active shard of a key; raises as `partition_of` and `shard`."""
+        partition = self.partition_of(key)
+        return partition, self._active(partition).shard
+
+    def coordinator_epoch(self, partition: int) -> int:
+        """Leader epoch at which the partition's shard serves; raises as `shard`."""
+        return self._active(partition).leader_epoch
+
+    def check_leads(self, partition: int) -> None:
+        """Makes sure that nobody else can coordinate the partition by now: what is only read has no append to tell.
+
+        Raises:
+            BrokerError: as `shard`; NOT_COORDINATOR too while this broker's session with the controller may be over.
+        """
+        self._active(partition)
+        try:
+            self._replicas.leader(self.topic, partition).check_leads()
+        except BrokerError as error:
+            raise BrokerError(_coordinator_code(error.code), str(error)) from error
+
+    def is_here(self, partition: int) -> bool:
+        """Whether the partition is led here, loaded or not."""
+        return partition in self._partitions
+
+    def active_shards(self) -> list[tuple[int, S]]:
+        """Active shards in partition order."""
+        return [(p, part.shard) for p, part in sorted(self._partitions.items()) if part.phase is _Phase.ACTIVE]
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether any led partition is still loading (ListGroups, ListTransactions say so)."""
+        return any(part.phase is _Phase.LOADING for part in self._partitions.values())
+
+    def _active(self, partition: int) -> _Partition[S]:
+        part = self._partitions.get(partition)
+        if part is None:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        if part.phase is _Phase.LOADING:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return part
+
+    # --- writes -------------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        partition: int,
+        decide: Callable[[S, int], Decision[A, Any]],
+        done: Callable[[A | BrokerError], None],
+    ) -> None:
+        """Decides now, appends at the end of the wake-up, answers when committed.
+
+        `decide(shard, now_ms)` may raise BrokerError: then nothing is written and `done` gets the error at once. `done` gets
+        NOT_COORDINATOR when leadership is lost meanwhile, COORDINATOR_NOT_AVAILABLE where replicas are missing (nothing is written
+        then) or follow too slowly (it is written), and any other code of a refused append (MESSAGE_TOO_LARGE, producer epochs).
+        """
+        try:
+            part = self._active(partition)
+            decision = decide(part.shard, self._reactor.clock.now_ms())
+        except BrokerError as error:
+            done(error)
+            return
+        if not decision.records and not part.queue and not part.uncommitted:
+            done(decision.answer)
+            return
+        write = _Write(decision, part.shard, done)
+        for record in decision.records:
+            write.undos.append(part.shard.stage(record, decision.producer))
+        part.queue.append(write)
+        self._dirty[partition] = part
+        if not self._flush_due:
+            self._flush_due = True
+            self._reactor.soon(self._flush_all)
+
+    def flush(self, partition: int) -> None:
+        """Appends what is queued for a partition now (before a marker goes into the same log)."""
+        part = self._partitions.get(partition)
+        if part is not None and part.queue:
+            self._flush(part)
+
+    def _flush_all(self) -> None:
+        self._flush_due = False
+        dirty, self._dirty = self._dirty, {}
+        for part in dirty.values():
+            if part.queue:
+                self._flush(part)
+
+    def _flush(self, part: _Partition[S]) -> None:
+        queue, part.queue = part.queue, []
+        try:
+            replica: Replica = self._replicas.leader(self.topic, part.partition)
+            if replica.leader_epoch != part.leader_epoch:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if any(write.records for write in queue):
+                replica.check_in_sync()
+        except BrokerError as error:
+            self._refuse(part, queue, error)
+            return
+        size_max = replica.log.config.max_message_bytes
+        at = 0
+        while at < len(queue) and part.phase is _Phase.ACTIVE:
+            end, records = _next_batch(queue, at, size_max, self._reactor.clock.now_ms())
+            writes = queue[at:end]
+            if records:
+                try:
+                    self._append(part, replica, records, _producer_of(writes))
+                except BrokerError as error:
+                    self._refuse(part, queue[at:], error)
+                    return
+            at = end
+            self._await_commit(part, replica, writes)
+        if at < len(queue):  # closed by a callback of an earlier batch
+            self._refuse(part, queue[at:], BrokerError(ErrorCode.NOT_COORDINATOR))
+
+    def _append(
+        self, part: _Partition[S], replica: Replica, records: list[NewRecord], producer: ProducerStamp | None
+    ) -> None:
+        if producer is None:
+            batch = build_batch(records, compression=self._compression)
+            info = replica.append(batch, origin=Origin.COORDINATOR)
+        else:
+            batch = build_batch(
+                records,
+                compression=self._compression,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,  # as in Kafka, whose cleaner cannot rewrite a producer's batch without one
+                transactional=True,
+            )
+            info = replica.append(batch, origin=Origin.COORDINATOR, guard=producer.guard)
+        part.appended_offset = info.last_offset + 1
+
+    def _await_commit(self, part: _Partition[S], replica: Replica, writes: list[_Write]) -> None:
+        next_offset = part.appended_offset
+        waiting = part.uncommitted.get(next_offset)
+        if waiting is not None:  # answers without records that joined an append already waited for
+            waiting.writes.extend(writes)
+            return
+        appended = part.uncommitted[next_offset] = _Appended(writes)
+        replica.when_committed(next_offset, lambda error: self._on_committed(part, replica, next_offset, error))
+        if self._answer_timeout_ms is not None and part.uncommitted.get(next_offset) is appended:
+            appended.timer = self._reactor.call_later(self._answer_timeout_ms(), lambda: self._on_overdue(appended))
+
+    def _on_overdue(self, appended: _Appended) -> None:
+        """Replicas take too long: who asked is told so. What was decided stays so, and is settled once it is committed."""
+        overdue = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic}: replicas do not follow in time")
+        _tell(appended, overdue)
+
+    def _on_committed(self, part: _Partition[S], replica: Replica, next_offset: int, error: BrokerError | None) -> None:
+        if part.phase is _Phase.CLOSED:
+            return
+        if error is not None and _still_leads(part, replica):
+            # The session is over, the leadership may go on with the next one: what was decided stays decided until that is known.
+            if self._answer_timeout_ms is not None:
+                _tell(part.uncommitted[next_offset], BrokerError(_coordinator_code(error.code), error.message))
+            replica.when_committed(next_offset, lambda error: self._on_committed(part, replica, next_offset, error))
+            return
+        if error is not None:
+            self._close(part, _coordinator_code(error.code))
+            return
+        appended = part.uncommitted.pop(next_offset)
+        if appended.timer is not None:
+            appended.timer.cancel()
+        shard = part.shard
+        for write in appended.writes:
+            for record in write.records:
+                shard.settle(record)
+        for write in appended.writes:
+            write.done(write.answer)
+
+    def _refuse(self, part: _Partition[S], writes: list[_Write], error: BrokerError) -> None:
+        """Takes back and refuses writes that never reached the log, with everything queued behind them."""
+        writes = writes + part.queue  # decided meanwhile on top of what is taken back now
+        part.queue = []
+        if part.phase is not _Phase.CLOSED:
+            for write in reversed(writes):
+                for undo in reversed(write.undos):
+                    undo()
+        refusal = BrokerError(_coordinator_code(error.code), str(error))
+        for write in writes:
+            write.done(refusal)
+
+
+def _in_place(work: Callable[[], None], done: Callable[[], None]) -> None:
+    work()
+    done()
+
+
+def _still_leads(part: _Partition[Any], replica: Replica) -> bool:
+    """Whether the replica leads in the epoch in which this shard was loaded, as far as this node knows."""
+    return replica.is_leader and replica.leader_epoch == part.leader_epoch
+
+
+def _tell(appended: _Appended, error: BrokerError) -> None:
+    """Answers the requests behind an append before its outcome is known."""
+    for write in appended.writes:
+        done, write.done = write.done, _told_before
+        done(error)
+
+
+def _told_before(_outcome: Any) -> None:
+    """Takes the outcome of a write whose request was answered before."""
+
+
+def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tuple[int, list[NewRecord]]:
+    """End of the run of writes from `at` that fit one batch, and its records. Decisions are never split over batches."""
+    records: list[NewRecord] = []
+    producer: ProducerStamp | None = None
+    size = 128
+    while at < len(queue):
+        write = queue[at]
+        if write.records:
+            if records and (write.producer != producer or write.producer is not None):
+                break
+            encoded = write.encoded
+            added = sum(len(k) + (len(v) if v is not None else 0) + RECORD_OVERHEAD_BYTES for k, v in encoded)
+            if records and size + added > size_max:
+                break
+            size += added
+            producer = write.producer
+            records.extend(NewRecord(key, value, now_ms) for key, value in encoded)
+        at += 1
+    return at, records
+
+
+def _producer_of(writes: list[_Write]) -> ProducerStamp | None:
+    return next((write.producer for write in writes if write.records), None)
+
+
+_NOT_AVAILABLE = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+_NOT_COORDINATOR = frozenset(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR)
+)
+
+
+def _coordinator_code(code: ErrorCode) -> ErrorCode:
+    """A log's refusal as a coordinator answers it, after Kafka's CoordinatorOperationExceptionHelper."""
+    if code in _NOT_AVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NOT_COORDINATOR if code in _NOT_COORDINATOR else code

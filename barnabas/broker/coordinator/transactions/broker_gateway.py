@@ -1,0 +1,106 @@
+"""BrokerGateway: sends marker and verification requests of the transaction coordinator to other brokers.
+
+Driven by: the marker and verification channels.
+Emits: WriteTxnMarkers and AddPartitionsToTxn requests to other brokers, each kind on its own connection: an addition may be held until
+markers are written, so neither may wait for the other's answer on the same connection. Markers for this broker are passed
+directly to its own `marker_writer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.coordinator.host.shard import partition_for
+from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.peers import Peers
+from barnabas.broker.reactor import Reactor
+from barnabas.errors import BarnabasError, BrokerError, ErrorCode
+from barnabas.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+__all__ = ["TRANSACTION_TOPIC", "BrokerGateway"]
+
+TRANSACTION_TOPIC: Final = "__transaction_state"
+NO_LEADER: Final = -1
+ADDITIONS: Final = "transactions"  # purposes of the connections
+MARKERS: Final = "markers"
+
+
+class BrokerGateway:
+    """Finds leaders and coordinators in the node's image, and sends requests to them."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        current: CurrentImage,
+        peers: Peers,
+        marker_writer: MarkerWriter,
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._node_id = config.node_id
+        self._listener_name = config.inter_broker_listener
+        self._current = current
+        self._peers = peers
+        self._marker_writer = marker_writer
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        image = self._current.image.partition(topic, partition)
+        return None if image is None else image.leader
+
+    def coordinator_of(self, transactional_id: str) -> int:
+        topic = self._current.image.topic(TRANSACTION_TOPIC)
+        if topic is None:
+            return NO_LEADER
+        return topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
+
+    def send(
+        self,
+        broker_id: int,
+        request: WriteTxnMarkersRequest,
+        done: Callable[[WriteTxnMarkersResponse | BrokerError], None],
+    ) -> None:
+        if broker_id == self._node_id:
+            self._marker_writer.write(request, done)
+        else:
+            self._deliver(broker_id, MARKERS, request, done)
+
+    def ask(
+        self,
+        broker_id: int,
+        request: AddPartitionsToTxnRequest,
+        done: Callable[[AddPartitionsToTxnResponse | BrokerError], None],
+    ) -> None:
+        self._deliver(broker_id, ADDITIONS, request, done)
+
+    def monotonic_ms(self) -> int:
+        return self._reactor.clock.monotonic_ms()
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._reactor.soon(callback)
+
+    def retry_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        self._reactor.call_later(delay_ms, callback)
+
+    def _deliver(self, broker_id: int, purpose: str, request: Any, done: Callable[[Any], None]) -> None:
+        broker = self._current.image.brokers.get(broker_id)
+        address = None if broker is None else broker.endpoint(self._listener_name)
+        if address is None or broker_id == self._node_id:
+            self._reactor.soon(lambda: done(BrokerError(ErrorCode.NOT_COORDINATOR)))
+            return
+        peer = self._peers.to(address.host, address.port, purpose, node_id=broker_id)
+        peer.send(
+            request,
+            lambda answer: done(
+                BrokerError(ErrorCode.NETWORK_EXCEPTION, str(answer)) if isinstance(answer, BarnabasError) else answer
+            ),
+            timeout_ms=self._config.get_int("request.timeout.ms"),
+        )

@@ -1,0 +1,108 @@
+"""Writes transaction markers into the partitions that this node leads: the work behind WriteTxnMarkers.
+
+Driven by: the WriteTxnMarkers handler and, for the local broker, the marker channel, with the same request.
+Emits: control batches, the group coordinator's `on_marker` for `__consumer_offsets`, and one response once everything that was
+appended is committed.
+
+Invariants: an answer of NONE means the marker is below the high watermark; a group learns of the outcome only then.
+Follows KIP-98 and KIP-1228 (transaction version in markers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.slices import Work
+from barnabas.errors import BrokerError
+from barnabas.protocol.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from barnabas.protocol.schema import finished
+
+__all__ = ["MarkerWriter"]
+
+
+class MarkerWriter:
+    """See the module. Every broker has one."""
+
+    def __init__(self, replicas: Replicas, groups: GroupCoordinator) -> None:
+        self._replicas = replicas
+        self._groups = groups
+
+    def write(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
+        """Appends every marker; answers when all that could be appended are committed, within this call where they are at once."""
+        finished(self.write_in_slices(request, done))
+
+    def write_in_slices(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> Work:
+        """As `write`."""
+        return _Writing(self._replicas, self._groups, done).write(request)
+
+
+class _Writing:
+    """One request: the answers so far, and how many commits are awaited."""
+
+    __slots__ = ("_awaited", "_done", "_groups", "_replicas", "_response")
+
+    def __init__(
+        self, replicas: Replicas, groups: GroupCoordinator, done: Callable[[WriteTxnMarkersResponse], None]
+    ) -> None:
+        self._replicas = replicas
+        self._groups = groups
+        self._done = done
+        self._response = WriteTxnMarkersResponse()
+        self._awaited = 1  # the writing itself, so that the answer cannot leave before the last append
+
+    def write(self, request: WriteTxnMarkersRequest) -> Work:
+        for marker in request.markers:
+            topics = []
+            for topic in marker.topics:
+                results = []
+                for partition in topic.partition_indexes:
+                    results.append(self._append(marker, topic.name, partition))
+                    yield 2
+                topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
+            self._response.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+        self._settled()
+
+    def _append(self, marker: WritableTxnMarker, topic: str, partition: int) -> WritableTxnMarkerPartitionResult:
+        result = WritableTxnMarkerPartitionResult(partition_index=partition)
+        of_groups = topic == OFFSETS_TOPIC
+        try:
+            replica = self._replicas.leader(topic, partition)
+            replica.check_in_sync()  # else this marker would hold up the answer about all others
+            if of_groups:
+                # Offsets decided on in this wake-up go before the marker that settles them.
+                self._groups.host.flush(partition)
+            info = replica.append_marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                commit=marker.transaction_result,
+                coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=marker.transaction_version,
+            )
+        except BrokerError as error:
+            result.error_code = error.code
+            return result
+        self._awaited += 1
+
+        def committed(error: BrokerError | None) -> None:
+            if error is not None:
+                result.error_code = error.code
+            elif of_groups:
+                self._groups.on_marker(partition, marker.producer_id, marker.transaction_result)
+            self._settled()
+
+        replica.when_committed(info.last_offset + 1, committed)
+        return result
+
+    def _settled(self) -> None:
+        self._awaited -= 1
+        if self._awaited == 0:
+            self._done(self._response)

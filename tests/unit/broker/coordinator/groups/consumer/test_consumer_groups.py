@@ -1,0 +1,615 @@
+"""Consumer groups (KIP-848) in one shard: epochs, revocation, deadlines, failover, migration; and random lives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from barnabas.broker.coordinator.groups.classic.state import GroupState
+from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupState
+from barnabas.broker.coordinator.groups.consumer.member import MemberState
+from barnabas.broker.coordinator.groups.consumer.protocol import check_heartbeat
+from barnabas.broker.coordinator.groups.consumer.records import ResolvedRegex
+from barnabas.broker.coordinator.groups.effects import GroupSettings
+from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.groups.views import describe_consumers, list_groups
+from barnabas.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import SUBSCRIPTION_NAMES_MAX
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
+from barnabas.protocol.schema import decode_versioned, encode_versioned
+
+from ..group_bench import WALL_MS, Bench, Client
+
+DAY_MS = 24 * 3_600_000
+PARTITION = PartitionImage(1, 0, 0, (1,), (1,), (bytes(16),))
+
+
+def image(**topics: int) -> MetadataImage:
+    """Metadata with topics of so many partitions; the id of a topic is its name, filled up."""
+    found = {
+        name: TopicImage(name, name.encode().ljust(16, b"."), (PARTITION,) * count) for name, count in topics.items()
+    }
+    return MetadataImage(
+        offset=sum(topics.values()), topics_by_name=found, topics_by_id={t.topic_id: t for t in found.values()}
+    )
+
+
+@pytest.fixture
+def bench() -> Bench:
+    found = Bench()
+    found.image = image(t=4, u=3)
+    return found
+
+
+def group(bench: Bench) -> ConsumerGroup:
+    return bench.shard.consumer_groups["g"]
+
+
+def settle(*clients: Client) -> None:
+    """Heartbeats until nobody learns anything new."""
+    for _ in range(10):
+        for client in clients:
+            client.beat()
+
+
+def test_first_member_gets_everything_and_is_in_the_log(bench: Bench) -> None:
+    a = Client(bench, "a", ["t"])
+    a.join()
+    assert (a.epoch, a.owned) == (2, {("t", number) for number in range(4)})
+    assert group(bench).state is ConsumerGroupState.STABLE
+    loaded = bench.replayed().consumer_groups["g"]
+    assert loaded.members == group(bench).members
+    assert loaded.target == group(bench).target
+    assert (loaded.epoch, loaded.target_epoch) == (group(bench).epoch, group(bench).target_epoch)
+
+
+def test_a_partition_moves_only_when_it_was_given_up(bench: Bench) -> None:
+    a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
+    a.join()
+    b.join()
+    assert b.owned == set()
+    assert group(bench).members["b"].standing.state is MemberState.UNRELEASED_PARTITIONS
+    a.beat(report=False)  # is told to give up two, and does not say that it did
+    b.beat()
+    assert b.owned == set()
+    assert group(bench).state is ConsumerGroupState.RECONCILING
+    a.beat()
+    b.beat()
+    assert sorted(a.owned | b.owned) == [("t", number) for number in range(4)]
+    assert (len(a.owned), len(b.owned)) == (2, 2)
+    assert (a.epoch, b.epoch) == (3, 3)
+
+
+def test_a_member_that_does_not_give_up_is_put_out_after_its_rebalance_timeout(bench: Bench) -> None:
+    a, b = Client(bench, "a", ["t"], rebalance_ms=2_000), Client(bench, "b", ["t"])
+    a.join()
+    b.join()
+    a.beat(report=False)
+    for _ in range(4):
+        bench.advance(500)
+        a.beat(report=False)
+        b.beat()
+    assert a.code is ErrorCode.UNKNOWN_MEMBER_ID
+    settle(b)
+    assert len(b.owned) == 4
+
+
+def test_silence_ends_a_session_and_only_that(bench: Bench) -> None:
+    a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
+    a.join()
+    b.join()
+    settle(a, b)
+    bench.advance(44_999)
+    b.beat()
+    bench.advance(1)
+    assert list(group(bench).members) == ["b"]
+    settle(b)
+    assert len(b.owned) == 4
+    assert list(bench.replayed().consumer_groups["g"].members) == ["b"]
+
+
+def test_two_members_that_die_at_once_make_one_step(bench: Bench) -> None:
+    clients = [Client(bench, name, ["t"]) for name in "abc"]
+    for client in clients:
+        client.join()
+    settle(*clients)
+    bench.advance(30_000)
+    clients[0].beat()
+    epoch = group(bench).epoch.epoch
+    bench.advance(20_000)
+    assert list(group(bench).members) == ["a"]
+    assert group(bench).epoch.epoch == epoch + 1
+
+
+def test_a_new_coordinator_knows_members_and_gives_them_a_whole_session(bench: Bench) -> None:
+    a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
+    a.join()
+    b.join()
+    settle(a, b)
+    before = (a.owned, b.owned, a.epoch)
+    bench.advance(44_000)
+    bench.fail_over()
+    bench.advance(44_000)
+    settle(a, b)
+    assert (a.owned, b.owned, a.epoch) == before
+    bench.advance(50_000)
+    assert group(bench).is_empty
+
+
+def test_a_failover_in_the_middle_of_a_rebalance_loses_nothing(bench: Bench) -> None:
+    a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
+    a.join()
+    b.join()
+    a.beat(report=False)
+    bench.fail_over()
+    settle(a, b)
+    assert (len(a.owned), len(b.owned)) == (2, 2)
+
+
+def test_the_rebalance_deadline_outlives_the_coordinator(bench: Bench) -> None:
+    a, b = Client(bench, "a", ["t"], rebalance_ms=2_000), Client(bench, "b", ["t"])
+    a.join()
+    b.join()
+    a.beat(report=False)
+    bench.fail_over()
+    bench.advance(2_000)
+    assert list(group(bench).members) == ["b"]
+
+
+def test_an_append_that_fails_changes_nothing(bench: Bench) -> None:
+    a = Client(bench, "a", ["t"])
+    a.join()
+    members, epoch = dict(group(bench).members), group(bench).epoch
+    bench.append_fails = True
+    with pytest.raises(BrokerError):
+        Client(bench, "b", ["t"]).join()
+    with pytest.raises(BrokerError):
+        a.leave()
+    bench.append_fails = False
+    assert (group(bench).members, group(bench).epoch) == (members, epoch)
+    assert [group(bench).owner(b"t".ljust(16, b"."), number) for number in range(4)] == ["a"] * 4
+
+
+def test_topics_that_grow_bump_the_epoch_at_the_next_heartbeat(bench: Bench) -> None:
+    a = Client(bench, "a", ["t"])
+    a.join()
+    bench.image = image(t=6, u=3)
+    a.beat()
+    assert (a.epoch, len(a.owned)) == (3, 6)
+    bench.image = image(t=6, u=7)  # another topic's business
+    a.beat()
+    assert a.epoch == 3
+
+
+def test_the_target_waits_for_the_assignment_interval(bench: Bench) -> None:
+    bench.consumers = replace(bench.consumers, assignment_interval_ms=1_000)
+    a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
+    a.join()
+    b.join()
+    assert (b.epoch, group(bench).state) == (2, ConsumerGroupState.ASSIGNING)
+    bench.advance(999)
+    b.beat()
+    assert b.epoch == 2
+    bench.advance(1)
+    b.beat()
+    assert b.epoch == 3
+
+
+def test_a_full_group_takes_nobody_new_and_keeps_its_members(bench: Bench) -> None:
+    bench.consumers = replace(bench.consumers, size_max=1)
+    a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
+    a.join()
+    b.join()
+    assert b.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    a.join()
+    assert a.code is ErrorCode.NONE
+
+
+def test_static_members_keep_what_they_had(bench: Bench) -> None:
+    a, b = Client(bench, "a", ["t"], instance="one"), Client(bench, "b", ["t"], instance="two")
+    a.join()
+    b.join()
+    settle(a, b)
+    owned, epoch = a.owned, group(bench).epoch
+    a.leave(epoch=-2)
+    bench.fail_over()
+    again = Client(bench, "a2", ["t"], instance="one")
+    again.join()
+    assert (again.owned, group(bench).epoch) == (owned, epoch)
+    a.beat()
+    assert a.code is ErrorCode.FENCED_INSTANCE_ID
+    again.leave(epoch=-2)
+    bench.advance(44_000)
+    b.beat()
+    bench.advance(2_000)  # its session is over: away for good
+    settle(b)
+    assert len(b.owned) == 4
+
+
+def test_expressions_are_looked_up_and_forgotten_with_their_last_member(bench: Bench) -> None:
+    a, b = Client(bench, "a", [], regex="u.*"), Client(bench, "b", [], regex="u.*")
+    a.join()
+    assert a.owned == set()
+    found = {"u.*": ResolvedRegex(("u",), 1, WALL_MS)}
+    bench.release(bench.commit(bench.shard.resolved("g", found)))
+    a.beat()
+    assert a.owned == {("u", number) for number in range(3)}
+    b.join()
+    settle(a, b)
+    assert len(b.owned) == 1
+    assert bench.replayed().consumer_groups["g"].regexes == group(bench).regexes == found
+    a.leave()
+    assert group(bench).regexes == found
+    b.leave()
+    assert group(bench).regexes == {}
+    assert group(bench).regex_subscribers == {}
+    assert bench.replayed().consumer_groups["g"].regexes == {}
+
+
+def test_an_expression_that_does_not_compile_changes_nothing(bench: Bench) -> None:
+    a = Client(bench, "a", [], regex="(")
+    a.join()
+    assert a.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "g" not in bench.shard.consumer_groups
+    assert bench.log == []
+
+
+def test_commits_are_fenced_by_epoch_and_assignment(bench: Bench) -> None:
+    a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
+    a.join()
+    b.join()
+    settle(a, b)
+    theirs, ours = min(b.owned)[1], min(a.owned)[1]
+
+    def commit(partition: int, epoch: int, *, version: int = 9, producer_id: int | None = None) -> ErrorCode:
+        record = OffsetRecord("g", "t", partition, CommittedOffset(1, -1, "", WALL_MS))
+        return bench.offset(record, member_id="a", generation=epoch, version=version, producer_id=producer_id)
+
+    assert commit(ours, 3) is ErrorCode.NONE
+    assert commit(ours, 2) is ErrorCode.NONE  # it has had it since
+    assert commit(theirs, 2) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(ours, 4) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(ours, 3, version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert commit(theirs, 2, producer_id=7) is ErrorCode.ILLEGAL_GENERATION
+    assert commit(ours, 3, producer_id=7) is ErrorCode.NONE
+    bench.shard.check_fetch("g", "a", 3)
+    bench.shard.check_fetch("g", None, -1)
+    with pytest.raises(BrokerError) as caught:
+        bench.shard.check_fetch("g", "a", 2)
+    assert caught.value.code is ErrorCode.STALE_MEMBER_EPOCH
+    a.leave()
+    assert commit(ours, 3) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_offsets_of_consumer_groups_expire_and_then_the_group(bench: Bench) -> None:
+    a = Client(bench, "a", ["t"])
+    a.join()
+    for topic in ("t", "u"):
+        record = OffsetRecord("g", topic, 0, CommittedOffset(1, -1, "", WALL_MS))
+        assert bench.offset(record, member_id="a", generation=2) is ErrorCode.NONE
+    bench.now_ms = 8 * DAY_MS
+    a.beat()
+    # What the group still reads is kept, whatever its age.
+    assert bench.shard.expired(bench.at) == [OffsetRecord("g", "u", 0, None)]
+    a.leave()
+    expired = bench.shard.expired(bench.at)
+    assert expired[:2] == [OffsetRecord("g", "t", 0, None), OffsetRecord("g", "u", 0, None)]
+    for record in expired:
+        bench.shard.stage(record, None)
+    assert "g" not in bench.shard.consumer_groups
+
+
+def test_pending_offsets_keep_an_empty_group(bench: Bench) -> None:
+    a = Client(bench, "a", ["t"])
+    a.join()
+    record = OffsetRecord("g", "t", 0, CommittedOffset(1, -1, "", WALL_MS))
+    assert bench.offset(record, member_id="a", generation=2, producer_id=7) is ErrorCode.NONE
+    a.leave()
+    bench.now_ms = 8 * DAY_MS
+    assert bench.shard.expired(bench.at) == []
+    bench.marker(7, commit=False)
+    assert bench.shard.expired(bench.at) == list(group(bench).tombstones())
+
+
+def test_deleting_an_empty_group_leaves_nothing_in_the_log(bench: Bench) -> None:
+    a = Client(bench, "a", ["t"], regex="u.*")
+    a.join()
+    with pytest.raises(BrokerError) as caught:
+        bench.shard.delete_group("g")
+    assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
+    a.leave()
+    bench.commit(bench.shard.delete_group("g"))
+    loaded = bench.replayed()
+    assert (loaded.consumer_groups, loaded.groups) == ({}, {})
+
+
+def test_a_group_known_by_its_offsets_becomes_a_consumer_group(bench: Bench) -> None:
+    record = OffsetRecord("g", "t", 0, CommittedOffset(5, -1, "", WALL_MS))
+    assert bench.offset(record) is ErrorCode.NONE
+    assert "g" in bench.shard.groups
+    a = Client(bench, "a", ["t"])
+    a.join()
+    for shard in (bench.shard, bench.replayed()):
+        assert "g" not in shard.groups
+        assert "a" in shard.consumer_groups["g"].members
+        assert shard.offsets.get("g", "t", 0) is not None
+
+
+# -- migration ---------------------------------------------------------------------------------------------------------
+
+
+def subscription(*topics: str, owned: set[tuple[str, int]] | None = None) -> list[tuple[str, bytes]]:
+    partitions = [TopicPartition(topic=topic, partitions=[number]) for topic, number in sorted(owned or set())]
+    value = ConsumerProtocolSubscription(topics=list(topics), owned_partitions=partitions)
+    return [("range", encode_versioned(value, 1))]
+
+
+def assignment(topic: str, *numbers: int) -> bytes:
+    value = ConsumerProtocolAssignment(assigned_partitions=[TopicPartition(topic=topic, partitions=list(numbers))])
+    return encode_versioned(value, 1)
+
+
+def assigned(data: bytes) -> set[tuple[str, int]]:
+    read = decode_versioned(ConsumerProtocolAssignment, data)
+    return {(each.topic, number) for each in read.assigned_partitions for number in each.partitions}
+
+
+def classic_group(bench: Bench) -> str:
+    """A Stable classic group of one consumer that has all of t."""
+    member_id, ticket = bench.member(protocols=subscription("t"))
+    bench.advance(0)
+    bench.sync(member_id, ticket.response.generation_id, {member_id: assignment("t", 0, 1, 2, 3)})
+    return member_id
+
+
+def test_a_classic_group_takes_a_consumer_and_becomes_classic_again(bench: Bench) -> None:
+    classic = classic_group(bench)
+    b = Client(bench, "b", ["t"])
+    b.join()
+    assert (b.epoch, b.owned) == (2, set())
+    assert "g" not in bench.shard.groups
+    assert bench.heartbeat(classic, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    everything = {("t", number) for number in range(4)}
+    first = bench.join(classic, protocols=subscription("t", owned=everything)).response
+    assert first.generation_id == 1
+    kept = assigned(bench.sync(classic, 1).response.assignment)
+    assert len(kept) == 2
+    b.beat()
+    assert b.owned == set()  # the classic member has not said that it gave up the others
+    assert bench.heartbeat(classic, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    second = bench.join(classic, protocols=subscription("t", owned=kept)).response
+    assert assigned(bench.sync(classic, second.generation_id).response.assignment) == kept
+    b.beat()
+    assert b.owned == everything - kept
+    bench.fail_over()
+    assert bench.heartbeat(classic, second.generation_id) is ErrorCode.NONE
+    b.leave()
+    assert "g" not in bench.shard.consumer_groups
+    assert bench.shard.groups["g"].state is GroupState.PREPARING_REBALANCE
+    again = bench.join(classic, protocols=subscription("t"))
+    assert again.response.generation_id == 3
+    loaded = bench.replayed()
+    assert loaded.consumer_groups == {}
+    assert list(loaded.groups["g"].members) == [classic]
+
+
+def test_who_waits_in_the_classic_group_is_told_to_join_again(bench: Bench) -> None:
+    classic = classic_group(bench)
+    newcomer, waiting = bench.member(protocols=subscription("t"))
+    assert not waiting.answered
+    Client(bench, "b", ["t"]).join()
+    assert waiting.response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert set(group(bench).members) == {classic, newcomer, "b"}
+
+
+def test_a_dead_classic_member_is_put_out_of_the_consumer_group(bench: Bench) -> None:
+    classic = classic_group(bench)
+    b = Client(bench, "b", ["t"])
+    b.join()
+    bench.advance(10_000)
+    assert classic not in group(bench).members
+    settle(b)
+    assert len(b.owned) == 4
+
+
+@pytest.mark.parametrize("wanted", ["disabled", "not consumers"])
+def test_groups_that_may_not_change_their_protocol(bench: Bench, wanted: str) -> None:
+    if wanted == "disabled":
+        bench.consumers = replace(bench.consumers, upgrades=False)
+        classic_group(bench)
+    else:
+        bench.member(protocol_type="connect")
+        bench.advance(0)
+    b = Client(bench, "b", ["t"])
+    b.join()
+    assert b.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert "g" in bench.shard.groups
+
+
+def test_without_downgrade_the_group_stays_one_of_consumers(bench: Bench) -> None:
+    bench.consumers = replace(bench.consumers, downgrades=False)
+    classic = classic_group(bench)
+    b = Client(bench, "b", ["t"])
+    b.join()
+    b.leave()
+    assert list(group(bench).members) == [classic]
+
+
+def test_an_upgrade_that_cannot_be_stored_leaves_the_classic_group(bench: Bench) -> None:
+    classic = classic_group(bench)
+    bench.append_fails = True
+    with pytest.raises(BrokerError):
+        Client(bench, "b", ["t"]).join()
+    bench.append_fails = False
+    bench.settle_conversions()
+    assert list(bench.shard.groups["g"].members) == [classic]
+    assert "g" not in bench.shard.consumer_groups
+    bench.advance(10_000)  # its session runs on
+    assert not bench.shard.groups["g"].members
+
+
+# -- what others see ---------------------------------------------------------------------------------------------------
+
+
+def test_describing_and_listing(bench: Bench) -> None:
+    Client(bench, "a", ["t"]).join()
+    described = describe_consumers(bench.shard, "g")
+    assert (described.group_state, described.group_epoch, described.assignor_name) == ("Stable", 2, "uniform")
+    assert [each.group_type for each in list_groups(bench.shard, frozenset(), frozenset({"consumer"}))] == ["consumer"]
+    assert list_groups(bench.shard, frozenset(), frozenset({"classic"})) == []
+    assert list_groups(bench.shard, frozenset({"empty"}), frozenset()) == []
+    with pytest.raises(BrokerError) as caught:
+        describe_consumers(bench.shard, "h")
+    assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_requests_that_break_the_rules() -> None:
+    good = {
+        "group_id": "g",
+        "member_id": "a",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 1,
+        "subscribed_topic_names": ["t"],
+        "topic_partitions": [],
+    }
+    check_heartbeat(ConsumerGroupHeartbeatRequest(**good), 1, ("uniform",))
+    check_heartbeat(ConsumerGroupHeartbeatRequest(**{**good, "member_id": ""}), 0, ("uniform",))
+    for wrong in (
+        {"group_id": ""},
+        {"member_id": ""},
+        {"member_epoch": -3},
+        {"rebalance_timeout_ms": -1},
+        {"subscribed_topic_names": None},
+        {"topic_partitions": None},
+        {"instance_id": ""},
+        {"rack_id": ""},
+        {"member_epoch": -2},
+        {"subscribed_topic_names": ["t"] * (SUBSCRIPTION_NAMES_MAX + 1)},
+    ):
+        with pytest.raises(BrokerError) as caught:
+            check_heartbeat(ConsumerGroupHeartbeatRequest(**{**good, **wrong}), 1, ("uniform",))
+        assert caught.value.code is ErrorCode.INVALID_REQUEST
+    with pytest.raises(BrokerError) as caught:
+        check_heartbeat(ConsumerGroupHeartbeatRequest(**good, server_assignor="range"), 1, ("uniform",))
+    assert caught.value.code is ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+# -- random lives ------------------------------------------------------------------------------------------------------
+
+TOPICS = [["t"], ["t", "u"], ["u"], ["u", "missing"], []]
+
+
+class Lives(RuleBasedStateMachine):
+    """Members come, change their minds, go silent, lose answers; coordinators and topics change."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.bench = Bench(GroupSettings())
+        self.bench.image = image(t=4, u=3)
+        self.clients: list[Client] = []
+        self.count = 0
+
+    @rule(topics=st.sampled_from(TOPICS), assignor=st.sampled_from([None, None, "range"]), static=st.booleans())
+    def come(self, topics: list[str], assignor: str | None, static: bool) -> None:
+        if len(self.clients) < 5:
+            self.count += 1
+            client = Client(
+                self.bench,
+                f"m{self.count}",
+                topics,
+                rebalance_ms=20_000,
+                assignor=assignor,
+                instance=f"i{self.count}" if static else None,
+            )
+            client.join()
+            self.clients.append(client)
+
+    @rule(number=st.integers(0, 4), report=st.booleans(), lost=st.booleans())
+    def beat(self, number: int, report: bool, lost: bool) -> None:
+        if number < len(self.clients):
+            self.clients[number].beat(report=report, lost=lost)
+
+    @rule(number=st.integers(0, 4), topics=st.sampled_from(TOPICS))
+    def change(self, number: int, topics: list[str]) -> None:
+        if number < len(self.clients):
+            self.clients[number].subscribe(topics)
+
+    @rule(number=st.integers(0, 4), epoch=st.sampled_from([-1, -1, -2]))
+    def go(self, number: int, epoch: int) -> None:
+        if number < len(self.clients):
+            client = self.clients[number]
+            client.leave(epoch=epoch if client.instance else -1)
+            if epoch == -2 and client.instance and client.code is ErrorCode.NONE:
+                self.count += 1
+                back = Client(
+                    self.bench, f"m{self.count}", client.topics, rebalance_ms=20_000, instance=client.instance
+                )
+                back.join()
+                self.clients.append(back)
+            self.clients.remove(client)
+
+    @rule(number=st.integers(0, 4))
+    def die(self, number: int) -> None:
+        if number < len(self.clients):
+            # What a dead client thought it owned counts no more.
+            self.clients.pop(number)
+
+    @rule(counts=st.sampled_from([{"t": 4, "u": 3}, {"t": 5, "u": 3}, {"t": 5}, {"u": 3}]))
+    def topics(self, counts: dict[str, int]) -> None:
+        self.bench.image = image(**counts)
+
+    @rule(duration_ms=st.sampled_from([100, 5_000, 30_000, 50_000]))
+    def wait(self, duration_ms: int) -> None:
+        self.bench.advance(duration_ms)
+
+    @rule()
+    def fail_over(self) -> None:
+        self.bench.fail_over()
+
+    @rule()
+    def settle(self) -> None:
+        """Left in peace, everyone gets there: every partition of a subscribed topic has a reader."""
+        self.bench.advance(50_000)  # the dead are gone; so are the living, who come back
+        for _ in range(12):
+            for client in self.clients:
+                client.beat()
+        living = [client for client in self.clients if client.code is ErrorCode.NONE]
+        wanted = {
+            (name, number)
+            for client in living
+            for name in client.topics
+            for number in range(self.bench.image.partition_count(name))
+        }
+        owned = [pair for client in living for pair in client.owned]
+        assert sorted(owned) == sorted(wanted)
+        found = self.bench.shard.consumer_groups.get("g")
+        assert found is None or found.state in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
+
+    @invariant()
+    def one_owner(self) -> None:
+        owned = [pair for client in self.clients if client.is_member for pair in client.owned]
+        assert len(owned) == len(set(owned)), "two members read one partition"
+
+    @invariant()
+    def the_log_tells_it_all(self) -> None:
+        live, loaded = self.bench.shard.consumer_groups, self.bench.replayed().consumer_groups
+        assert list(live) == list(loaded)
+        for name, here in live.items():
+            there = loaded[name]
+            assert dict(here.members) == dict(there.members)
+            assert (here.target, here.regexes) == (there.target, there.regexes)
+            assert (here.epoch, here.target_epoch) == (there.epoch, there.target_epoch)
+            holders = {pair: m.member_id for m in here.members.values() for pair in m.standing.holds()}
+            assert all(here.owner(*pair) == holder for pair, holder in holders.items())
+
+
+TestLives = Lives.TestCase
+TestLives.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

@@ -1,0 +1,93 @@
+"""Records of consumer groups against bytes that Kafka 4.3.1 wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.coordinator.groups.consumer.member import ClassicProfile, MemberState, Profile, Standing
+from barnabas.broker.coordinator.groups.consumer.records import (
+    ConsumerRecord,
+    GroupEpoch,
+    Kind,
+    ResolvedRegex,
+    TargetEpoch,
+)
+from barnabas.broker.coordinator.groups.records import decode_record, encode_record
+from barnabas.errors import RemoteProtocolError
+
+SUBSCRIPTION = bytes.fromhex("00010000000100027434ffffffff00000000")
+TOPIC = bytes(range(16))
+
+FROM_KAFKA = [
+    (
+        Profile("i1", None, "obs", "/127.0.0.1", ("t4",), "", 30_000),
+        "000003693100046f62730b2f3132372e302e302e310203743401000075300001000100",
+    ),
+    (
+        Profile(
+            None,
+            None,
+            "c2",
+            "/127.0.0.1",
+            ("t4",),
+            "",
+            10_000,
+            None,
+            ClassicProfile(10_000, (("range", SUBSCRIPTION),)),
+        ),
+        "000000000363320b2f3132372e302e302e31020374340100002710000100210100002710020672616e6765"
+        "1300010000000100027434ffffffff000000000000",
+    ),
+]
+
+
+@pytest.mark.parametrize(("profile", "written"), FROM_KAFKA, ids=["consumer", "classic"])
+def test_profiles_are_kafkas_bytes(profile: Profile, written: str) -> None:
+    record = ConsumerRecord("g", Kind.PROFILE, "m", profile)
+    key, value = encode_record(record)
+    assert key == b"\0\5\0\1g\0\1m"
+    assert value is not None
+    assert value.hex() == written
+    assert decode_record(key, value) == record
+
+
+RECORDS = [
+    ConsumerRecord("g", Kind.EPOCH, "", GroupEpoch(3, -5)),
+    ConsumerRecord("g", Kind.EPOCH, "", GroupEpoch(3)),
+    ConsumerRecord("g", Kind.TARGET_EPOCH, "", TargetEpoch(3, 1_700_000_000_000)),
+    ConsumerRecord("g", Kind.TARGET, "m", {TOPIC: (0, 2)}),
+    ConsumerRecord("g", Kind.TARGET, "m", {}),
+    ConsumerRecord(
+        "g",
+        Kind.STANDING,
+        "m",
+        Standing(4, 3, MemberState.UNREVOKED_PARTITIONS, {TOPIC: {0: 2, 1: 4}}, {TOPIC: {5: 1}}),
+    ),
+    ConsumerRecord("g", Kind.REGEX, "t.*", ResolvedRegex(("t1", "t2"), 7, 1_700_000_000_000)),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.kind.name)
+def test_records_and_tombstones_come_back(record: ConsumerRecord) -> None:
+    key, value = encode_record(record)
+    assert decode_record(key, value) == record
+    assert encode_record(record._replace(value=None)) == (key, None)
+    assert decode_record(key, None) == record._replace(value=None)
+
+
+def test_what_kafka_wrote_before_is_read_too() -> None:
+    # Before 4.1 the group's topics stood in a record of their own; before 4.3 partitions had no epochs.
+    assert decode_record(b"\0\4\0\1g", b"\0\0whatever") == ConsumerRecord("g", Kind.PARTITION_METADATA, "", None)
+    standing = bytes.fromhex("000000000004000000030002") + TOPIC + bytes.fromhex("0200000001000100")
+    record = decode_record(b"\0\x08\0\1g\0\1m", standing)
+    assert record == ConsumerRecord("g", Kind.STANDING, "m", Standing(4, 3, MemberState.STABLE, {TOPIC: {1: 4}}, {}))
+    unknown = bytes.fromhex("0000000000040000000363010100")
+    read = decode_record(b"\0\x08\0\1g\0\1m", unknown)
+    assert isinstance(read, ConsumerRecord)
+    assert read.value.state is MemberState.UNKNOWN
+
+
+def test_garbage_is_refused() -> None:
+    for key, value in ((b"\0\3\0\1g", b"\0\0\0"), (b"\0\5\0\1g\0\1m", b"\0\0\1"), (b"\0\x08\0\1g", b"")):
+        with pytest.raises(RemoteProtocolError):
+            decode_record(key, value)

@@ -1,0 +1,535 @@
+"""ShardHost over a real replica on a memory disk: grouping, commit before answer, undo, loading, and lost leadership."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp, ShardHost, Undo, java_hash, partition_for
+from barnabas.broker.replica.machine import Replica
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
+from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.opening import LogOpening
+from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.steps import DECODED_RECORDS, INLINE_BYTES_MAX
+
+NOW_MS = 1_700_000_000_000
+TOPIC = "__state"
+
+
+class FixedClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+
+class Registry:
+    """A map of names to numbers, as a group shard would: staged at once, taken back on failure."""
+
+    def __init__(self, partition: int, epoch: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.staged: dict[bytes, int] = {}
+        self.settled: list[tuple[bytes, int]] = []
+        self.replayed: list[tuple[bytes, int, int]] = []
+        self.markers: list[tuple[int, int, bool]] = []
+        self.active = False
+        self.resigned = False
+
+    def encode(self, record: tuple[bytes, int]) -> tuple[bytes, bytes | None]:
+        return record[0], b"%d" % record[1]
+
+    def decode(self, key: bytes | None, value: bytes | None) -> tuple[bytes, int] | None:
+        return None if key is None or key == b"strange" or value is None else (key, int(value))
+
+    def stage(self, record: tuple[bytes, int], producer: ProducerStamp | None) -> Undo:
+        before = dict(self.staged)
+        self.staged[record[0]] = record[1]
+
+        def undo() -> None:
+            self.staged = before
+
+        return undo
+
+    def settle(self, record: tuple[bytes, int]) -> None:
+        self.settled.append(record)
+
+    def replay(self, record: tuple[bytes, int], producer_id: int, producer_epoch: int) -> None:
+        self.staged[record[0]] = record[1]
+        self.replayed.append((*record, producer_id))
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
+        self.markers.append((producer_id, producer_epoch, commit))
+
+    def on_active(self) -> None:
+        self.active = True
+
+    def on_resigned(self) -> None:
+        self.resigned = True
+
+
+class Replicas:
+    def __init__(self) -> None:
+        self.all: dict[int, Replica] = {}
+
+    def get(self, topic: str, partition: int) -> Replica | None:
+        return self.all.get(partition)
+
+    def leader(self, topic: str, partition: int) -> Replica:
+        replica = self.all.get(partition)
+        if replica is None or not replica.is_leader:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return replica
+
+
+class Timer:
+    def __init__(self, later: list[Callable[[], None]], callback: Callable[[], None]) -> None:
+        self.later = later
+        self.callback = callback
+
+    def cancel(self) -> None:
+        if self.callback in self.later:
+            self.later.remove(self.callback)
+
+
+class Bench:
+    """A host, its node, and one partition whose syncs are answered by hand (with flush_messages=1)."""
+
+    def __init__(self, **config: int) -> None:
+        self.disk = MemoryDisk()
+        self.config = config
+        self.clock = FixedClock()
+        self.replicas = Replicas()
+        self.due: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
+        self.epoch = 0
+        self.open()
+        self.host = self.new_host()
+
+    def new_host(self, answer_timeout_ms: Callable[[], int] | None = None, **more: Any) -> ShardHost[Registry]:
+        return ShardHost(
+            TOPIC,
+            self,
+            self.replicas,
+            Registry,
+            lambda: len(self.replicas.all),
+            answer_timeout_ms=answer_timeout_ms,
+            **more,
+        )
+
+    def open(self) -> None:
+        log = PartitionLog.open(
+            self.disk,
+            "state-0",
+            LogConfig(**self.config),  # type: ignore[arg-type]  # numbers, as given
+            LogOpening(now_ms=NOW_MS, topic_id=bytes(range(16))),
+        )
+        self.replica = Replica(
+            TOPIC, 0, bytes(range(16)), log, node_id=1, clock=self.clock, request_sync=lambda replica: None
+        )
+        self.replica.lead(self.epoch, (1,), 0)
+        self.replicas.all[0] = self.replica
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self.due.append(callback)
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        self.later.append(callback)
+        return Timer(self.later, callback)
+
+    def wake(self) -> None:
+        """The end of the wake-up."""
+        while self.due:
+            self.due.pop(0)()
+
+    def sync(self) -> None:
+        self.disk.sync_now(self.replica.log.unsynced_files())
+        self.replica.log.mark_synced(self.replica.log.log_end_offset)
+        self.replica.on_synced(self.replica.log.log_end_offset)
+
+    def elect(self) -> Registry:
+        self.host.on_elected(0, self.epoch)
+        return self.host.shard(0)
+
+    def put(self, name: bytes, number: int, producer: ProducerStamp | None = None) -> list[Any]:
+        """Writes one record; what comes of it is in the list later."""
+        outcome: list[Any] = []
+        self.host.write(0, lambda shard, now_ms: Decision(f"{number}", ((name, number),), producer), outcome.append)
+        return outcome
+
+    def look(self, name: bytes) -> list[Any]:
+        """Asks for what is staged, writing nothing."""
+        outcome: list[Any] = []
+        self.host.write(0, lambda shard, now_ms: Decision(shard.staged.get(name)), outcome.append)
+        return outcome
+
+    def batches(self) -> list[list[tuple[bytes | None, bytes | None]]]:
+        data = self.replica.log.read(0, 1 << 20, end_offset=self.replica.log.log_end_offset).records
+        return [[(r.key, r.value) for r in decode_records(data, at, header)] for at, header in iter_batches(data)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    # As String.hashCode() of a JVM has it; negative ones, the most negative one, and beyond the basic plane.
+    [("", 0), ("a", 97), ("my-group", -1906497762), ("polygenelubricants", -(1 << 31)), ("größe 𝄞", 175603673)],
+)
+def test_java_hash(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+def test_the_most_negative_hash_has_a_partition() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+    assert partition_for("my-group", 50) == 12
+
+
+def test_writes_of_a_wake_up_are_one_batch_and_are_answered_in_order() -> None:
+    bench = Bench()
+    shard = bench.elect()
+    outcomes = [bench.put(b"a", 1), bench.put(b"b", 2), bench.look(b"a"), bench.put(b"a", 3)]
+    assert outcomes == [[], [], [], []]
+    assert shard.staged == {b"a": 3, b"b": 2}
+    bench.wake()
+    assert outcomes == [["1"], ["2"], [1], ["3"]]
+    assert bench.batches() == [[(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]]
+    assert shard.settled == [(b"a", 1), (b"b", 2), (b"a", 3)]
+    assert bench.look(b"b") == [2]  # nothing is under way: at once
+
+
+def test_nothing_is_answered_before_it_is_committed() -> None:
+    bench = Bench(flush_messages=1)
+    shard = bench.elect()
+    first = bench.put(b"a", 1)
+    bench.wake()
+    second = bench.put(b"b", 2)
+    look = bench.look(b"a")
+    assert (first, look, shard.settled) == ([], [], [])
+    bench.sync()
+    assert (first, second, look) == (["1"], [], [])
+    bench.wake()
+    assert (second, look) == ([], [])
+    bench.sync()
+    assert (second, look) == (["2"], [1])
+    assert shard.settled == [(b"a", 1), (b"b", 2)]
+
+
+def test_a_refused_decision_writes_nothing_and_answers_at_once() -> None:
+    bench = Bench()
+    bench.elect()
+    outcome: list[Any] = []
+
+    def refuse(shard: Registry, now_ms: int) -> Decision[None, Any]:
+        raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    bench.host.write(0, refuse, outcome.append)
+    assert [error.code for error in outcome] == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    assert bench.due == []
+
+
+def test_a_failed_append_takes_back_what_was_staged_and_all_that_built_on_it() -> None:
+    bench = Bench(max_message_bytes=300)
+    shard = bench.elect()
+    small = bench.put(b"a", 1)
+    large = bench.put(b"b" * 400, 2)
+    after = bench.put(b"a", 3)
+    look = bench.look(b"a")
+    bench.wake()
+    assert small == ["1"]
+    for outcome in (large, after, look):
+        assert [error.code for error in outcome] == [ErrorCode.MESSAGE_TOO_LARGE]
+    assert shard.staged == {b"a": 1}
+    assert bench.put(b"a", 4) == []
+    bench.wake()
+    assert shard.staged == {b"a": 4}
+
+
+def test_batches_stay_below_the_largest_message() -> None:
+    bench = Bench(max_message_bytes=400)
+    bench.elect()
+    outcomes = [bench.put(b"%050d" % number, number) for number in range(20)]
+    bench.wake()
+    assert [outcome for (outcome,) in outcomes] == [str(number) for number in range(20)]
+    assert 5 <= len(bench.batches()) <= 10
+    assert [key for batch in bench.batches() for key, _ in batch] == [b"%050d" % number for number in range(20)]
+
+
+def test_a_lost_partition_drops_what_is_uncommitted() -> None:
+    bench = Bench(flush_messages=1)
+    shard = bench.elect()
+    appended = bench.put(b"a", 1)
+    bench.wake()
+    queued = bench.put(b"b", 2)
+    bench.host.on_resigned(0)
+    bench.wake()
+    bench.sync()
+    for outcome in (appended, queued):
+        assert [error.code for error in outcome] == [ErrorCode.NOT_COORDINATOR]
+    assert shard.resigned
+    assert shard.settled == []
+    assert [error.code for error in bench.put(b"c", 3)] == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_a_replica_that_leads_no_more_refuses_the_append() -> None:
+    bench = Bench()
+    bench.elect()
+    bench.replica.follow(2, 1, (2,), 1)
+    outcome = bench.put(b"a", 1)
+    bench.wake()
+    assert [error.code for error in outcome] == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_a_disk_that_fails_is_no_coordinator() -> None:
+    bench = Bench()
+    shard = bench.elect()
+    bench.disk.fail(("pwrite",))
+    outcome = bench.put(b"a", 1)
+    bench.wake()
+    assert [error.code for error in outcome] == [ErrorCode.NOT_COORDINATOR]
+    assert shard.staged == {}
+
+
+@pytest.mark.parametrize("answers_early", [True, False])
+def test_a_session_that_is_over_ends_no_decision(answers_early: bool) -> None:
+    """The leadership may go on with the next session: then what was appended is committed, and settled, after all."""
+    bench = Bench(flush_messages=1)
+    bench.host = bench.new_host((lambda: 5_000) if answers_early else None)
+    shard = bench.elect()
+    outcome = bench.put(b"a", 1)
+    bench.wake()
+    for _ in range(2):
+        bench.replica.on_session_over()
+    refused = [] if not answers_early else [ErrorCode.NOT_COORDINATOR]
+    assert [getattr(error, "code", error) for error in outcome] == refused
+    assert bench.host.shard(0) is shard
+    assert (shard.staged, shard.settled) == ({b"a": 1}, [])
+    bench.sync()
+    assert shard.settled == [(b"a", 1)]
+    assert len(outcome) == 1
+    assert not bench.later
+
+
+def test_a_session_that_is_over_while_a_shard_loads_holds_it_up_only() -> None:
+    bench = Bench(flush_messages=1)
+    bench.elect()
+    bench.put(b"a", 1)
+    bench.wake()
+    bench.host = bench.new_host()
+    bench.host.on_elected(0, 0)
+    bench.replica.on_session_over()
+    with pytest.raises(BrokerError) as loading:
+        bench.host.shard(0)
+    assert loading.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.sync()
+    assert bench.host.shard(0).staged == {b"a": 1}
+
+
+def test_a_newer_epoch_loads_anew_and_an_older_one_is_passed_over() -> None:
+    bench = Bench()
+    first = bench.elect()
+    bench.put(b"a", 1)
+    bench.wake()
+    bench.host.on_elected(0, 0)
+    assert bench.host.shard(0) is first
+    bench.replica.lead(7, (1,), 1)
+    bench.host.on_elected(0, 7)
+    second = bench.host.shard(0)
+    assert (second is first, first.resigned, second.epoch) == (False, True, 7)
+    assert second.staged == {b"a": 1}
+    assert bench.host.coordinator_epoch(0) == 7
+
+
+def test_loads_in_slices_and_serves_when_all_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.elect()
+    for number in range(50):
+        bench.put(b"k%d" % number, number)
+        bench.wake()
+    monkeypatch.setattr("barnabas.broker.coordinator.host.loading.LOAD_SLICE_BYTES", 500)
+    bench.host = bench.new_host()
+    bench.host.on_elected(0, 0)
+    with pytest.raises(BrokerError) as loading:
+        bench.host.shard(0)
+    assert loading.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert bench.host.is_loading
+    slices = 1
+    while bench.later:
+        bench.later.pop(0)()
+        slices += 1
+    assert slices > 5
+    shard = bench.host.shard(0)
+    assert shard.active
+    assert shard.staged == {b"k%d" % number: number for number in range(50)}
+
+
+def test_a_batch_of_many_records_is_loaded_in_steps() -> None:
+    bench = Bench()
+    bench.elect()
+    count = 3 * DECODED_RECORDS
+    rows = [NewRecord(b"k%d" % number, b"%d" % number, 0) for number in range(count)]
+    bench.replica.append(build_batch(rows, compression=4), origin=Origin.COORDINATOR)
+    bench.replica.log.mark_synced(count)
+    bench.host = bench.new_host()
+    bench.host.on_elected(0, 0)
+    steps = 1
+    while bench.later:
+        bench.later.pop(0)()
+        steps += 1
+    assert steps >= 3
+    bench.replica.on_synced(count)
+    assert len(bench.host.shard(0).replayed) == count
+
+
+def test_a_large_batch_is_decompressed_beside_the_loop() -> None:
+    """Also when the leadership ends meanwhile."""
+    bench = Bench()
+    bench.elect()
+    bench.replica.append(
+        build_batch([NewRecord(bytes(INLINE_BYTES_MAX), b"1", 0)], compression=4), origin=Origin.COORDINATOR
+    )
+    bench.replica.log.mark_synced(1)
+    for stays in (True, False):
+        beside: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        bench.host = bench.new_host(in_thread=lambda work, done, to=beside: to.append((work, done)))
+        bench.host.on_elected(0, 0)
+        ((work, done),) = beside
+        assert not bench.later
+        work()
+        if not stays:
+            bench.host.on_resigned(0)
+        done()
+        bench.replica.on_synced(1)
+        assert [len(shard.replayed) for _, shard in bench.host.active_shards()] == ([1] if stays else [])
+
+
+def test_of_what_was_written_over_the_last_is_replayed() -> None:
+    """As if the cleaner had been there; what an open transaction wrote is beside it."""
+    bench = Bench()
+    bench.elect()
+    for number in range(10):
+        bench.put(b"a", number)
+        bench.put(b"b", number)
+        bench.put(b"a", 10 + number)
+    bench.wake()
+    bench.put(b"a", 30, ProducerStamp(7, 2, bench.replica.verification_guard(7, 2, -1)))
+    bench.wake()
+    bench.put(b"b", 31)
+    bench.wake()
+    bench.host = bench.new_host()
+    assert bench.elect().replayed == [(b"a", 19, -1), (b"a", 30, 7), (b"b", 31, -1)]
+
+
+def test_a_resignation_in_the_middle_of_loading_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.elect()
+    for number in range(50):
+        bench.put(b"k%d" % number, number)
+        bench.wake()
+    monkeypatch.setattr("barnabas.broker.coordinator.host.loading.LOAD_SLICE_BYTES", 500)
+    bench.host = bench.new_host()
+    bench.host.on_elected(0, 0)
+    bench.host.on_resigned(0)
+    while bench.later:
+        bench.later.pop(0)()
+    assert bench.host.active_shards() == []
+    assert not bench.host.is_loading
+
+
+def test_nothing_is_written_while_too_few_replicas_are_in_sync() -> None:
+    bench = Bench()
+    shard = bench.elect()
+    bench.replica.require(2)
+    refused = bench.put(b"a", 1)
+    look = bench.look(b"a")
+    bench.wake()
+    assert [error.code for error in refused] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert (bench.batches(), shard.staged) == ([], {})
+    # What was decided on top of it is taken back with it.
+    assert [error.code for error in look] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    bench.replica.require(1)
+    accepted = bench.put(b"a", 2)
+    bench.wake()
+    assert (accepted, shard.settled) == (["2"], [(b"a", 2)])
+
+
+def test_an_answer_that_replicas_keep_waiting_is_given_up_and_what_was_decided_is_not() -> None:
+    bench = Bench(flush_messages=1)
+    bench.host = bench.new_host(lambda: 5_000)
+    shard = bench.elect()
+    first = bench.put(b"a", 1)
+    bench.wake()
+    (overdue,) = bench.later
+    overdue()
+    assert [error.code for error in first] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    look = bench.look(b"a")
+    bench.wake()
+    bench.sync()
+    assert (len(first), look, shard.settled) == (1, [1], [(b"a", 1)])
+    bench.later.clear()
+    second = bench.put(b"b", 2)
+    bench.wake()
+    bench.sync()
+    assert (second, bench.later) == (["2"], [])
+
+
+def test_what_is_in_the_log_is_served_only_once_it_is_committed() -> None:
+    bench = Bench(flush_messages=1)
+    bench.elect()
+    bench.put(b"a", 1)
+    bench.wake()
+    bench.host = bench.new_host()
+    bench.host.on_elected(0, 0)
+    assert bench.host.is_loading
+    bench.sync()
+    assert bench.host.shard(0).staged == {b"a": 1}
+
+
+def test_transactional_records_have_batches_of_their_own_and_markers_are_replayed() -> None:
+    bench = Bench()
+    bench.elect()
+    stamps = [
+        ProducerStamp(7, 2, bench.replica.verification_guard(7, 2, -1)),
+        ProducerStamp(8, 0, bench.replica.verification_guard(8, 0, -1)),
+    ]
+    outcomes = [bench.put(b"a", 1), bench.put(b"b", 2, stamps[0]), bench.put(b"c", 3, stamps[1]), bench.put(b"d", 4)]
+    bench.wake()
+    assert outcomes == [["1"], ["2"], ["3"], ["4"]]
+    assert [len(batch) for batch in bench.batches()] == [1, 1, 1, 1]
+    bench.replica.append_marker(7, 2, commit=True, coordinator_epoch=0, transaction_version=0)
+    bench.replica.append_marker(8, 0, commit=False, coordinator_epoch=0, transaction_version=0)
+    bench.host = bench.new_host()
+    shard = bench.elect()
+    assert shard.replayed == [(b"a", 1, -1), (b"b", 2, -1), (b"c", 3, 8), (b"d", 4, -1)]
+    assert shard.markers == [(7, 2, True), (8, 0, False)]
+
+
+def test_a_record_of_an_unknown_kind_is_passed_over() -> None:
+    bench = Bench()
+    bench.elect()
+    bench.put(b"strange", 1)
+    bench.put(b"a", 2)
+    bench.wake()
+    bench.host = bench.new_host()
+    assert bench.elect().staged == {b"a": 2}
+
+
+def test_flush_appends_before_the_wake_up_ends() -> None:
+    bench = Bench()
+    bench.elect()
+    outcome = bench.put(b"a", 1)
+    bench.host.flush(0)
+    assert outcome == ["1"]
+    bench.wake()
+    assert len(bench.batches()) == 1
+
+
+def test_a_topic_that_does_not_exist_has_no_coordinator() -> None:
+    bench = Bench()
+    bench.replicas.all.clear()
+    with pytest.raises(BrokerError) as refused:
+        bench.host.shard_for("anything")
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
