@@ -254,8 +254,6 @@ class GroupShard:
 
         return undo
 
-    # -- what is around ------------------------------------------------------------------------------------------------
-
     @property
     def topics(self) -> Topics:
         """The metadata of topics as this node has them now."""
@@ -284,9 +282,8 @@ class GroupShard:
             self._join_consumers(consumers, call, at, effects)
             return Decision(effects.answers, effects.records)
         if group is None and request.member_id:
-            refusal = JoinGroupResponse(
-                error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id, protocol_name=None
-            )
+            unknown = ErrorCode.UNKNOWN_MEMBER_ID
+            refusal = JoinGroupResponse(error_code=unknown, member_id=request.member_id, protocol_name=None)
             return Decision([Answer(call.reply, refusal)])
         if group is None:
             if consumers is not None:  # nobody is in it: the newcomer's protocol decides
