@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from barnabas.client.consumer.ranges import Chunk, PlacedBatch
 from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.batch_layout import ATTRIBUTE_LOG_APPEND_TIME, NO_TIMESTAMP
 from barnabas.protocol.record_codec import record_starts
-from barnabas.protocol.records import ATTRIBUTE_LOG_APPEND_TIME, NO_TIMESTAMP
 
 __all__ = ["ARROW_TYPES", "COLUMNS", "arrow_schema", "decode"]
 

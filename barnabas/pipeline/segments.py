@@ -19,15 +19,8 @@ from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.errors import BarnabasError, RemoteProtocolError
 from barnabas.pipeline.errors import PipelineError
 from barnabas.ports import Disk, DiskLock
-from barnabas.protocol.records import (
-    ATTRIBUTE_CONTROL,
-    ATTRIBUTE_TRANSACTIONAL,
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
-    decode_records,
-    iter_batches,
-    read_control,
-)
+from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, decode_records, iter_batches, read_control
 from barnabas.storage.checkpoints import read_offsets
 from barnabas.storage.replay import scan
 

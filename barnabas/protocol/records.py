@@ -1,11 +1,7 @@
 """Record batches, format v2: header view, reader and builder, control batches.
 
-Pure functions over bytes and offsets; the loops over records are in `record_codec`. Brokers keep batches opaque and touch
-only the 61-byte header; records are decoded by clients, coordinators and tools.
-
-Layout: base_offset int64, batch_length int32 (of what follows it), leader_epoch int32, magic int8, crc uint32 (crc32c of
-what follows it), attributes int16, last_offset_delta int32, base_timestamp int64, max_timestamp int64, producer_id int64,
-producer_epoch int16, base_sequence int32, record_count int32, records (compressed as one piece).
+Pure functions over bytes and offsets. The layout of the header is in `batch_layout`, the loops over records are in
+`record_codec`. Brokers keep batches opaque and touch only the header; clients, coordinators and tools decode records.
 
 Invariants: malformed input raises RemoteProtocolError and nothing else; lengths and counts are checked before anything
 is allocated. Follows KIP-98 (format, markers), KIP-32 (timestamp types), KIP-82 (headers), KIP-534 (delete horizon).
@@ -13,8 +9,8 @@ is allocated. Follows KIP-98 (format, markers), KIP-32 (timestamp types), KIP-82
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
@@ -23,15 +19,36 @@ from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import DECOMPRESSED_BYTES_MAX, SEQUENCE_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol import record_codec
+from barnabas.protocol.batch_layout import (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_DELETE_HORIZON,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+    ATTRIBUTES,
+    ATTRIBUTES_OFFSET,
+    BASE_OFFSET,
+    BATCH_LENGTH_MIN,
+    COMPRESSION_MASK,
+    CRC,
+    CRC_COVERS_FROM,
+    CRC_OFFSET,
+    CREATE_TIME,
+    FROM_ATTRIBUTES,
+    HEADER,
+    HEADER_SIZE,
+    LEADER_EPOCH,
+    LEADER_EPOCH_OFFSET,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAX_TIMESTAMP,
+    MAX_TIMESTAMP_OFFSET,
+    UP_TO_CRC,
+)
 from barnabas.protocol.compression import compress, decompress
 from barnabas.protocol.record_codec import NewRecord, Record
 
 __all__ = [
-    "ATTRIBUTE_CONTROL",
-    "ATTRIBUTE_DELETE_HORIZON",
-    "ATTRIBUTE_LOG_APPEND_TIME",
-    "ATTRIBUTE_TRANSACTIONAL",
-    "COMPRESSION_MASK",
     "CONTROL_ABORT",
     "CONTROL_COMMIT",
     "CONTROL_KRAFT_VERSION",
@@ -39,11 +56,6 @@ __all__ = [
     "CONTROL_LEADER_CHANGE",
     "CONTROL_SNAPSHOT_FOOTER",
     "CONTROL_SNAPSHOT_HEADER",
-    "CREATE_TIME",
-    "HEADER_SIZE",
-    "LOG_APPEND_TIME",
-    "MAGIC",
-    "NO_TIMESTAMP",
     "BatchHeader",
     "ControlRecord",
     "EncodedRecords",
@@ -63,19 +75,6 @@ __all__ = [
     "stamp_log_append_time",
 ]
 
-HEADER_SIZE = 61
-MAGIC = 2
-NO_TIMESTAMP = -1
-
-COMPRESSION_MASK = 0x07
-ATTRIBUTE_LOG_APPEND_TIME = 0x08
-ATTRIBUTE_TRANSACTIONAL = 0x10
-ATTRIBUTE_CONTROL = 0x20
-ATTRIBUTE_DELETE_HORIZON = 0x40
-
-CREATE_TIME = 0
-LOG_APPEND_TIME = 1
-
 CONTROL_ABORT = 0
 CONTROL_COMMIT = 1
 CONTROL_LEADER_CHANGE = 2
@@ -84,25 +83,16 @@ CONTROL_SNAPSHOT_FOOTER = 4
 CONTROL_KRAFT_VERSION = 5
 CONTROL_KRAFT_VOTERS = 6
 
-_LENGTH_OVERHEAD = 12  # base_offset and batch_length, which batch_length does not count
-_BATCH_LENGTH_MIN = HEADER_SIZE - _LENGTH_OVERHEAD
-_CRC_START = 21  # the checksum covers everything after itself
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_STAMP_OFFSET = struct.Struct(">q")
-_STAMP_EPOCH = struct.Struct(">i")
-_CRC = struct.Struct(">I")
-_FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")
-_UP_TO_CRC = struct.Struct(">qiibI")
-_CONTROL_KEY = struct.Struct(">hh")  # version, type
-_END_TXN_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
-_END_TXN_MARKER_RECORD = struct.Struct(">BBBBBhhBhiB")  # the one record of a marker, its varints all of one byte
+_CONTROL_KEY = Struct(">hh")  # version, type
+_END_TXN_MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
+_END_TXN_MARKER_RECORD = Struct(">BBBBBhhBhiB")  # the one record of a marker, its varints all of one byte
 
 
 class BatchHeader(NamedTuple):
     """The header of one batch in a buffer. Only `batch_length` has been checked."""
 
     base_offset: int
-    batch_length: int  # bytes after the length field, ≥ 49
+    batch_length: int  # bytes after the length field, ≥ BATCH_LENGTH_MIN
     leader_epoch: int
     magic: int
     crc: int
@@ -118,7 +108,7 @@ class BatchHeader(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """The size of the whole batch with its header, in bytes."""
-        return self.batch_length + _LENGTH_OVERHEAD
+        return self.batch_length + LENGTH_OVERHEAD
 
     @property
     def last_offset(self) -> int:
@@ -162,6 +152,9 @@ class BatchHeader(NamedTuple):
         return self.attributes & ATTRIBUTE_DELETE_HORIZON != 0
 
 
+_FIELDS_UP_TO_CRC = BatchHeader._fields.index("attributes")
+
+
 class EncodedRecords(NamedTuple):
     """The uncompressed records of a batch, one after the other. Their offset deltas are 0 to `count` − 1."""
 
@@ -183,14 +176,14 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Reads the header of the batch at `position`. The batch may be incomplete.
 
     Raises:
-        RemoteProtocolError: fewer than 61 bytes are left, or the length field is below that of an empty batch.
+        RemoteProtocolError: fewer bytes than a header are left, or the length field is below that of an empty batch.
     """
     if len(buffer) - position < HEADER_SIZE or position < 0:
         raise RemoteProtocolError(f"{len(buffer) - position} bytes left, a batch header takes {HEADER_SIZE}")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
-    if header.batch_length < _BATCH_LENGTH_MIN:
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    if header.batch_length < BATCH_LENGTH_MIN:
         raise RemoteProtocolError(
-            f"batch length {header.batch_length} at byte {position} is below {_BATCH_LENGTH_MIN}, that of an empty batch"
+            f"batch length {header.batch_length} at byte {position} is below {BATCH_LENGTH_MIN}, that of an empty batch"
         )
     return header
 
@@ -205,7 +198,7 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     end = len(buffer)
     while end - position >= HEADER_SIZE:
         header = read_header(buffer, position)
-        next_position = position + header.batch_length + _LENGTH_OVERHEAD
+        next_position = position + header.batch_length + LENGTH_OVERHEAD
         if next_position > end:
             return
         yield position, header
@@ -214,25 +207,25 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     """Whether the checksum of the batch at `position` is valid; False if the batch is incomplete."""
-    end = position + header.batch_length + _LENGTH_OVERHEAD
+    end = position + header.batch_length + LENGTH_OVERHEAD
     if end > len(buffer):
         return False
-    checksum: int = crc32c(memoryview(buffer)[position + _CRC_START : end])
+    checksum: int = crc32c(memoryview(buffer)[position + CRC_COVERS_FROM : end])
     return checksum == header.crc
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Writes the leader's base offset and epoch into a batch in place. The checksum does not cover them."""
-    _STAMP_OFFSET.pack_into(buffer, position, base_offset)
-    _STAMP_EPOCH.pack_into(buffer, position + 12, leader_epoch)
+    BASE_OFFSET.pack_into(buffer, position, base_offset)
+    LEADER_EPOCH.pack_into(buffer, position + LEADER_EPOCH_OFFSET, leader_epoch)
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
     """Sets LogAppendTime in a batch in place: attribute bit, max timestamp, checksum (KIP-32)."""
-    end = position + header.batch_length + _LENGTH_OVERHEAD
-    struct.pack_into(">h", buffer, position + 21, header.attributes | ATTRIBUTE_LOG_APPEND_TIME)
-    _STAMP_OFFSET.pack_into(buffer, position + 35, now_ms)
-    _CRC.pack_into(buffer, position + 17, crc32c(memoryview(buffer)[position + _CRC_START : end]))
+    end = position + header.batch_length + LENGTH_OVERHEAD
+    ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_OFFSET, header.attributes | ATTRIBUTE_LOG_APPEND_TIME)
+    MAX_TIMESTAMP.pack_into(buffer, position + MAX_TIMESTAMP_OFFSET, now_ms)
+    CRC.pack_into(buffer, position + CRC_OFFSET, crc32c(memoryview(buffer)[position + CRC_COVERS_FROM : end]))
 
 
 def decode_records(
@@ -256,7 +249,7 @@ def decode_records(
         header = read_header(buffer, position)
     if header.magic != MAGIC:
         raise RemoteProtocolError(f"batch of magic {header.magic}, only {MAGIC} is read")
-    end = position + header.batch_length + _LENGTH_OVERHEAD
+    end = position + header.batch_length + LENGTH_OVERHEAD
     if end > len(buffer):
         raise RemoteProtocolError(f"batch of {header.size_bytes} bytes where {len(buffer) - position} are left")
     packed = memoryview(buffer)[position + HEADER_SIZE : end]
@@ -312,9 +305,9 @@ def build_batch(
     payload = compress(compression, data) if compression else data
     batch = bytearray(HEADER_SIZE)
     batch += payload
-    _FROM_ATTRIBUTES.pack_into(
+    FROM_ATTRIBUTES.pack_into(
         batch,
-        _CRC_START,
+        ATTRIBUTES_OFFSET,
         attributes,
         count - 1,
         base_timestamp,
@@ -331,15 +324,15 @@ def build_batch(
 def _finish(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
     """Writes the fields before the attributes. The checksum covers all bytes after it."""
     with memoryview(batch) as view:
-        checksum = crc32c(view[_CRC_START:])
-    _UP_TO_CRC.pack_into(batch, 0, base_offset, len(batch) - _LENGTH_OVERHEAD, leader_epoch, MAGIC, checksum)
+        checksum = crc32c(view[CRC_COVERS_FROM:])
+    UP_TO_CRC.pack_into(batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch, MAGIC, checksum)
 
 
 def frame_batch(header: BatchHeader, payload: bytes) -> bytearray:
     """Builds a batch of header fields and encoded, compressed records. Computes the length and the checksum."""
     batch = bytearray(HEADER_SIZE)
     batch += payload
-    _FROM_ATTRIBUTES.pack_into(batch, _CRC_START, *header[5:])
+    FROM_ATTRIBUTES.pack_into(batch, ATTRIBUTES_OFFSET, *header[_FIELDS_UP_TO_CRC:])
     _finish(batch, header.base_offset, header.leader_epoch)
     return batch
 
@@ -356,9 +349,9 @@ def build_end_txn_marker(
 ) -> bytearray:
     """The control batch that ends a transaction on a partition (KIP-98): 78 bytes, one record, no sequence."""
     batch = bytearray(HEADER_SIZE + _END_TXN_MARKER_RECORD.size)
-    _FROM_ATTRIBUTES.pack_into(
+    FROM_ATTRIBUTES.pack_into(
         batch,
-        _CRC_START,
+        ATTRIBUTES_OFFSET,
         ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL,
         0,
         timestamp,

@@ -19,7 +19,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from barnabas.errors import BarnabasError
 from barnabas.ports import Disk, File
-from barnabas.protocol.records import ATTRIBUTE_CONTROL, HEADER_SIZE, read_header
+from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL, HEADER_SIZE
+from barnabas.protocol.records import read_header
 from barnabas.storage.cleanable import Cleanable, group_segments
 from barnabas.storage.compaction import CleanedTransactions, OffsetMap, Rewriter, last_records
 from barnabas.storage.partition_log import PartitionLog

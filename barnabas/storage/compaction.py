@@ -21,16 +21,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas.protocol.record_codec import Record, encode_kept, spans
-from barnabas.protocol.records import (
+from barnabas.protocol.batch_layout import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
     HEADER_SIZE,
     NO_TIMESTAMP,
+)
+from barnabas.protocol.record_codec import Record, encode_kept, spans
+from barnabas.protocol.records import (
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
     BatchHeader,
     decode_records,
     frame_batch,

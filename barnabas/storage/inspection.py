@@ -19,11 +19,17 @@ from typing import Final
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, RECORD_ERRORS_MAX
 from barnabas.ports import Buffer
+from barnabas.protocol.batch_layout import (
+    ATTRIBUTE_LOG_APPEND_TIME,
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    NO_TIMESTAMP,
+    struct_of,
+)
 from barnabas.protocol.compression import Compression, DecompressedTooLarge, compress, decompress
 from barnabas.protocol.record_walk import check_count, deltas, walk
-from barnabas.protocol.records import ATTRIBUTE_LOG_APPEND_TIME, COMPRESSION_MASK, HEADER_SIZE, NO_TIMESTAMP
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.replay import HEADER, LENGTH_OVERHEAD
 from barnabas.storage.steps import SLICE_RECORDS, Steps
 
 __all__ = ["CODECS", "Inspection", "RecordValidationError", "changes_codec"]
@@ -35,6 +41,7 @@ CODECS: Final = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
+_FIELDS: Final = struct_of("batch_length", "attributes", "base_timestamp", "max_timestamp", "record_count")
 _SHOWN_MAX: Final = 3  # refused records that the message describes
 
 
@@ -93,7 +100,7 @@ class Inspection:
     )
 
     def __init__(self, batch: Buffer, config: LogConfig, now_ms: int) -> None:
-        _, length, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, count = HEADER.unpack_from(batch)
+        length, attributes, base_timestamp, max_timestamp, count = _FIELDS.unpack_from(batch)
         self.batch = batch
         self._size = length + LENGTH_OVERHEAD
         self.config = config

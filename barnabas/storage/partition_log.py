@@ -20,7 +20,8 @@ from typing import Final
 
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 from barnabas.ports import Buffer, Disk, File
-from barnabas.protocol.records import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, build_end_txn_marker, stamp
+from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from barnabas.protocol.records import build_end_txn_marker, stamp
 from barnabas.storage import recovery
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.checkpoints import PARTITION_METADATA, format_partition_metadata

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from barnabas.limits import RETAINED_BATCHES
 from barnabas.ports import Disk
-from barnabas.protocol.records import ATTRIBUTE_CONTROL
+from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers import MalformedSnapshot, ProducerState, RetainedBatch
 from barnabas.storage.replay import StoredBatch, replay, walk

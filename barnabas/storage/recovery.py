@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from barnabas.ports import Disk, File
-from barnabas.protocol.records import ATTRIBUTE_CONTROL
+from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,

@@ -8,7 +8,6 @@ raise because of the contents of a file.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,21 +15,22 @@ from crc32c import crc32c
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer, File
-from barnabas.protocol.records import (
+from barnabas.protocol.batch_layout import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
+    BATCH_LENGTH_MIN,
+    CRC,
+    CRC_COVERS_FROM,
+    CRC_OFFSET,
     HEADER_SIZE,
+    LENGTH_OVERHEAD,
     MAGIC,
-    decode_records,
-    read_control,
+    struct_of,
 )
+from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, decode_records, read_control
 from barnabas.storage.producers import CompletedTransaction, ProducerState
 
 __all__ = [
-    "HEADER",
-    "LENGTH_OVERHEAD",
     "StoredBatch",
     "checksum_holds",
     "note_refused",
@@ -40,12 +40,18 @@ __all__ = [
     "walk",
 ]
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
-LENGTH_OVERHEAD = 12
-_LENGTH_MIN = HEADER_SIZE - LENGTH_OVERHEAD
-_CRC = struct.Struct(">I")
-_CRC_POSITION = 17
-_CRC_START = 21
+_FIELDS = struct_of(
+    "base_offset",
+    "batch_length",
+    "leader_epoch",
+    "magic",
+    "attributes",
+    "last_offset_delta",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+)
 _WALK_CHUNK = 16 * 1024  # a few index intervals
 _SCAN_CHUNK = 1024 * 1024
 
@@ -67,10 +73,10 @@ class StoredBatch(NamedTuple):
 
 def stored_batch(buffer: Buffer, start: int, position: int) -> StoredBatch | None:
     """Reads the header at byte `start` of a buffer; None if it is no header of magic 2. `position` is its position in the file."""
-    (base, length, epoch, magic, _, attributes, delta, _, timestamp, producer_id, producer_epoch, sequence, _) = (
-        HEADER.unpack_from(buffer, start)
+    base, length, epoch, magic, attributes, delta, timestamp, producer_id, producer_epoch, sequence = (
+        _FIELDS.unpack_from(buffer, start)
     )
-    if magic != MAGIC or length < _LENGTH_MIN or delta < 0 or base < 0:
+    if magic != MAGIC or length < BATCH_LENGTH_MIN or delta < 0 or base < 0:
         return None
     return StoredBatch(
         position,
@@ -88,7 +94,7 @@ def stored_batch(buffer: Buffer, start: int, position: int) -> StoredBatch | Non
 
 def checksum_holds(data: memoryview) -> bool:
     """Whether the checksum of a whole batch is right."""
-    return bool(crc32c(data[_CRC_START:]) == _CRC.unpack_from(data, _CRC_POSITION)[0])
+    return bool(crc32c(data[CRC_COVERS_FROM:]) == CRC.unpack_from(data, CRC_OFFSET)[0])
 
 
 def walk(file: File, position: int, end: int) -> Iterator[StoredBatch]:

@@ -6,8 +6,9 @@ Driven by: segments. Emits: the first record at or after the timestamp. The batc
 from __future__ import annotations
 
 from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.batch_layout import ATTRIBUTE_LOG_APPEND_TIME, COMPRESSION_MASK, HEADER_SIZE
 from barnabas.protocol.record_walk import check_count, deltas
-from barnabas.protocol.records import ATTRIBUTE_LOG_APPEND_TIME, COMPRESSION_MASK, HEADER_SIZE, read_header
+from barnabas.protocol.records import read_header
 from barnabas.storage.steps import SLICE_RECORDS, Steps, unpacked
 
 __all__ = ["first_in_batch"]

@@ -13,10 +13,11 @@ from typing import TypeVar
 from barnabas.errors import RemoteProtocolError
 from barnabas.limits import DECOMPRESSED_BYTES_MAX
 from barnabas.ports import Buffer
+from barnabas.protocol.batch_layout import ATTRIBUTE_LOG_APPEND_TIME
 from barnabas.protocol.compression import DecompressedTooLarge, compress, decompress
 from barnabas.protocol.record_codec import Record, decode, record_starts
 from barnabas.protocol.record_walk import check_count
-from barnabas.protocol.records import ATTRIBUTE_LOG_APPEND_TIME, BatchHeader
+from barnabas.protocol.records import BatchHeader
 
 __all__ = [
     "DECODED_RECORDS",

@@ -14,31 +14,41 @@ timestamps in the header are outside of message.timestamp.{before,after}.max.ms.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final
 
 from crc32c import crc32c
 
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
-from barnabas.protocol.compression import Compression, DecompressedTooLarge
-from barnabas.protocol.record_codec import RECORD_BYTES_MIN
-from barnabas.protocol.record_walk import walk
-from barnabas.protocol.records import (
+from barnabas.protocol.batch_layout import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
+    ATTRIBUTES,
+    ATTRIBUTES_OFFSET,
+    BATCH_LENGTH,
+    BATCH_LENGTH_OFFSET,
     COMPRESSION_MASK,
+    CRC,
+    CRC_COVERS_FROM,
+    CRC_OFFSET,
+    HEADER,
     HEADER_SIZE,
+    LENGTH_OVERHEAD,
     MAGIC,
+    MAGIC_OFFSET,
+    MAX_TIMESTAMP,
+    MAX_TIMESTAMP_OFFSET,
     NO_TIMESTAMP,
-    frame_batch,
-    read_header,
-    stamp_log_append_time,
+    struct_of,
 )
+from barnabas.protocol.compression import Compression, DecompressedTooLarge
+from barnabas.protocol.record_codec import RECORD_BYTES_MIN
+from barnabas.protocol.record_walk import walk
+from barnabas.protocol.records import frame_batch, read_header, stamp_log_append_time
 from barnabas.storage.inspection import CODECS, Inspection, RecordValidationError, changes_codec
 from barnabas.storage.log_config import LogConfig, Origin
-from barnabas.storage.replay import HEADER, LENGTH_OVERHEAD, StoredBatch, checksum_holds, stored_batch
+from barnabas.storage.replay import StoredBatch, checksum_holds, stored_batch
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 
 __all__ = [
@@ -51,15 +61,8 @@ __all__ = [
     "single_batch_size",
 ]
 
-_CRC_START: Final = 21
-_CRC_POSITION: Final = 17
-_MAGIC_POSITION: Final = 16
+_LENGTH_ATTRIBUTES_COUNT: Final = struct_of("batch_length", "attributes", "record_count")
 _LENGTH_MIN_OF_ANY_MAGIC: Final = 14  # of the formats before v2
-_LENGTH: Final = Struct(">i")
-_ATTRIBUTES: Final = Struct(">h")
-_CRC: Final = Struct(">I")
-_TIMESTAMP: Final = Struct(">q")
-_MAX_TIMESTAMP_POSITION: Final = 35
 WALK_COST_MAX: Final = (
     SLICE_RECORDS // 4
 )  # of a batch of more records, before it is called long: some 15,000 records of one length
@@ -123,7 +126,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
             ErrorCode.MESSAGE_TOO_LARGE, f"batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
         )
     whole = data if data.__class__ is memoryview else memoryview(data)
-    checksum = crc32c(whole[_CRC_START:size])
+    checksum = crc32c(whole[CRC_COVERS_FROM:size])
     if checksum != crc:
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch is {checksum}, it says {crc}")
     if count <= 0 or delta + 1 != count:
@@ -174,7 +177,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
             size = len(batch)
         if inspection.max_timestamp != max_timestamp:
             max_timestamp = inspection.max_timestamp
-            _TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
+            MAX_TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_OFFSET, max_timestamp)
             _write_checksum(batch)
     if attributes & ATTRIBUTE_LOG_APPEND_TIME:
         attributes &= ~ATTRIBUTE_LOG_APPEND_TIME
@@ -236,8 +239,8 @@ def single_batch_size(data: Buffer) -> int:
     size = _whole_batch_size(data, 0)
     if size is None:
         raise _invalid(f"{len(data)} bytes hold no whole record batch")
-    if data[16] != MAGIC:
-        raise _invalid(f"batch of magic {data[16]}, only {MAGIC} is accepted")
+    if data[MAGIC_OFFSET] != MAGIC:
+        raise _invalid(f"batch of magic {data[MAGIC_OFFSET]}, only {MAGIC} is accepted")
     if _whole_batch_size(data, size) is not None:
         raise _invalid("more than one batch for a partition")
     if size < HEADER_SIZE:
@@ -249,12 +252,14 @@ def _whole_batch_size(data: Buffer, position: int) -> int | None:
     left = len(data) - position
     if left < LENGTH_OVERHEAD:
         return None
-    (length,) = _LENGTH.unpack_from(data, position + 8)
+    (length,) = BATCH_LENGTH.unpack_from(data, position + BATCH_LENGTH_OFFSET)
     if length < _LENGTH_MIN_OF_ANY_MAGIC:
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"batch length {length}, even an old format has 14")
-    if left < _MAGIC_POSITION + 1:
+        raise BrokerError(
+            ErrorCode.CORRUPT_MESSAGE, f"batch length {length}, even an old format has {_LENGTH_MIN_OF_ANY_MAGIC}"
+        )
+    if left < MAGIC_OFFSET + 1:
         return None
-    magic = data[position + _MAGIC_POSITION]
+    magic = data[position + MAGIC_OFFSET]
     if magic > MAGIC:
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"batch of magic {magic}, which does not exist")
     size = int(length) + LENGTH_OVERHEAD
@@ -263,13 +268,13 @@ def _whole_batch_size(data: Buffer, position: int) -> int | None:
 
 def _clear_log_append_time(batch: bytearray | memoryview, attributes: int) -> None:
     """Clears the bit of LogAppendTime. Kafka accepts such a batch for a topic of CreateTime, and sets that topic's timestamp type."""
-    _ATTRIBUTES.pack_into(batch, _CRC_START, attributes)
+    ATTRIBUTES.pack_into(batch, ATTRIBUTES_OFFSET, attributes)
     _write_checksum(batch)
 
 
 def _write_checksum(batch: bytearray | memoryview) -> None:
-    with memoryview(batch) as whole, whole[_CRC_START:] as covered:
-        _CRC.pack_into(batch, _CRC_POSITION, crc32c(covered))
+    with memoryview(batch) as whole, whole[CRC_COVERS_FROM:] as covered:
+        CRC.pack_into(batch, CRC_OFFSET, crc32c(covered))
 
 
 def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidationError:
@@ -315,7 +320,7 @@ def _inspect(data: Buffer, config: LogConfig, now_ms: int) -> Inspection:
     Raises:
         LongBatch: the batch is too long for that.
     """
-    _, length, _, _, _, attributes, _, _, _, _, _, _, count = HEADER.unpack_from(data)
+    length, attributes, count = _LENGTH_ATTRIBUTES_COUNT.unpack_from(data)
     if count > SLICE_RECORDS:
         raise LongBatch(f"batch of {count} records")
     inspection = Inspection(data, config, now_ms)

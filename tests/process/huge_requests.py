@@ -16,6 +16,7 @@ from typing import Any, Final
 import crc32c
 
 from barnabas.protocol import registry
+from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.compression import compress
 from barnabas.protocol.messages import (
     admin,
@@ -31,7 +32,7 @@ from barnabas.protocol.messages import (
     transactions,
 )
 from barnabas.protocol.primitives import encode_varint
-from barnabas.protocol.records import HEADER_SIZE, NewRecord, build_batch
+from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.wire import Array, Blob, RecordsView
 from tests.oracle.wire import Wire
 

@@ -14,7 +14,8 @@ from barnabas.client.errors import CorruptRecords, KafkaError
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.net.offsets import list_offsets
 from barnabas.errors import ErrorCode
-from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.protocol.batch_layout import HEADER_SIZE
+from barnabas.protocol.records import read_header
 from barnabas.testing.simulation.world import Ports, World
 from tests.simulation.workload import BOOTSTRAP, Broker
 

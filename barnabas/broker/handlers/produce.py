@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
@@ -28,6 +27,15 @@ from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.ports import Buffer
+from barnabas.protocol.batch_layout import (
+    ATTRIBUTE_TRANSACTIONAL,
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    struct_of,
+)
+from barnabas.protocol.compression import Compression
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -37,7 +45,6 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.protocol.records import HEADER_SIZE, MAGIC
 from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import AppendInfo
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_size
@@ -58,10 +65,6 @@ log = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
 BATCHES_PER_TURN: Final = 128  # appended in one turn: 3 to 5 ms
-ZSTD: Final = 4
-TRANSACTIONAL: Final = 0x10
-COMPRESSION: Final = 0x07
-LENGTH_OVERHEAD: Final = 12
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka lets this client write to internal topics
 RETRIABLE_FOR_OLD_CLIENTS: Final = frozenset(
     {
@@ -85,8 +88,7 @@ WITHOUT_LOG_START: Final = frozenset(
     }
 )
 
-# Of a batch header: length, magic, attributes, producer id, producer epoch, base sequence.
-_BATCH: Final = Struct(">8xi4xb4xh20xqhi4x")
+_BATCH: Final = struct_of("batch_length", "magic", "attributes", "producer_id", "producer_epoch", "base_sequence")
 
 _Key = tuple[str, int]
 
@@ -249,14 +251,14 @@ def _look(batch: _Batch, records: Buffer, version: int) -> bool:
     except BrokerError as error:
         batch.error = error
         return False
-    if attributes & COMPRESSION:
-        if version < 7 and attributes & COMPRESSION == ZSTD:
+    if attributes & COMPRESSION_MASK:
+        if version < 7 and attributes & COMPRESSION_MASK == Compression.ZSTD:
             batch.error = BrokerError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests before version 7 are not allowed to use zstd"
             )
             return False
         batch.compressed = True
-    if not attributes & TRANSACTIONAL:
+    if not attributes & ATTRIBUTE_TRANSACTIONAL:
         return False
     batch.producer_id = producer_id
     batch.producer_epoch = producer_epoch

@@ -34,8 +34,9 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.slices import Slices, Work, advance
 from barnabas.errors import InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
+from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.compression import decompress
-from barnabas.protocol.records import HEADER_SIZE, iter_batches
+from barnabas.protocol.records import iter_batches
 from barnabas.protocol.schema import finished
 from barnabas.storage.steps import record_slices
 

@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 from barnabas.broker.slices import Work
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer, Disk
+from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.compression import decompress
 from barnabas.protocol.messages.internal import SnapshotFooterRecord, SnapshotHeaderRecord
 from barnabas.protocol.records import (
     CONTROL_SNAPSHOT_FOOTER,
     CONTROL_SNAPSHOT_HEADER,
-    HEADER_SIZE,
     BatchHeader,
     NewRecord,
     build_batch,

@@ -13,7 +13,8 @@ from barnabas.client.consumer.read_committed import is_delivered
 from barnabas.client.errors import CorruptRecords, KafkaError
 from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import RemoteProtocolError
-from barnabas.protocol.records import HEADER_SIZE, BatchHeader, decode_records, read_header
+from barnabas.protocol.batch_layout import HEADER_SIZE
+from barnabas.protocol.records import BatchHeader, decode_records, read_header
 
 __all__ = ["Deserializer", "Deserializers", "corrupt", "decoded", "deserialized"]
 

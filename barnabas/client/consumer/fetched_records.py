@@ -18,7 +18,8 @@ from barnabas.client.consumer.fetch_state import Fetched, PartitionState
 from barnabas.client.errors import KafkaError
 from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import RemoteProtocolError
-from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.protocol.batch_layout import HEADER_SIZE
+from barnabas.protocol.records import read_header
 
 __all__ = ["FetchedRecords"]
 

@@ -30,8 +30,9 @@ from barnabas.client.net.metadata import ClusterMetadata
 from barnabas.client.types import AutoOffsetReset, TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer, Rng
+from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.protocol.records import read_header
 
 __all__ = ["FetchConfig", "Fetcher", "InFlightFetch"]
 

@@ -30,9 +30,10 @@ from barnabas.client.net.metadata import NO_ID
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
+from barnabas.protocol.batch_layout import HEADER_SIZE, MAGIC
 from barnabas.protocol.compression import decompress
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from barnabas.protocol.records import HEADER_SIZE, MAGIC, BatchHeader, iter_batches
+from barnabas.protocol.records import BatchHeader, iter_batches
 
 __all__ = ["Chunk", "DamagedBatch", "PlacedBatch", "RangeReader", "deliverable"]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from barnabas.client.consumer.ranges import Chunk, PlacedBatch, deliverable
 from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.records import (
-    HEADER_SIZE,
     NewRecord,
     build_batch,
     build_end_txn_marker,

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import SEQUENCE_MAX
+from barnabas.protocol.batch_layout import CREATE_TIME, HEADER_SIZE, LOG_APPEND_TIME
 from barnabas.protocol.record_codec import decode, encode_kept, single
 from barnabas.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     CONTROL_LEADER_CHANGE,
-    CREATE_TIME,
-    HEADER_SIZE,
-    LOG_APPEND_TIME,
     BatchHeader,
     NewRecord,
     Record,

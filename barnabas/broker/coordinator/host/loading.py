@@ -11,7 +11,6 @@ A batch of many records takes several steps. A batch whose checksum is wrong end
 from __future__ import annotations
 
 import logging
-import struct
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -20,19 +19,18 @@ from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
-from barnabas.protocol.record_codec import Record, single
-from barnabas.protocol.records import (
+from barnabas.protocol.batch_layout import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
+    BATCH_LENGTH_MIN,
     COMPRESSION_MASK,
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
+    CRC_COVERS_FROM,
     HEADER_SIZE,
-    BatchHeader,
-    read_control,
-    read_header,
+    LENGTH_OVERHEAD,
+    struct_of,
 )
-from barnabas.storage.replay import LENGTH_OVERHEAD
+from barnabas.protocol.record_codec import Record, single
+from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, BatchHeader, read_control, read_header
 from barnabas.storage.steps import Steps, record_slices, unpacked
 
 if TYPE_CHECKING:
@@ -44,13 +42,9 @@ logger = logging.getLogger(__name__)
 
 LOAD_SLICE_BYTES = 128 * 1024  # read at once while loading: 2 ms of the loop where every batch has one record
 REPLAYED_RECORDS = 256  # decoded and replayed in one step: 2 to 3 ms
-_CHECKSUM_START = 21  # it covers everything after itself
-_LENGTH_MIN = HEADER_SIZE - LENGTH_OVERHEAD
-# Of the header: base offset, length, checksum, attributes, producer id and epoch, number of records.
-_HEADER = struct.Struct(">qi5xIh20xqh4xi")
+_HEADER = struct_of("base_offset", "batch_length", "crc", "attributes", "producer_id", "producer_epoch", "record_count")
 _COMMIT_KEY = b"\0\0\0\1"  # of a marker: version 0, COMMIT
-# Of the header: base offset, length, checksum, attributes, producer id and epoch, number of records.
-_HEADER = struct.Struct(">qi5xIh20xqh4xi")
+_HEADER = struct_of("base_offset", "batch_length", "crc", "attributes", "producer_id", "producer_epoch", "record_count")
 _COMMIT_KEY = b"\0\0\0\1"  # of a marker: version 0, COMMIT
 _MARKER_VALUE_MIN = 6  # version, coordinator epoch
 _UNREAD = (-1, None, None)
@@ -136,12 +130,12 @@ class _Slice:
         unpack, start, plain, opened, new = _HEADER.unpack_from, self._start, self._plain, self._open, tuple.__new__
         while end - at >= HEADER_SIZE:
             base_offset, length, checksum, attributes, producer_id, producer_epoch, count = unpack(data, at)
-            if length < _LENGTH_MIN:
+            if length < BATCH_LENGTH_MIN:
                 read_header(data, at)  # raises
             after = at + length + LENGTH_OVERHEAD
             if after > end:
                 break
-            if crc32c(view[at + _CHECKSUM_START : after]) != checksum:
+            if crc32c(view[at + CRC_COVERS_FROM : after]) != checksum:
                 raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {base_offset} is wrong")
             delta, key, value = -1, None, None
             if count == 1 and base_offset >= start and not attributes & COMPRESSION_MASK:

@@ -1,0 +1,130 @@
+"""Layout of the header of a record batch, format v2: fields, offsets, sizes, and the bits of the attributes.
+
+The only statement of this layout in the package. Modules that read or write single fields take their offset from `offset_of`,
+modules that read several fields take a `struct.Struct` from `struct_of`. All of them do so at import, never per batch.
+
+The records follow the header, compressed as one piece. Follows KIP-98 (format), KIP-32 (timestamp type), KIP-534 (delete horizon).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+__all__ = [
+    "ATTRIBUTES",
+    "ATTRIBUTES_OFFSET",
+    "ATTRIBUTE_CONTROL",
+    "ATTRIBUTE_DELETE_HORIZON",
+    "ATTRIBUTE_LOG_APPEND_TIME",
+    "ATTRIBUTE_TRANSACTIONAL",
+    "BASE_OFFSET",
+    "BATCH_LENGTH",
+    "BATCH_LENGTH_MIN",
+    "BATCH_LENGTH_OFFSET",
+    "COMPRESSION_MASK",
+    "CRC",
+    "CRC_COVERS_FROM",
+    "CRC_OFFSET",
+    "CREATE_TIME",
+    "EXTENT",
+    "FIELDS",
+    "FROM_ATTRIBUTES",
+    "HEADER",
+    "HEADER_SIZE",
+    "LEADER_EPOCH",
+    "LEADER_EPOCH_OFFSET",
+    "LENGTH_OVERHEAD",
+    "LOG_APPEND_TIME",
+    "MAGIC",
+    "MAGIC_OFFSET",
+    "MAX_TIMESTAMP",
+    "MAX_TIMESTAMP_OFFSET",
+    "NO_TIMESTAMP",
+    "UP_TO_CRC",
+    "offset_of",
+    "struct_of",
+]
+
+# (field, its code in the module `struct`), in the order of the bytes; all are big-endian and nothing lies between them.
+FIELDS: Final = (
+    ("base_offset", "q"),  # offset of the first record
+    ("batch_length", "i"),  # bytes after this field
+    ("leader_epoch", "i"),  # of the leader that appended the batch; -1 from a client
+    ("magic", "b"),  # 2
+    ("crc", "I"),  # CRC-32C of all bytes after this field
+    ("attributes", "h"),
+    ("last_offset_delta", "i"),  # offset of the last record − base_offset
+    ("base_timestamp", "q"),  # ms since the Unix epoch; with a delete horizon, the horizon
+    ("max_timestamp", "q"),  # ms since the Unix epoch
+    ("producer_id", "q"),  # -1 if there is none
+    ("producer_epoch", "h"),
+    ("base_sequence", "i"),
+    ("record_count", "i"),
+)
+
+
+def offset_of(field: str) -> int:
+    """Position of a field in the header, in bytes."""
+    position = 0
+    for name, code in FIELDS:
+        if name == field:
+            return position
+        position += Struct(">" + code).size
+    raise KeyError(field)
+
+
+def struct_of(*fields: str) -> Struct:
+    """A Struct that reads these fields of a header, in the order of `FIELDS`, from the header's first byte on.
+
+    It skips the other fields: it fits `unpack_from`, and `pack_into` would fill what it skips with zeros.
+    """
+    unknown = set(fields) - {name for name, _ in FIELDS}
+    if unknown:
+        raise KeyError(*sorted(unknown))
+    return Struct(">" + "".join(code if name in fields else f"{Struct('>' + code).size}x" for name, code in FIELDS))
+
+
+def _struct_between(first: str, last: str) -> Struct:
+    """A Struct of a run of fields, both ends included. It begins at the offset of `first`."""
+    names = [name for name, _ in FIELDS]
+    return Struct(">" + "".join(code for _, code in FIELDS[names.index(first) : names.index(last) + 1]))
+
+
+HEADER: Final = struct_of(*(name for name, _ in FIELDS))
+UP_TO_CRC: Final = _struct_between("base_offset", "crc")
+EXTENT: Final = struct_of("base_offset", "batch_length", "magic", "last_offset_delta")  # where a batch begins and ends
+FROM_ATTRIBUTES: Final = _struct_between("attributes", "record_count")
+
+BASE_OFFSET: Final = _struct_between("base_offset", "base_offset")
+BATCH_LENGTH: Final = _struct_between("batch_length", "batch_length")
+LEADER_EPOCH: Final = _struct_between("leader_epoch", "leader_epoch")
+CRC: Final = _struct_between("crc", "crc")
+ATTRIBUTES: Final = _struct_between("attributes", "attributes")
+MAX_TIMESTAMP: Final = _struct_between("max_timestamp", "max_timestamp")
+
+BATCH_LENGTH_OFFSET: Final = offset_of("batch_length")
+LEADER_EPOCH_OFFSET: Final = offset_of("leader_epoch")
+MAGIC_OFFSET: Final = offset_of("magic")
+CRC_OFFSET: Final = offset_of("crc")
+ATTRIBUTES_OFFSET: Final = offset_of("attributes")
+MAX_TIMESTAMP_OFFSET: Final = offset_of("max_timestamp")
+
+HEADER_SIZE: Final = HEADER.size
+LENGTH_OVERHEAD: Final = LEADER_EPOCH_OFFSET  # base_offset and batch_length, which batch_length does not count
+BATCH_LENGTH_MIN: Final = HEADER_SIZE - LENGTH_OVERHEAD  # of a batch without records
+CRC_COVERS_FROM: Final = ATTRIBUTES_OFFSET  # up to the end of the batch
+
+MAGIC: Final = 2
+NO_TIMESTAMP: Final = -1
+
+# Bits of the attributes.
+COMPRESSION_MASK: Final = 0x07  # number of the codec
+ATTRIBUTE_LOG_APPEND_TIME: Final = 0x08
+ATTRIBUTE_TRANSACTIONAL: Final = 0x10
+ATTRIBUTE_CONTROL: Final = 0x20
+ATTRIBUTE_DELETE_HORIZON: Final = 0x40  # base_timestamp is the delete horizon (KIP-534)
+
+# Timestamp types.
+CREATE_TIME: Final = 0
+LOG_APPEND_TIME: Final = 1
