@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What huge requests cost others: the catalogue of tests/process/huge_requests.py against one broker.
+"""What huge requests cost others: the catalogue of tests/process/huge against one broker.
 
 usage: stalls.py [--partitions 10000] [--topics 10000] [--only TEXT] [--out results.json]
 
@@ -21,7 +21,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.process.huge_requests import World, catalogue  # noqa: E402  # after the path
+from tests.process.huge import CATALOGUE  # noqa: E402  # after the path
+from tests.process.huge.request import World  # noqa: E402  # as above
 from tests.process.stalling import Stalled, send_each  # noqa: E402  # as above
 
 
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     world = World(partitions=arguments.partitions, topics=arguments.topics)
-    chosen = [huge for huge in catalogue() if arguments.only in huge.name]
+    chosen = [huge for huge in CATALOGUE if arguments.only in huge.name]
     found: list[Stalled] = []
     with tempfile.TemporaryDirectory() as folder:
         print(f"{'request':52s} {'pause ms':>9s} {'turn ms':>8s} {'RSS MB':>7s} {'answer s':>8s} {'kB':>7s}  codes")

@@ -15,7 +15,7 @@ from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.schema import decode, encode
 from tests.oracle.wire import Wire
 from tests.process.depth_one import Bystander
-from tests.process.huge_requests import CLOSED, Huge, World, codes_in
+from tests.process.huge.request import CLOSED, Huge, World, codes_in
 from tests.process.ports import free_ports
 from tests.process.served import ServedBroker
 from tests.process.watched_broker import VARIABLE, LongestTurn

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.process.huge_requests import World, catalogue
+from tests.process.huge import CATALOGUE
+from tests.process.huge.request import World
 from tests.process.stalling import Stalled, send_each
 
 pytestmark = pytest.mark.process
@@ -23,8 +24,7 @@ REPEATED = ("Produce: unknown topics", "Produce: unknown partitions", "ConsumerG
 @pytest.fixture(scope="module")
 def stalled(tmp_path_factory: pytest.TempPathFactory) -> list[Stalled]:
     """What each request of the catalogue did, and then each of REPEATED, twice."""
-    requests = catalogue()
-    requests += [huge for huge in requests if huge.name in REPEATED] * 2
+    requests = [*CATALOGUE, *[huge for huge in CATALOGUE if huge.name in REPEATED] * 2]
     return list(send_each(tmp_path_factory.mktemp("stalls"), World(partitions=500, topics=500), requests))
 
 

@@ -18,7 +18,8 @@ from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.schema import decode_in_slices, encode, encode_in_slices, finished
-from tests.process.huge_requests import World, apis_with_lists, catalogue
+from tests.process.huge import CATALOGUE
+from tests.process.huge.request import World, apis_with_lists
 from tests.unit.broker.conftest import Peer, until
 
 
@@ -137,11 +138,8 @@ async def test_a_connection_that_closes_ends_its_large_request(peer: Peer, node:
     assert gc.isenabled()
 
 
-HUGE = catalogue()
-
-
 @pytest.mark.parametrize(
-    "huge", [huge for huge in HUGE if "many" in huge.name or "unknown" in huge.name], ids=lambda h: h.name
+    "huge", [huge for huge in CATALOGUE if "many" in huge.name or "unknown" in huge.name], ids=lambda h: h.name
 )
 def test_both_codecs_of_a_message_agree(huge: Any) -> None:
     request = huge.request(World(partitions=10, topics=10))
@@ -152,11 +150,13 @@ def test_both_codecs_of_a_message_agree(huge: Any) -> None:
 
 
 def test_the_catalogue_has_a_request_for_every_api_with_a_list() -> None:
-    there = {type(huge.request(World(partitions=10, topics=10))).API_KEY for huge in HUGE}
+    there = {type(huge.request(World(partitions=10, topics=10))).API_KEY for huge in CATALOGUE}
     assert [api.name for api in apis_with_lists() if api.key not in there] == []
-    assert len(HUGE) >= 60
-    assert {huge.listener for huge in HUGE} == {"broker", "controller"}
-    assert all(huge.version <= registry.API[type(huge.request(World(10, 10))).API_KEY].versions[1] for huge in HUGE)
+    assert len(CATALOGUE) >= 60
+    assert {huge.listener for huge in CATALOGUE} == {"broker", "controller"}
+    assert all(
+        huge.version <= registry.API[type(huge.request(World(10, 10))).API_KEY].versions[1] for huge in CATALOGUE
+    )
 
 
 def test_names_are_sorted_in_slices() -> None:

@@ -10,18 +10,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker.metadata import configs, topics
-from tests.process.huge_requests import (
-    creatable,
-    create_of,
-    delete_of,
-    fetch_partitions,
-    fetch_topics,
-    incremental,
-    names,
-    produce_partitions,
-    produce_topics,
-    replacing,
-)
+from tests.process.huge.configs import incremental, replacing
+from tests.process.huge.records import fetch_partitions, fetch_topics, produce_partitions, produce_topics
+from tests.process.huge.request import names
+from tests.process.huge.topics import creatable, create_of, delete_of
 from tests.unit.broker.conftest import Peer
 
 COUNT = 10_000

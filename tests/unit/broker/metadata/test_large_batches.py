@@ -13,7 +13,7 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.storage.disk import MemoryDisk
-from tests.process.huge_requests import codes_in, commit_of
+from tests.process.huge.request import codes_in, commit_of
 from tests.unit.broker.conftest import Nodes, until
 
 MANY = 1_000  # topics: dozens of slices
