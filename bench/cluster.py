@@ -34,7 +34,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nodes inherit it
 
 from confluent_kafka import KafkaException, Producer  # noqa: E402  # after the path
 
-from tests.process.cluster import Cluster, barnabas_nodes, kafka_nodes  # noqa: E402  # as above
+from tests.support.processes.cluster import Cluster, barnabas_nodes, kafka_nodes  # noqa: E402  # as above
 
 CASES = "latency,txn,txn16,bulk,partitions"
 QUICK = {"retry.backoff.ms": 20, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from barnabas.pipeline import session
 from barnabas.pipeline.java import java_home
-from tests.pipeline.connector import connector_jars
-from tests.process.served import ServedBroker
+from tests.support.pipeline.connector import connector_jars
+from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

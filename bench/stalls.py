@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What huge requests cost others: the catalogue of tests/process/huge against one broker.
+"""What huge requests cost others: the catalogue of tests/support/processes/huge against one broker.
 
 usage: stalls.py [--partitions 10000] [--topics 10000] [--only TEXT] [--out results.json]
 
@@ -21,9 +21,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.process.huge import CATALOGUE  # noqa: E402  # after the path
-from tests.process.huge.request import World  # noqa: E402  # as above
-from tests.process.stalling import Stalled, send_each  # noqa: E402  # as above
+from tests.support.processes.huge import CATALOGUE  # noqa: E402  # after the path
+from tests.support.processes.huge.request import World  # noqa: E402  # as above
+from tests.support.processes.stalling import Stalled, send_each  # noqa: E402  # as above
 
 
 def main() -> None:

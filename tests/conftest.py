@@ -13,8 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
-from tests.process.ports import free_port_block
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support.oracle.real_kafka import (  # noqa: E402  # after the line above: it acts on later imports
+    KAFKA_UP,
+    SETTINGS,
+    START_SECONDS_MAX,
+    needs_java,
+)
+from tests.support.processes.ports import free_port_block  # noqa: E402  # as above
 
 
 @pytest.fixture(scope="session")

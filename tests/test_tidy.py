@@ -15,7 +15,7 @@ import pytest
 
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS
-from tests.key_readers import read_keys
+from tests.support.key_readers import read_keys
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "barnabas"

@@ -7,7 +7,7 @@ import pytest
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from barnabas.client.errors import RequestTimedOut
 from barnabas.errors import ErrorCode
-from tests.clients.bundled import make_topic, poll_until
+from tests.support.clients.bundled import make_topic, poll_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.served import ServedBroker
+from tests.support.processes.served import ServedBroker
 
 aiokafka = pytest.importorskip("aiokafka")
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition  # noqa: E402  # after the check that it is there

@@ -36,8 +36,8 @@ from barnabas.client.producer.transaction_state import TransactionState
 from barnabas.protocol.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import encode
-from tests.clients.bundled import admin, make_topic, name
-from tests.process.served import ServedBroker
+from tests.support.clients.bundled import admin, make_topic, name
+from tests.support.processes.served import ServedBroker
 
 __all__ = ["admin", "name"]
 

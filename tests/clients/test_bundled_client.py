@@ -40,8 +40,8 @@ from barnabas.client.producer.transaction_state import TransactionState
 from barnabas.client.types import ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import NewRecord, encode_records
-from tests.clients.bundled import make_topic, poll_until
-from tests.oracle.wire import Wire
+from tests.support.clients.bundled import make_topic, poll_until
+from tests.support.oracle.wire import Wire
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 

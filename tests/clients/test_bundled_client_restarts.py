@@ -12,7 +12,7 @@ import pytest
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from barnabas.client.errors import DeliveryTimedOut, TransactionFailed
 from tests.clients.test_bundled_client import read_all, values
-from tests.process.served import ServedBroker
+from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 

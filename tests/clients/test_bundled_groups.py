@@ -24,10 +24,10 @@ from barnabas.client import (
 from barnabas.client.errors import CommitFailed, IllegalState, UnsupportedByBroker
 from barnabas.client.exactly_once import CopyProgress
 from barnabas.errors import ErrorCode
-from tests.clients.bundled import make_topic, poll_until
-from tests.clients.group_members import Aiokafka, Bundled, KafkaPython, Librdkafka, Member, Membership
 from tests.clients.test_bundled_client import read_all, values
-from tests.process.served import ServedBroker
+from tests.support.clients.bundled import make_topic, poll_until
+from tests.support.clients.group_members import Aiokafka, Bundled, KafkaPython, Librdkafka, Member, Membership
+from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 

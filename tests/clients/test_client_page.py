@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from barnabas.client import Consumer, Record, TopicPartition
-from tests.process.conftest import Serve
-from tests.snippets import snippets
+from tests.support.processes.fixtures import Serve
+from tests.support.snippets import snippets
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.process.served import ServedBroker
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.clients
 

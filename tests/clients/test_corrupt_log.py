@@ -11,7 +11,7 @@ from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords
 from barnabas.client.net.cluster import Cluster
-from tests.process.conftest import Serve
+from tests.support.processes.fixtures import Serve
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 

@@ -19,8 +19,8 @@ from barnabas.client import (
     TopicPartition,
     exactly_once,
 )
-from tests.clients.bundled import make_topic
 from tests.clients.test_bundled_client import read_all, values
+from tests.support.clients.bundled import make_topic
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 

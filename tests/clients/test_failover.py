@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from barnabas.testing.simulation.invariants import check_acknowledged, check_live
-from tests.process.cluster import GROUP, Cluster, barnabas_nodes
+from tests.support.processes.cluster import GROUP, Cluster, barnabas_nodes
 
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("aiokafka")
-from tests.process.copying import read_all  # after the check that librdkafka is there
+from tests.support.processes.copying import read_all  # after the check that librdkafka is there
 
 pytestmark = pytest.mark.clients
 
@@ -42,7 +42,7 @@ class Survivor:
             cluster.create_topic(topic, PARTITIONS, min__insync__replicas="2")
         self.events: list[dict[str, Any]] = []
         self._stderr = folder / f"{client}.stderr"
-        command = [sys.executable, "-m", "tests.clients.surviving", client, cluster.bootstrap]
+        command = [sys.executable, "-m", "tests.support.clients.surviving", client, cluster.bootstrap]
         command += [self.plain, self.transacted, self.transactional_id, self.group, str(PARTITIONS)]
         with self._stderr.open("w") as stderr:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)

@@ -19,7 +19,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.process.served import READY_SECONDS_MAX, ServedBroker
+from tests.support.processes.served import READY_SECONDS_MAX, ServedBroker
 
 pytestmark = pytest.mark.clients
 

@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from tests.process.served import ServedBroker
+from tests.support.processes.served import ServedBroker
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 

@@ -20,11 +20,11 @@ from barnabas.client import Producer, TopicPartition
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
-from tests.clients.proxy import Proxy
 from tests.clients.test_transactions import committed_values
-from tests.oracle.wire import Wire
-from tests.process.ports import free_ports
-from tests.process.served import ServedBroker
+from tests.support.clients.proxy import Proxy
+from tests.support.oracle.wire import Wire
+from tests.support.processes.ports import free_ports
+from tests.support.processes.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 aiokafka = pytest.importorskip("aiokafka")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.served import ServedBroker
+from tests.support.processes.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import (  # noqa: E402  # after the check that it is there

@@ -17,12 +17,12 @@ import pytest
 
 from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.protocol.messages.admin import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from tests.clients.proxy import Proxy
-from tests.process.cluster import Cluster, barnabas_nodes
-from tests.process.ports import free_ports
+from tests.support.clients.proxy import Proxy
+from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.ports import free_ports
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-from tests.process.copying import read_all  # noqa: E402  # after the check that librdkafka is there
+from tests.support.processes.copying import read_all  # noqa: E402  # after the check that librdkafka is there
 
 pytestmark = pytest.mark.clients
 

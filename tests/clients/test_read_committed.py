@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.wire import Wire
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.served import ServedBroker
 
 pytest.importorskip("confluent_kafka")
-from tests.clients.transactional_log import (  # after the check that librdkafka is there
+from tests.support.clients.transactional_log import (  # after the check that librdkafka is there
     INTERLEAVED,
     READ_COMMITTED,
     READ_UNCOMMITTED,

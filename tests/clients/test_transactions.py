@@ -12,8 +12,8 @@ import pytest
 from barnabas.client import Producer as BundledProducer
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.wire import Wire
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: E402  # after the check that it is there

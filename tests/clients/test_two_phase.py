@@ -9,7 +9,7 @@ import pytest
 from barnabas.client import Consumer, PreparedTransaction, Producer, TopicPartition
 from barnabas.client.errors import IllegalState, ProducerFailed, ProducerFenced
 from barnabas.client.producer.transaction_state import TransactionState
-from tests.process.served import ServedBroker
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.clients
 Serve = Callable[..., ServedBroker]

@@ -32,10 +32,10 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.protocol.schema import decode, encode
-from tests.oracle.real_kafka import KAFKA_UP, needs_java
-from tests.oracle.wire import Wire
-from tests.process.ports import free_ports
-from tests.process.served import ServedBroker
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.wire import Wire
+from tests.support.processes.ports import free_ports
+from tests.support.processes.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 aiokafka = pytest.importorskip("aiokafka")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX
-from tests.process.conftest import end
-from tests.process.ports import free_port_block
-from tests.process.served import ServedBroker
+from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX
+from tests.support.processes.fixtures import end
+from tests.support.processes.ports import free_port_block
+from tests.support.processes.served import ServedBroker
 
 
 @pytest.fixture(scope="session")

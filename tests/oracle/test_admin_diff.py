@@ -42,9 +42,8 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
 from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
-
-from .real_kafka import SETTINGS
-from .wire import Wire
+from tests.support.oracle.real_kafka import SETTINGS
+from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.oracle.real_kafka import needs_java
-from tests.process.cluster import Cluster, kafka_nodes
+from tests.support.oracle.real_kafka import needs_java
+from tests.support.processes.cluster import Cluster, kafka_nodes
 
 pytest.importorskip("confluent_kafka")
 from tests.process import test_cluster  # after the check that librdkafka is there
-from tests.process.copying import CopyRun  # as above
 from tests.process.test_cluster import StartCluster, cluster  # as above
+from tests.support.processes.copying import CopyRun  # as above
 
 __all__ = ["cluster"]
 

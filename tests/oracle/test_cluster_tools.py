@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.messages.admin import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from tests.oracle.real_kafka import needs_java
-from tests.process.cluster import Cluster, barnabas_nodes
-from tests.process.served import ServedBroker
-
-from .test_transaction_tools import tool
+from tests.oracle.test_transaction_tools import tool
+from tests.support.oracle.real_kafka import needs_java
+from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle
 

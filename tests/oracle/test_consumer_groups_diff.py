@@ -61,8 +61,7 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.schema import decode_versioned, encode_versioned
-
-from .wire import Wire
+from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
 

@@ -59,10 +59,9 @@ from barnabas.protocol.messages.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from tests.process.served import ServedBroker
-
-from .test_transaction_tools import tool
-from .wire import Wire
+from tests.oracle.test_transaction_tools import tool
+from tests.support.oracle.wire import Wire
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle
 

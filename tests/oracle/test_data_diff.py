@@ -41,7 +41,7 @@ from barnabas.protocol.records import (
     iter_batches,
     read_header,
 )
-from tests.oracle.wire import Wire
+from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
 

@@ -22,8 +22,8 @@ from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import ProducerState
 from barnabas.storage.segment import Segment
-from tests.oracle.real_kafka import KAFKA_UP, needs_java
-from tests.unit.storage.batches import (
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.storage.batches import (
     NOW,
     append,
     append_transactional,

@@ -47,8 +47,7 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-
-from .wire import Wire
+from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
 

@@ -8,9 +8,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from tests.oracle.real_kafka import KAFKA_UP, MISSING
-
-from .wire import Wire
+from tests.support.oracle.real_kafka import KAFKA_UP, MISSING
+from tests.support.oracle.wire import Wire
 
 pytestmark = [
     pytest.mark.oracle,

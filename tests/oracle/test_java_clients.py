@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from barnabas.protocol.records import iter_batches
-from tests.oracle.real_kafka import KAFKA_UP, needs_java
-from tests.oracle.wire import Wire
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
 

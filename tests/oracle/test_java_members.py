@@ -11,8 +11,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process, create_subprocess_exec
 import pytest
 
 from barnabas.client import Admin, NewTopic, Producer, TopicPartition
-from tests.clients.group_members import Bundled, Member, Membership, Read
-from tests.oracle.real_kafka import KAFKA_UP, MISSING
+from tests.support.clients.group_members import Bundled, Member, Membership, Read
+from tests.support.oracle.real_kafka import KAFKA_UP, MISSING
 
 pytestmark = [
     pytest.mark.oracle,

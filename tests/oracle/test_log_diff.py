@@ -27,8 +27,7 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
 )
 from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker, iter_batches
-
-from .wire import NOT_READY, Wire
+from tests.support.oracle.wire import NOT_READY, Wire
 
 pytestmark = pytest.mark.oracle
 

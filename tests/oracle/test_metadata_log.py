@@ -23,11 +23,10 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.real_kafka import KAFKA_UP, needs_java
-from tests.process.served import ServedBroker
-
-from .test_groups_diff import RETRY, insist
-from .wire import Wire
+from tests.oracle.test_groups_diff import RETRY, insist
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.wire import Wire
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle
 

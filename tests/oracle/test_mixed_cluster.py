@@ -20,13 +20,12 @@ from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from tests.oracle.real_kafka import KAFKA_UP, needs_java
-from tests.process.cluster import Cluster, KafkaNode, barnabas_nodes
-from tests.process.ports import free_ports
-from tests.process.served import ServedBroker
-
-from .test_transaction_tools import tool
-from .wire import Wire
+from tests.oracle.test_transaction_tools import tool
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.wire import Wire
+from tests.support.processes.cluster import Cluster, KafkaNode, barnabas_nodes
+from tests.support.processes.ports import free_ports
+from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.oracle, pytest.mark.soak]
 

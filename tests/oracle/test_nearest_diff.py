@@ -1,6 +1,6 @@
 """Fetching from the nearest replica, the same questions to Barnabas and to a real Kafka of three nodes in three racks (KIP-392).
 
-Not part of the suite: three JVMs. What it found is held by tests/process/test_nearest.py and tests/unit/broker.
+Not part of the suite: three JVMs. What it found is held by tests/clients/test_nearest.py, tests/node and tests/unit/broker.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from barnabas.protocol.messages.offsets import (
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch, iter_batches
-from tests.oracle.real_kafka import needs_java
-from tests.oracle.wire import NOT_READY, Wire
-from tests.process.cluster import Cluster, barnabas_nodes, kafka_nodes
+from tests.support.oracle.real_kafka import needs_java
+from tests.support.oracle.wire import NOT_READY, Wire
+from tests.support.processes.cluster import Cluster, barnabas_nodes, kafka_nodes
 
 pytestmark = [pytest.mark.oracle, pytest.mark.soak]
 

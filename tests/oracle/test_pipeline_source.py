@@ -15,7 +15,7 @@ from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange, Pushdown
 from barnabas.pipeline.reading import LeftOut, read_range
-from tests.pipeline import topics
+from tests.support.pipeline import topics
 
 pytestmark = pytest.mark.oracle
 

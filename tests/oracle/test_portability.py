@@ -13,11 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest
-from tests.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
-from tests.process.ports import free_port_block
-from tests.process.served import ServedBroker
-
-from .wire import Wire
+from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
+from tests.support.oracle.wire import Wire
+from tests.support.processes.ports import free_port_block
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle
 

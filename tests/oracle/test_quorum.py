@@ -10,9 +10,8 @@ import pytest
 
 from barnabas.broker.metadata.records import TopicRecord, encode_record
 from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
-from tests.unit.broker.quorum.members import Members
-
-from .test_metadata_log import dump, records_in
+from tests.oracle.test_metadata_log import dump, records_in
+from tests.support.bench.quorum import Members
 
 pytestmark = pytest.mark.oracle
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.transactional_log import (
+from tests.support.clients.transactional_log import (
     INTERLEAVED,
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -26,9 +26,8 @@ from tests.clients.transactional_log import (
     scan,
     writers,
 )
-from tests.process.served import ServedBroker
-
-from .wire import Wire
+from tests.support.oracle.wire import Wire
+from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.oracle, pytest.mark.asyncio]
 

@@ -11,11 +11,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.world import World
-from tests.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
 from tests.oracle.test_dump_log_segments import COMPLAINT, TOOL
-from tests.process.ports import free_port_block
 from tests.simulation.test_copy import crashes
-from tests.simulation.workload import PARTITIONS, Journal
+from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.processes.ports import free_port_block
+from tests.support.simulation.workload import PARTITIONS, Journal
 
 pytestmark = pytest.mark.oracle
 

@@ -32,8 +32,7 @@ from barnabas.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 from barnabas.protocol.records import NewRecord, build_batch
-
-from .wire import Wire
+from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,10 @@ from barnabas.protocol.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from tests.oracle.real_kafka import needs_java
-
-from .wire import Wire
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
-
-KAFKA_UP = Path(__file__).with_name("kafka-up")
 
 
 def tool(name: str, *arguments: str, expected: int = 0) -> str:

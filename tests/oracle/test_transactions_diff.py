@@ -35,8 +35,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.records import decode_records, iter_batches, read_control
 from barnabas.protocol.schema import decode_versioned
-
-from .wire import Wire
+from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
 

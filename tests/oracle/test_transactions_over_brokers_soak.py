@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.real_kafka import needs_java
 from tests.process import test_transactions_over_brokers as over_brokers
-from tests.process.cluster import Cluster, kafka_nodes
+from tests.support.oracle.real_kafka import needs_java
+from tests.support.processes.cluster import Cluster, kafka_nodes
 
 pytestmark = [pytest.mark.oracle, pytest.mark.soak]
 

@@ -24,11 +24,10 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from barnabas.client import Admin, Consumer, NewTopic, Producer, TopicPartition
-from tests.oracle.real_kafka import KAFKA_UP, needs_java
-from tests.process.served import ServedBroker
-
-from .test_dump_log_segments import COMPLAINT, TOOL
-from .test_simulated_disks import FIRST_OFFSET
+from tests.oracle.test_dump_log_segments import COMPLAINT, TOOL
+from tests.oracle.test_simulated_disks import FIRST_OFFSET
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle
 

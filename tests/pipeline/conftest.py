@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.connector import NoConnector, connector_jars
-from tests.process.cluster import Cluster, barnabas_nodes
-from tests.process.conftest import end
-from tests.process.served import ServedBroker
+from tests.support.pipeline.connector import NoConnector, connector_jars
+from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.fixtures import end
+from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.real_kafka import needs_java
-from tests.pipeline.chaos import (
+from tests.pipeline.conftest import Connector
+from tests.support.oracle.real_kafka import needs_java
+from tests.support.pipeline.chaos import (
     DONE_SECONDS_MAX,
     INPUT,
     PARTITIONS,
@@ -27,10 +28,9 @@ from tests.pipeline.chaos import (
     environment,
     open_transactions,
 )
-from tests.pipeline.conftest import Connector
-from tests.pipeline.spark_cluster import FOR_DRIVER, SparkCluster
-from tests.process.cluster import GROUP, Cluster, Node, barnabas_nodes, kafka_nodes
-from tests.process.copying import end_offset
+from tests.support.pipeline.spark_cluster import FOR_DRIVER, SparkCluster
+from tests.support.processes.cluster import GROUP, Cluster, Node, barnabas_nodes, kafka_nodes
+from tests.support.processes.copying import end_offset
 
 pytestmark = pytest.mark.chaos
 

@@ -10,7 +10,7 @@ from barnabas.client import Producer
 from barnabas.client.net.cluster import Cluster as Client
 from barnabas.pipeline.topic_sink import transactions_of
 from barnabas.pipeline.transaction_requests import TransactionRequests
-from tests.process.cluster import Cluster
+from tests.support.processes.cluster import Cluster
 
 
 @pytest.mark.parametrize("dead", [1, 2, 3])

@@ -26,10 +26,10 @@ from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.export import COLUMNS, Exported, _write, export_directories, export_topics
 from barnabas.pipeline.planning import OffsetRange
 from barnabas.protocol.records import iter_batches
-from tests.pipeline import topics
 from tests.pipeline.test_official_connector import numbers, texts, values
-from tests.process.conftest import end
-from tests.process.served import ServedBroker
+from tests.support.pipeline import topics
+from tests.support.processes.fixtures import end
+from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 from barnabas.cli.flights import dataset as data
 from barnabas.cli.flights import queries
-from tests.pipeline import topics
-from tests.process.served import ServedBroker
+from tests.support.pipeline import topics
+from tests.support.processes.served import ServedBroker
 from tests.unit.cli.test_flights import january
 
 if TYPE_CHECKING:

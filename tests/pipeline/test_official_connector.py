@@ -19,8 +19,8 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
-from tests.pipeline import topics
-from tests.process.served import ServedBroker
+from tests.support.pipeline import topics
+from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer

@@ -10,9 +10,9 @@ from barnabas.client.errors import KafkaError
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange
 from barnabas.pipeline.reading import read_range
-from tests.pipeline import topics
-from tests.process.cluster import Cluster
-from tests.process.served import ServedBroker
+from tests.support.pipeline import topics
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

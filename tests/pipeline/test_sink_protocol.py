@@ -29,9 +29,9 @@ from barnabas.pipeline.sink_options import SinkOptions
 from barnabas.pipeline.topic_sink import TopicPart, TopicSink
 from barnabas.pipeline.transaction_requests import TransactionRequests
 from barnabas.pipeline.two_phase_commit import Coordinator, Task
-from tests.oracle.real_kafka import needs_java
-from tests.pipeline.topics import await_markers, new_topic, read_committed
-from tests.process.cluster import Cluster, Node, barnabas_nodes, kafka_nodes
+from tests.support.oracle.real_kafka import needs_java
+from tests.support.pipeline.topics import await_markers, new_topic, read_committed
+from tests.support.processes.cluster import Cluster, Node, barnabas_nodes, kafka_nodes
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "transaction.abort.timed.out.transaction.cleanup.interval.ms=200")
 ENDING = ("PrepareCommit", "PrepareAbort")

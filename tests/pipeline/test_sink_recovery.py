@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
-from tests.pipeline.chaos import INPUT, RECORDS, Query, Run
-from tests.process.cluster import Cluster
+from tests.support.pipeline.chaos import INPUT, RECORDS, Query, Run
+from tests.support.processes.cluster import Cluster
 
 POINTS = {
     "task-prepared": ("task is prepared", 0),

@@ -12,10 +12,10 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
 from pyspark.sql import functions as F
 
-from tests.pipeline import topics
-from tests.process.conftest import end
-from tests.process.served import ServedBroker
-from tests.snippets import snippets
+from tests.support.pipeline import topics
+from tests.support.processes.fixtures import end
+from tests.support.processes.served import ServedBroker
+from tests.support.snippets import snippets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,9 +21,9 @@ from pyspark.sql import functions as F
 
 from barnabas.pipeline.java import java_home
 from tests.pipeline import test_official_connector as official
-from tests.pipeline import topics
 from tests.pipeline.test_official_connector import Kafka, into_parquet, numbers, texts, values
-from tests.process.served import ServedBroker
+from tests.support.pipeline import topics
+from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

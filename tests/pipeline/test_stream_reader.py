@@ -15,8 +15,8 @@ from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import EPOCHS
 from barnabas.pipeline.stream import StreamReader
-from tests.pipeline import topics
-from tests.process.served import ServedBroker
+from tests.support.pipeline import topics
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

@@ -23,8 +23,8 @@ from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import EPOCHS, OffsetRange, Pushdown, from_json
 from barnabas.pipeline.reading import read_range
 from barnabas.pipeline.stream import StreamReader
-from tests.process.cluster import Cluster
 from tests.process.test_unclean_election import AFTER, BEFORE, LOST, TOPIC, cluster, produce
+from tests.support.processes.cluster import Cluster
 
 __all__ = ["cluster"]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("confluent_kafka")
-from tests.process.churning import (
+from tests.support.processes.churning import (
     BROKER_SETTINGS,
     CHANGE_SECONDS,
     GROUP,
@@ -29,9 +29,9 @@ from tests.process.churning import (
     Churn,
     commit_beginning,
 )  # it has librdkafka as well
-from tests.process.cluster import GROUP as GROUPS
-from tests.process.cluster import TRANSACTION, Cluster, barnabas_nodes
-from tests.process.copying import SOURCE, TARGET, CopyRun
+from tests.support.processes.cluster import GROUP as GROUPS
+from tests.support.processes.cluster import TRANSACTION, Cluster, barnabas_nodes
+from tests.support.processes.copying import SOURCE, TARGET, CopyRun
 
 pytestmark = pytest.mark.process
 

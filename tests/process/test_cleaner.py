@@ -22,8 +22,8 @@ from barnabas.protocol.messages.transactions import EndTxnRequest, InitProducerI
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offsets
-from tests.oracle.wire import NOT_READY, Wire
-from tests.process.conftest import Serve
+from tests.support.oracle.wire import NOT_READY, Wire
+from tests.support.processes.fixtures import Serve
 
 pytestmark = pytest.mark.process
 

@@ -29,8 +29,8 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import decode, encode
-from tests.oracle.wire import NOT_READY, Wire
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import NOT_READY, Wire
+from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
@@ -193,7 +193,7 @@ async def watch(run: Run, lives: list[dict[str, Any]]) -> None:
 def test_logs_of_coordinators_through_half_a_million_transactions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.process.served.READY_SECONDS_MAX", 120.0)
+    monkeypatch.setattr("tests.support.processes.served.READY_SECONDS_MAX", 120.0)
     broker = ServedBroker(
         Path(os.environ.get("BARNABAS_STATE") or tmp_path / "data"),
         "log.cleaner.backoff.ms=1000",

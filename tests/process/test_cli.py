@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.served import ServedBroker
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

@@ -16,12 +16,12 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.testing.simulation.invariants import check_acknowledged
-from tests.oracle.real_kafka import needs_java
-from tests.oracle.wire import Wire
-from tests.process.cluster import KAFKA_UP, Cluster, barnabas_nodes
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.wire import Wire
+from tests.support.processes.cluster import Cluster, barnabas_nodes
 
 pytest.importorskip("confluent_kafka")
-from tests.process.copying import (  # after the check that librdkafka is there
+from tests.support.processes.copying import (  # after the check that librdkafka is there
     SOURCE,
     TARGET,
     CopyRun,

@@ -15,9 +15,9 @@ from barnabas.protocol.messages.admin import (
     DescribeLogDirsRequest,
 )
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.wire import Wire
-from tests.process.cluster import Cluster, barnabas_nodes, traceback_of
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.cluster import Cluster, barnabas_nodes, traceback_of
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.cluster import Cluster, barnabas_nodes
-from tests.process.ports import free_ports
-from tests.process.served import READY_SECONDS_MAX, ServedBroker
+from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.ports import free_ports
+from tests.support.processes.served import READY_SECONDS_MAX, ServedBroker
 
 pytestmark = pytest.mark.process
 

@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.process.cluster import Cluster
-from tests.process.kills import Killing, killed_copy
-from tests.simulation.kill_schedule import schedule
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.kills import Killing, killed_copy
+from tests.support.simulation.kill_schedule import schedule
 
 ROOT = Path(__file__).parents[2]
 LOCAL_BASE = "python-base:local"

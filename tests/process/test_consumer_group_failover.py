@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from .cluster import GROUP, Cluster, barnabas_nodes
+from tests.support.processes.cluster import GROUP, Cluster, barnabas_nodes
 
 TOPIC = "flights"
 PARTITIONS = 4

@@ -17,7 +17,6 @@ import pytest
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import ElectLeadersRequest
-from tests.process.cluster import Cluster, barnabas_nodes
 from tests.process.test_transactions_over_brokers import (
     PARTITIONS,
     SETTINGS,
@@ -28,6 +27,7 @@ from tests.process.test_transactions_over_brokers import (
     prepare,
     read_committed,
 )
+from tests.support.processes.cluster import Cluster, barnabas_nodes
 
 pytestmark = pytest.mark.process
 
@@ -42,7 +42,7 @@ class MinedCluster(Cluster):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mine = folder / "mine"
         monkeypatch.setenv("MINE", str(self.mine))
-        super().__init__(barnabas_nodes(folder, *SETTINGS, module="tests.process.mined"))
+        super().__init__(barnabas_nodes(folder, *SETTINGS, module="tests.support.processes.crashing_broker"))
 
     def arm(self, node_id: int, at: int, how: str) -> None:
         """So many log writes of this node pass, the next one kills it."""

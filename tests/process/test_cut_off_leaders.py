@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from tests.process.cluster import Cluster
-from tests.process.cut_links import Links, cluster_with_links, namespaces_missing
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.cut_links import Links, cluster_with_links, namespaces_missing
 
 pytestmark = [pytest.mark.process, pytest.mark.clients]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
-from tests.oracle.wire import Wire
-from tests.process.conftest import end
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.fixtures import end
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.wire import Wire
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.served import ServedBroker
 
 FILE_BYTES_MAX = 256 * 1024
 BATCH_BYTES = 10_000

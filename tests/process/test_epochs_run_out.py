@@ -17,9 +17,9 @@ from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest, EndTxnRequest, InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
-from tests.oracle.wire import NOT_READY, Wire
-from tests.process.conftest import Serve
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import NOT_READY, Wire
+from tests.support.processes.fixtures import Serve
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

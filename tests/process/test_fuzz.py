@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from barnabas.protocol import registry
-from tests.process.conftest import Serve
-from tests.process.fuzzing import Bystander, Fuzzer, descriptors, internal_errors
-from tests.process.hostile_requests import HostileRequests, World
+from tests.support.processes.fixtures import Serve
+from tests.support.processes.fuzzing import Bystander, Fuzzer, descriptors, internal_errors
+from tests.support.processes.hostile_requests import HostileRequests, World
 
 MIB = 1024 * 1024
 WARM_UP = 2_000  # requests, by which every handler is loaded and every codec made

@@ -26,8 +26,8 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.protocol.schema import decode, encode
-from tests.oracle.wire import Wire
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

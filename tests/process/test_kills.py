@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("confluent_kafka")
-from tests.process.cluster import Cluster, barnabas_nodes  # after the check that librdkafka is there
-from tests.process.kills import Gaps, Killing, killed_copy
-from tests.simulation.kill_schedule import Kill, schedule
+from tests.support.processes.cluster import Cluster, barnabas_nodes  # after the check that librdkafka is there
+from tests.support.processes.kills import Gaps, Killing, killed_copy
+from tests.support.simulation.kill_schedule import Kill, schedule
 
 pytestmark = pytest.mark.process
 

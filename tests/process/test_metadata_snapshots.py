@@ -13,9 +13,9 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from tests.oracle.wire import Wire
-from tests.process.cluster import Cluster, barnabas_nodes
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

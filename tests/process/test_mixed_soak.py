@@ -21,9 +21,9 @@ import pytest
 from barnabas.client import Admin, Consumer, NewTopic, Producer
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.client.types import Record
-from tests.process.conftest import Serve
-from tests.process.fuzzing import descriptors
-from tests.process.served import ServedBroker
+from tests.support.processes.fixtures import Serve
+from tests.support.processes.fuzzing import descriptors
+from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 

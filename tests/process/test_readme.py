@@ -19,7 +19,7 @@ import pytest
 
 from tests.process.test_cli import as_in_a_terminal, shown_until
 from tests.process.test_up import COMMAND, SECONDS_MAX, Up
-from tests.snippets import snippets
+from tests.support.snippets import snippets
 
 pytestmark = pytest.mark.process
 

@@ -23,8 +23,8 @@ from barnabas.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.wire import Wire
-from tests.process.cluster import Cluster, barnabas_nodes
+from tests.support.oracle.wire import Wire
+from tests.support.processes.cluster import Cluster, barnabas_nodes
 
 pytestmark = pytest.mark.process
 

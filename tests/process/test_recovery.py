@@ -8,8 +8,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.oracle.wire import Wire
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.served import ServedBroker
 
 MANY = 1_000
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.wire import Wire
-from tests.process.cluster import Cluster
-from tests.process.ports import free_ports
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.ports import free_ports
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

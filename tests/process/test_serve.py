@@ -16,9 +16,9 @@ import pytest
 
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.wire import Wire
-from tests.process.ports import free_ports
-from tests.process.served import ServedBroker
+from tests.support.oracle.wire import Wire
+from tests.support.processes.ports import free_ports
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

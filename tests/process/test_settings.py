@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.served import ServedBroker
 from tests.process.test_serve import barnabas
+from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 

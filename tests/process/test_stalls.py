@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.process.huge import CATALOGUE
-from tests.process.huge.request import World
-from tests.process.stalling import Stalled, send_each
+from tests.support.processes.huge import CATALOGUE
+from tests.support.processes.huge.request import World
+from tests.support.processes.stalling import Stalled, send_each
 
 pytestmark = pytest.mark.process
 

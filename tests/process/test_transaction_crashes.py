@@ -22,16 +22,15 @@ import pytest
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
 from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
-from tests.oracle.real_kafka import needs_java
-from tests.oracle.wire import Wire
-from tests.process.served import ServedBroker
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.wire import Wire
+from tests.support.processes.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition  # noqa: E402  # after the check that it is there
 
 pytestmark = pytest.mark.process
 
-KAFKA_UP = Path(__file__).parents[1] / "oracle" / "kafka-up"
 TOPIC, GROUP, PARTITIONS = "mined", "mined-group", 2
 NEVER = 1 << 30
 SETTINGS = ("offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1", f"num.partitions={PARTITIONS}")
@@ -50,7 +49,7 @@ class MinedBroker:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mine = folder / "mine"
         monkeypatch.setenv("MINE", str(self.mine))
-        self.broker = ServedBroker(folder / "data", *SETTINGS, module="tests.process.mined").start()
+        self.broker = ServedBroker(folder / "data", *SETTINGS, module="tests.support.processes.crashing_broker").start()
         self.deaths = 0
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch)

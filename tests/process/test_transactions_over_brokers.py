@@ -30,8 +30,8 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.wire import Wire
-from tests.process.cluster import GROUP, Cluster, barnabas_nodes
+from tests.support.oracle.wire import Wire
+from tests.support.processes.cluster import GROUP, Cluster, barnabas_nodes
 
 pytestmark = pytest.mark.process
 

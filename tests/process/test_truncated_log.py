@@ -12,8 +12,8 @@ import pytest
 
 from barnabas.client import Consumer, TopicPartition
 from barnabas.client.errors import LogTruncated
-from tests.process.cluster import Cluster
 from tests.process.test_unclean_election import AFTER, BEFORE, LOST, TOPIC, cluster, produce
+from tests.support.processes.cluster import Cluster
 
 __all__ = ["cluster"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from barnabas.client import Admin, Consumer, Producer, TopicPartition
-from tests.process.cluster import Cluster, barnabas_nodes
-from tests.process.served import ServedBroker
 from tests.process.test_cli import barnabas
 from tests.process.test_transactions_over_brokers import is_stable
-from tests.process.two_phase_worker import PARTITIONS, decided, open_database, own, values_of
+from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.served import ServedBroker
+from tests.support.processes.two_phase_worker import PARTITIONS, decided, open_database, own, values_of
 
 pytestmark = pytest.mark.process
 
@@ -37,7 +37,15 @@ class Worker:
     """The sink's process, in its present life."""
 
     def __init__(self, cluster: Cluster, path: Path) -> None:
-        self.command = [sys.executable, "-m", "tests.process.two_phase_worker", cluster.bootstrap, str(path), "out", ID]
+        self.command = [
+            sys.executable,
+            "-m",
+            "tests.support.processes.two_phase_worker",
+            cluster.bootstrap,
+            str(path),
+            "out",
+            ID,
+        ]
         self.stderr = path.with_suffix(".stderr").open("a")
         self.process = self._start()
 

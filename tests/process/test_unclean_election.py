@@ -23,8 +23,8 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.wire import Wire
-from tests.process.cluster import Cluster, barnabas_nodes
+from tests.support.oracle.wire import Wire
+from tests.support.processes.cluster import Cluster, barnabas_nodes
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, KafkaError, TopicPartition  # noqa: E402  # after the check that it is there

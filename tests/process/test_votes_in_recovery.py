@@ -6,9 +6,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from tests.process.cluster import READY_SECONDS_MAX, Cluster, barnabas_nodes
-from tests.process.served import ServedBroker
-from tests.process.slow_disk import READ_BYTES, READ_S, fast_from_now_on
+from tests.support.processes.cluster import READY_SECONDS_MAX, Cluster, barnabas_nodes
+from tests.support.processes.served import ServedBroker
+from tests.support.processes.slow_disk import READ_BYTES, READ_S, fast_from_now_on
 
 PARTITIONS = 12
 RECORD_BYTES = 64_000
@@ -57,7 +57,7 @@ def test_a_node_that_reads_its_logs_after_a_power_loss_votes(tmp_path: Path) -> 
         cluster.kill(reading)
         node = cluster.nodes[reading]
         assert isinstance(node, ServedBroker)
-        node.module = "tests.process.slow_disk"
+        node.module = "tests.support.processes.slow_disk"
         begins = {node_id: len(cluster.nodes[node_id].log()) for node_id in (reading, other)}
 
         def said(what: str, *node_ids: int) -> list[str]:

@@ -19,9 +19,9 @@ import pytest
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import World
-from tests.simulation.cluster import ClusterBroker, Watch, bootstrap, names
-from tests.simulation.cluster_chaos import ClusterChaos, Power
-from tests.simulation.workload import Broker, Journal, Membership, churner, copier, feeder, judge, observer
+from tests.support.simulation.cluster import ClusterBroker, Watch, bootstrap, names
+from tests.support.simulation.cluster_chaos import ClusterChaos, Power
+from tests.support.simulation.workload import Broker, Journal, Membership, churner, copier, feeder, judge, observer
 
 pytestmark = pytest.mark.simulation
 

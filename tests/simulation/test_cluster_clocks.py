@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.client import Producer
 from barnabas.testing.simulation.world import Ports
-from tests.simulation.cluster_story import Story, clients, committed, create, open_transactions, tell
+from tests.support.simulation.cluster_story import Story, clients, committed, create, open_transactions, tell
 
 pytestmark = pytest.mark.simulation
 

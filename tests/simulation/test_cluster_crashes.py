@@ -11,9 +11,9 @@ import asyncio
 import pytest
 
 from barnabas.testing.simulation.world import World
-from tests.simulation.cluster import Watch, bootstrap
 from tests.simulation.test_cluster import make_brokers
-from tests.simulation.three_transactions import NEVER, ThreeTransactions
+from tests.support.simulation.cluster import Watch, bootstrap
+from tests.support.simulation.three_transactions import NEVER, ThreeTransactions
 
 pytestmark = pytest.mark.simulation
 

@@ -10,9 +10,9 @@ import pytest
 from barnabas.client import KafkaError, Producer, TopicPartition
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Ports
-from tests.simulation.cluster import bootstrap
-from tests.simulation.cluster_story import Story, clients, committed, create, open_transactions, tell
-from tests.simulation.workload import read_all
+from tests.support.simulation.cluster import bootstrap
+from tests.support.simulation.cluster_story import Story, clients, committed, create, open_transactions, tell
+from tests.support.simulation.workload import read_all
 
 pytestmark = pytest.mark.simulation
 

@@ -15,8 +15,8 @@ import time
 import pytest
 
 from barnabas.testing.simulation.world import World, WorldFailed
-from tests.simulation.chaos import Chaos
-from tests.simulation.workload import Broker, Journal, Membership, copier, feeder, judge, observer
+from tests.support.simulation.chaos import Chaos
+from tests.support.simulation.workload import Broker, Journal, Membership, copier, feeder, judge, observer
 
 pytestmark = pytest.mark.simulation
 

@@ -21,10 +21,10 @@ from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.testing.simulation.invariants import check_acknowledged
 from barnabas.testing.simulation.world import Ports
-from tests.simulation.cluster_chaos import ClusterChaos, Power
-from tests.simulation.cluster_story import Story, committed, create, tell
 from tests.simulation.test_cluster import converged
-from tests.unit.broker.conftest import Peer
+from tests.support.broker.nodes import Peer
+from tests.support.simulation.cluster_chaos import ClusterChaos, Power
+from tests.support.simulation.cluster_story import Story, committed, create, tell
 
 pytestmark = pytest.mark.simulation
 

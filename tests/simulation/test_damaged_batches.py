@@ -17,7 +17,7 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.records import read_header
 from barnabas.testing.simulation.world import Ports, World
-from tests.simulation.workload import BOOTSTRAP, Broker
+from tests.support.simulation.workload import BOOTSTRAP, Broker
 
 pytestmark = pytest.mark.simulation
 

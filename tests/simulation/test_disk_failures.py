@@ -9,7 +9,7 @@ import pytest
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
 from barnabas.testing.simulation.world import Ports, World
-from tests.simulation.workload import SOURCE, Broker, Journal, feeder, read_all
+from tests.support.simulation.workload import SOURCE, Broker, Journal, feeder, read_all
 
 pytestmark = pytest.mark.simulation
 

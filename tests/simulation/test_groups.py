@@ -16,7 +16,7 @@ from barnabas.broker.coordinator.groups import committing
 from barnabas.client import Admin, Consumer, KafkaError, Producer, TopicPartition
 from barnabas.client.admin import GroupDescription
 from barnabas.testing.simulation.world import Machine, Ports, World, WorldFailed
-from tests.simulation.workload import BOOTSTRAP, PARTITIONS, Broker, Deliberate, Journal, Program, feeder, judge
+from tests.support.simulation.workload import BOOTSTRAP, PARTITIONS, Broker, Deliberate, Journal, Program, feeder, judge
 
 pytestmark = pytest.mark.simulation
 

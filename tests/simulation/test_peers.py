@@ -12,7 +12,7 @@ from barnabas.broker.node import Node
 from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, ProbeResult, probe
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing.simulation.world import Ports, World
-from tests.simulation.workload import Broker
+from tests.support.simulation.workload import Broker
 
 pytestmark = pytest.mark.simulation
 

@@ -9,8 +9,8 @@ import pytest
 
 from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.testing.simulation.world import Ports, World
-from tests.simulation.chaos import Chaos
-from tests.simulation.workload import BOOTSTRAP, Broker
+from tests.support.simulation.chaos import Chaos
+from tests.support.simulation.workload import BOOTSTRAP, Broker
 
 pytestmark = pytest.mark.simulation
 

@@ -16,8 +16,8 @@ import pytest
 
 from barnabas.ports import Buffer, File
 from barnabas.testing.simulation.world import Ports, World
-from tests.simulation.three_transactions import NEVER, ThreeTransactions
-from tests.simulation.workload import BOOTSTRAP, Broker
+from tests.support.simulation.three_transactions import NEVER, ThreeTransactions
+from tests.support.simulation.workload import BOOTSTRAP, Broker
 
 pytestmark = pytest.mark.simulation
 

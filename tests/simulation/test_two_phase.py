@@ -16,8 +16,8 @@ import pytest
 from barnabas.client import Admin, KafkaError, PreparedTransaction, Producer, TopicPartition
 from barnabas.client.producer.transaction_state import TransactionState
 from barnabas.testing.simulation.world import Ports, World
-from tests.simulation.chaos import Chaos
-from tests.simulation.workload import BOOTSTRAP, Broker, Program, read_all
+from tests.support.simulation.chaos import Chaos
+from tests.support.simulation.workload import BOOTSTRAP, Broker, Program, read_all
 
 pytestmark = pytest.mark.simulation
 

@@ -18,9 +18,9 @@ from barnabas.client import Admin, Consumer, KafkaError, NewTopic, Producer, Rec
 from barnabas.client.consumer.epoch_trail import EpochTrail
 from barnabas.client.errors import LogTruncated, OffsetOutOfRange
 from barnabas.testing.simulation.world import Ports, Program, World, WorldFailed
-from tests.simulation.cluster_story import Story, clients
 from tests.simulation.test_cluster import make_brokers
-from tests.simulation.workload import read_all
+from tests.support.simulation.cluster_story import Story, clients
+from tests.support.simulation.workload import read_all
 
 pytestmark = pytest.mark.simulation
 

@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 
 from barnabas.broker import large_requests
-from barnabas.broker.node import Node
 from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, UNITS_PER_SLICE, Slices, Work, advance, sorted_in_slices
-from barnabas.errors import ErrorCode, InvariantViolated
+from barnabas.errors import InvariantViolated
 from barnabas.protocol import registry
-from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.schema import decode_in_slices, encode, encode_in_slices, finished
-from tests.process.huge import CATALOGUE
-from tests.process.huge.request import World, apis_with_lists
-from tests.unit.broker.conftest import Peer, until
+from tests.support.processes.huge import CATALOGUE
+from tests.support.processes.huge.request import World, apis_with_lists
 
 
 class Turns:
@@ -107,35 +105,6 @@ def test_a_broken_invariant_of_a_callback_stops_the_node() -> None:
     turns.slices.start(work("a", 1, []), broken, print)
     turns.run()
     assert [str(error) for error in turns.fatal] == ["broken"]
-
-
-async def test_others_are_served_while_a_large_request_is(peer: Peer, node: Node, another: Callable[..., Any]) -> None:
-    other = await another()
-    names = [f"unknown-{number}" for number in range(30_000)]
-    request = MetadataRequest(
-        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
-    )
-    sent = peer.send(request, 12)
-    behind = peer.send(ApiVersionsRequest(), 0)
-    await until(lambda: node.slices.busy)
-    served = 0
-    while node.slices.busy:
-        await other.call(ApiVersionsRequest(), 0)
-        served += 1
-    assert served > 10
-    answer = await peer.receive(sent)
-    assert [topic.name for topic in answer.topics] == names
-    assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert (await peer.receive(behind)).error_code == 0
-
-
-async def test_a_connection_that_closes_ends_its_large_request(peer: Peer, node: Node) -> None:
-    topics = [MetadataRequestTopic(name=f"unknown-{number}") for number in range(50_000)]
-    peer.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
-    await until(lambda: node.slices.busy)
-    peer.writer.close()
-    await until(lambda: not node.slices.busy)
-    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(

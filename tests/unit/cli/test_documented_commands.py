@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.cli.main import app
-from tests.snippets import snippets
+from tests.support.snippets import snippets
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]

@@ -10,7 +10,7 @@ from barnabas.cli.dump import lines_of
 from barnabas.errors import RemoteProtocolError
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
-from tests.unit.storage.batches import append, append_transactional, end_transaction, idempotent, open_log
+from tests.support.storage.batches import append, append_transactional, end_transaction, idempotent, open_log
 
 
 def test_dump_shows_a_saved_state(tmp_path: Path) -> None:

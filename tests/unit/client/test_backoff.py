@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.net.backoff import PAUSE_MAX_MS, Backoff, retry_pause_ms
-from tests.unit.client.seeded import SeededRng
+from tests.support.rng import SeededRng
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from barnabas.protocol.messages.consumer_groups import (
     HeartbeatAssignment,
     TopicIdPartitions,
 )
-from tests.unit.transitions import follows_the_table
+from tests.support.transitions import follows_the_table
 
 T, U = b"t" * 16, b"u" * 16
 NAMES = {T: "t", U: "u"}

@@ -27,7 +27,7 @@ from barnabas.protocol.messages.metadata import (
 )
 from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
 from barnabas.protocol.schema import decode, encode
-from tests.unit.client.seeded import SeededRng
+from tests.support.rng import SeededRng
 
 ID = bytes(15) + b"\x01"
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -18,7 +18,7 @@ from barnabas.protocol.messages.groups import (
 )
 from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
 from barnabas.protocol.schema import decode_versioned, encode_versioned
-from tests.unit.transitions import follows_the_table
+from tests.support.transitions import follows_the_table
 
 
 def subscription(*topics: str, version: int = 0) -> bytes:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from barnabas.client.producer.murmur2 import murmur2, partition_for_key
 from barnabas.client.producer.partitioning import StickyPartitioner
-from tests.unit.client.seeded import SeededRng
+from tests.support.rng import SeededRng
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from barnabas.protocol.messages.produce import PartitionProduceResponse, Produce
 from barnabas.protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse
 from barnabas.protocol.records import NewRecord, build_batch, crc_ok, decode_records, encode_records, read_header
 from barnabas.protocol.schema import decode, encode
-from tests.unit.client.seeded import SeededRng
+from tests.support.rng import SeededRng
 
 TP = TopicPartition("t", 0)
 

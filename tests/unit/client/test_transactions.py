@@ -31,8 +31,8 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from tests.unit.client.seeded import SeededRng
-from tests.unit.transitions import follows_the_table
+from tests.support.rng import SeededRng
+from tests.support.transitions import follows_the_table
 
 TP = TopicPartition("t", 0)
 GROUP = ConsumerGroupMetadata("g", 3, "member", "instance")

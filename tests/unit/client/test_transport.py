@@ -10,8 +10,8 @@ from barnabas.protocol.exchange import Exchange, ExchangeState
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.scope import Scope
-from tests.unit.broker.conftest import until
-from tests.unit.client.seeded import SeededRng
+from tests.support.rng import SeededRng
+from tests.support.waiting import until
 
 
 async def test_a_connection_that_is_given_up_before_it_is_made_comes_to_nothing() -> None:

@@ -19,7 +19,7 @@ from barnabas.pipeline.decisions import (
     ReadDecision,
     TaskName,
 )
-from tests.unit.pipeline.sink_world import Protocol, World, Wrong
+from tests.support.pipeline.sink_world import Protocol, World, Wrong
 
 SCHEDULES = int(os.environ.get("BARNABAS_SINK_SCHEDULES", "10000"))
 MUTANT_SCHEDULES = 6_000

@@ -20,6 +20,7 @@ COPIED = (
     "barnabas",
     "tests/__init__.py",
     "tests/golden",
+    "tests/support",
     "tests/unit",
     "setup.py",
     "build_backend.py",

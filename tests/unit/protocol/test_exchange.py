@@ -25,7 +25,7 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.registry import request_header_version, response_header_version
 from barnabas.protocol.schema import decode, encode
-from tests.unit.transitions import follows_the_table
+from tests.support.transitions import follows_the_table
 
 KEYS = [
     ApiVersion(api_key=0, min_version=0, max_version=13),

@@ -51,8 +51,7 @@ from barnabas.protocol.schema import (
     encode,
     encode_versioned,
 )
-
-from .message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
+from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 SHARED_WITH_CLIENTS = [

@@ -55,8 +55,7 @@ from barnabas.protocol.schema import (
     message,
     struct,
 )
-
-from .message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
+from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
 
 ALL = [*REQUESTS_AND_RESPONSES, *HEADERS, *RECORDS]
 NO_TAGS = b"\0"

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.errors import DirectoryInUse
 from barnabas.runtime.files import FileDisk
-from tests.unit.storage.disk_contract import DiskContract
+from tests.support.storage.disk_contract import DiskContract
 
 
 @pytest.fixture

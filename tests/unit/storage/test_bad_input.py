@@ -14,7 +14,7 @@ from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.validation import LongBatch
-from tests.unit.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain
+from tests.support.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain
 from tests.unit.storage.test_validation import FIELDS, changed
 
 CONFIGS = [

@@ -16,7 +16,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.steps import DECODED_RECORDS, finish
-from tests.unit.storage.batches import (
+from tests.support.storage.batches import (
     NOW,
     append,
     append_transactional,
@@ -24,7 +24,7 @@ from tests.unit.storage.batches import (
     idempotent,
     open_log,
 )
-from tests.unit.storage.histories import (
+from tests.support.storage.histories import (
     COMPACTED,
     DAY,
     Model,

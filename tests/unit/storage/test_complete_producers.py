@@ -18,7 +18,7 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.partition_log import PartitionLog
-from tests.unit.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain, small_segments
+from tests.support.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain, small_segments
 from tests.unit.storage.test_disk import Draws
 
 DAY = 86_400_000

@@ -11,7 +11,7 @@ from barnabas.broker.topic_config import log_config
 from barnabas.protocol.compression import Compression, compress
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, read_header
 from barnabas.storage.disk import MemoryDisk
-from tests.unit.storage.batches import NOW, append, open_log
+from tests.support.storage.batches import NOW, append, open_log
 
 
 def words() -> bytes:

@@ -12,7 +12,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import ProducerState
-from tests.unit.storage.batches import (
+from tests.support.storage.batches import (
     NOW,
     append,
     append_transactional,

@@ -9,7 +9,7 @@ import pytest
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog
-from tests.unit.storage.batches import append, forget_states, open_log, plain, small_segments
+from tests.support.storage.batches import append, forget_states, open_log, plain, small_segments
 from tests.unit.storage.test_recovery import SMALL, described, written
 
 

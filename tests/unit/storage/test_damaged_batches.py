@@ -19,7 +19,7 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import read_states
 from barnabas.storage.steps import finish
-from tests.unit.storage.batches import CONFIG, NOW, append, open_log, plain, small_segments
+from tests.support.storage.batches import CONFIG, NOW, append, open_log, plain, small_segments
 
 BATCHES = 12
 RECORDS = 3

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.ports import File
 from barnabas.storage.disk import SECTOR_SIZE, MemoryDisk
-from tests.unit.storage.disk_contract import DiskContract
+from tests.support.storage.disk_contract import DiskContract
 
 
 class Draws:

@@ -19,7 +19,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import LogSlice, PartitionLog
 from barnabas.storage.steps import finish
-from tests.unit.storage.batches import (
+from tests.support.storage.batches import (
     CONFIG,
     NOW,
     TOPIC_ID,

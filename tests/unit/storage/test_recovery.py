@@ -13,7 +13,7 @@ from barnabas.storage.opening import DamagedLog
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.segment import Segment
 from barnabas.storage.steps import finish
-from tests.unit.storage.batches import (
+from tests.support.storage.batches import (
     CONFIG,
     NOW,
     append,

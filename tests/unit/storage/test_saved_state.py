@@ -12,7 +12,7 @@ from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE, SavedState
 from barnabas.storage.segment import StoredIndexes
-from tests.unit.storage.batches import (
+from tests.support.storage.batches import (
     CONFIG,
     append,
     append_transactional,

@@ -28,7 +28,7 @@ from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS, finish
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, check_leader_batch, check_replicated_batches
-from tests.unit.storage.batches import CONFIG, NOW, idempotent, plain
+from tests.support.storage.batches import CONFIG, NOW, idempotent, plain
 
 FIELDS = {  # name -> (position, format)
     "base_offset": (0, ">q"),

@@ -11,7 +11,7 @@ from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.disk import SimDisk
 from barnabas.testing.simulation.loop import SimLoop
 from barnabas.testing.simulation.world import Ports, World
-from tests.unit.storage.disk_contract import DiskContract
+from tests.support.storage.disk_contract import DiskContract
 
 
 class TestSimDisk(DiskContract):

@@ -19,8 +19,7 @@ from barnabas.protocol.messages.admin import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-
-from .clusters import cluster, replayed, view, with_topic
+from tests.support.broker.metadata_images import cluster, replayed, view, with_topic
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 TOPIC, BROKER, GROUP = 2, 4, 32

@@ -12,8 +12,7 @@ from barnabas.broker.metadata.records import FeatureLevelRecord
 from barnabas.broker.metadata.registration import register_broker
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import FeatureUpdateKey, UpdateFeaturesRequest
-
-from .clusters import cluster, registration, replayed, view
+from tests.support.broker.metadata_images import cluster, registration, replayed, view
 
 ELR = "eligible.leader.replicas.version"
 

@@ -21,8 +21,15 @@ from barnabas.broker.metadata.sessions import (
 )
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest
-
-from .clusters import cluster, directory_of, register, registration, replayed, view, with_topic
+from tests.support.broker.metadata_images import (
+    cluster,
+    directory_of,
+    register,
+    registration,
+    replayed,
+    view,
+    with_topic,
+)
 
 TOPIC = bytes(15) + b"t"
 

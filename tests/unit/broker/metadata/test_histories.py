@@ -38,8 +38,7 @@ from barnabas.protocol.messages.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-
-from .clusters import cluster, ids, register, replayed, view
+from tests.support.broker.metadata_images import cluster, ids, register, replayed, view
 
 BROKERS = (1, 2, 3)
 names = st.sampled_from(["a", "b", "a.b", "a_b", ""])

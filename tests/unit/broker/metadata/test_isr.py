@@ -19,8 +19,7 @@ from barnabas.protocol.messages.cluster import (
     AlterPartitionResponsePartition,
     BrokerState,
 )
-
-from .clusters import cluster, register, replayed, view, with_topic
+from tests.support.broker.metadata_images import cluster, register, replayed, view, with_topic
 
 TOPIC = bytes(15) + b"t"
 

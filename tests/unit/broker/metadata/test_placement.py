@@ -9,8 +9,7 @@ import pytest
 
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.placement import place_partitions
-
-from .clusters import cluster
+from tests.support.broker.metadata_images import cluster
 
 
 def racks(*of: str | None) -> MetadataImage:

@@ -22,8 +22,7 @@ from barnabas.protocol.messages.cluster import (
     RegistrationListener,
     UnregisterBrokerRequest,
 )
-
-from .clusters import cluster, directory_of, registration, replayed, view, with_topic
+from tests.support.broker.metadata_images import cluster, directory_of, registration, replayed, view, with_topic
 
 TOPIC = bytes(15) + b"t"
 

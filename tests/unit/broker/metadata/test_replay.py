@@ -33,9 +33,8 @@ from barnabas.broker.metadata.snapshot import snapshot_records
 from barnabas.broker.quorum.snapshots import decode_snapshot
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.records import decode_records, iter_batches
-
-from .clusters import cluster, replayed, with_topic
-from .test_records import GOLDEN
+from tests.support.broker.metadata_images import cluster, replayed, with_topic
+from tests.unit.broker.metadata.test_records import GOLDEN
 
 A, B = bytes(15) + b"a", bytes(15) + b"b"
 

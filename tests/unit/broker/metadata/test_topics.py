@@ -25,8 +25,7 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsResponse,
     DeleteTopicState,
 )
-
-from .clusters import cluster, directory_of, replayed, view, with_topic
+from tests.support.broker.metadata_images import cluster, directory_of, replayed, view, with_topic
 
 A, B = bytes(15) + b"a", bytes(15) + b"b"
 

@@ -12,7 +12,7 @@ from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import iter_batches
 from barnabas.storage.disk import MemoryDisk
-from tests.unit.broker.quorum.members import VirtualClock
+from tests.support.bench.quorum import VirtualClock
 
 
 def a_log() -> RaftLog:

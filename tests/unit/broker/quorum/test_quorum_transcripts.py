@@ -52,7 +52,7 @@ from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
-from tests.unit.broker.quorum.members import VirtualClock
+from tests.support.bench.quorum import VirtualClock
 
 FOLDER = Path(__file__).parents[3] / "transcripts" / "quorum"
 RULE = "----"

@@ -17,7 +17,7 @@ from barnabas.broker.quorum.roles import Role, Timing
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_snapshots, snapshot_name
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.storage.disk import MemoryDisk
-from tests.unit.broker.quorum.members import VirtualClock
+from tests.support.bench.quorum import VirtualClock
 
 LOG = f"{METADATA_DIRECTORY}/00000000000000000000.log"
 CONFIG = BrokerConfig({"node.id": "1"})

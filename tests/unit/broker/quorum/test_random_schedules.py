@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 
-from tests.unit.broker.quorum.members import Members
+from tests.support.bench.quorum import Members
 
 
 def disturb(members: Members, number: int) -> None:

@@ -15,7 +15,7 @@ from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
 from barnabas.errors import ErrorCode
 from barnabas.storage.disk import MemoryDisk
-from tests.unit.broker.quorum.members import VirtualClock
+from tests.support.bench.quorum import VirtualClock
 
 ONE, OTHER = b"a" * 16, b"b" * 16
 

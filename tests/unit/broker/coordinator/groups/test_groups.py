@@ -10,8 +10,7 @@ from barnabas.broker.coordinator.groups.effects import GroupSettings
 from barnabas.broker.coordinator.groups.views import describe_classic, list_groups
 from barnabas.errors import ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import SUBSCRIBED_NAMES_MAX
-
-from .group_bench import Bench, Ticket, outcome
+from tests.support.bench.group import Bench, Ticket, outcome
 
 NONE = ErrorCode.NONE
 

@@ -13,8 +13,7 @@ from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.state import GroupState
 from barnabas.broker.coordinator.groups.effects import GroupSettings
 from barnabas.errors import BrokerError
-
-from .group_bench import Bench, Ticket
+from tests.support.bench.group import Bench, Ticket
 
 PROTOCOLS = [
     [("range", b"")],

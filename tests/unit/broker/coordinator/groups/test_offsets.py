@@ -18,8 +18,7 @@ from barnabas.broker.coordinator.groups.records import (
 )
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.messages.internal import GroupMetadataValue
-
-from .group_bench import WALL_MS, Bench
+from tests.support.bench.group import WALL_MS, Bench
 
 NONE = ErrorCode.NONE
 WEEK_MS = 7 * 24 * 3_600_000

@@ -23,8 +23,7 @@ from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
 from barnabas.protocol.schema import decode_versioned, encode_versioned
-
-from ..group_bench import WALL_MS, Bench, Client
+from tests.support.bench.group import WALL_MS, Bench, Client
 
 DAY_MS = 24 * 3_600_000
 PARTITION = PartitionImage(1, 0, 0, (1,), (1,), (bytes(16),))

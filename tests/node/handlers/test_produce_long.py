@@ -1,0 +1,166 @@
+"""Produce requests that take long: batches that are inspected part by part, many batches, many refused records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from barnabas.broker.long_work import TURN_COST_MAX, LongWork, in_place
+from barnabas.broker.node import Node
+from barnabas.errors import ErrorCode
+from barnabas.limits import RECORD_ERRORS_MAX
+from barnabas.protocol.messages.metadata import ApiVersionsRequest
+from barnabas.protocol.messages.produce import PartitionProduceData
+from barnabas.protocol.records import decode_records
+from tests.node.handlers.test_produce import produce, request
+from tests.support.broker.nodes import Nodes, Peer, batch
+
+LONG = 20_000  # records: several slices
+
+
+def long_batch(**fields: Any) -> bytes:
+    return batch(*[b"v"] * LONG, **fields)
+
+
+class Gate:
+    """An Offload that waits until the test lets it go on."""
+
+    def __init__(self, node: Node) -> None:
+        self.asked = asyncio.Event()
+        self.opened = asyncio.Event()
+        node.long_work = LongWork(node.reactor, self.run)
+
+    async def run(self, work: Callable[[], None]) -> None:
+        self.asked.set()
+        await self.opened.wait()
+        work()
+
+
+@pytest.mark.parametrize("compression", [0, 1, 4])
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_long_batch_is_taken(peer: Peer, node: Node, compression: int, acks: int) -> None:
+    await peer.create("t")
+    answer = await produce(peer, 9, request(long_batch(compression=compression), acks=acks))
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    found = node.replicas.leader("t", 0).log.read(0, 10**7, end_offset=LONG)
+    assert len(decode_records(found.records)) == LONG
+
+
+async def test_a_long_batch_is_recompressed_for_a_topic_that_wants_it(peer: Peer, node: Node) -> None:
+    await peer.create("t", compression_type="zstd")
+    assert (await produce(peer, 9, request(long_batch(compression=1)))).error_code == 0
+    found = node.replicas.leader("t", 0).log.read(0, 10**7, end_offset=LONG)
+    assert found.records[22] & 7 == 4
+    assert len(decode_records(found.records)) == LONG
+
+
+async def test_later_requests_of_the_connection_wait_and_others_do_not(nodes: Nodes, node: Node, peer: Peer) -> None:
+    await peer.create("t")
+    gate = Gate(node)
+    sent = [peer.send(request(long_batch(compression=4)), 9), peer.send(request(batch(b"x")), 9)]
+    await gate.asked.wait()
+    other = await nodes.peer(node)
+    assert (await produce(other, 9, request(batch(b"y")))).base_offset == 0
+    gate.opened.set()
+    offsets = [(await peer.receive(each)).responses[0].partition_responses[0].base_offset for each in sent]
+    assert offsets == [1, LONG + 1]
+
+
+async def test_a_connection_that_closes_meanwhile_leaves_no_record(nodes: Nodes, node: Node, peer: Peer) -> None:
+    await peer.create("t")
+    gate = Gate(node)
+    other = await nodes.peer(node)
+    other.send(request(long_batch(compression=4)), 9)
+    await gate.asked.wait()
+    other.writer.close()
+    await other.writer.wait_closed()
+    while len(node.server.connections) > 1:  # noqa: ASYNC110  # what is waited for has no event for tests
+        await asyncio.sleep(0)
+    gate.opened.set()
+    assert (await produce(peer, 9, request(batch(b"x")))).base_offset == 0
+    assert (await produce(peer, 9, request(long_batch()))).base_offset == 1
+
+
+async def test_several_long_batches_in_one_request_are_taken_in_order(peer: Peer) -> None:
+    await peer.create("t", 3)
+    sent = request(None)
+    sent.topic_data[0].partition_data = [
+        PartitionProduceData(index=number, records=records)
+        for number, records in ((0, long_batch()), (1, batch(b"a")), (2, long_batch(compression=2)), (0, batch(b"b")))
+    ]
+    answer = await peer.call(sent, 9)
+    assert [one.base_offset for one in answer.responses[0].partition_responses] == [0, 0, 0, LONG]
+
+
+async def test_many_batches_are_appended_over_several_turns(peer: Peer) -> None:
+    """Also those of known partitions behind those of unknown ones; with acks=0 nothing is answered."""
+    await peer.create("t", 2)
+    many = 1_000
+    for acks in (1, 0):
+        sent = request(None, acks=acks)
+        sent.topic_data[0].partition_data = [
+            PartitionProduceData(index=number % 2, records=batch(b"a")) for number in range(many)
+        ]
+        waiting = peer.send(sent, 9)
+        if acks:
+            answer = await peer.receive(waiting)
+            offsets = [one.base_offset for one in answer.responses[0].partition_responses]
+            assert offsets == [number // 2 for number in range(many)]
+    assert (await produce(peer, 9, request(batch(b"x")))).base_offset == many
+
+
+class Turns(LongWork):
+    """Notes what the batches of each wake-up cost."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.reactor, in_place)
+        self.costs = [0]
+        node.long_work = self
+
+    def count(self, cost: int, *, compressed: bool) -> None:
+        if not self.turn_is_over:
+            self.costs[-1] += cost
+        super().count(cost, compressed=compressed)
+        if self.turn_is_over:
+            self.costs.append(0)
+
+
+async def test_large_batches_of_few_records_are_appended_over_several_turns(node: Node, peer: Peer) -> None:
+    await peer.create("t", 1)
+    turns = Turns(node)
+    size = 900_000
+    sent = request(None)
+    sent.topic_data[0].partition_data = [PartitionProduceData(index=0, records=batch(bytes(size))) for _ in range(40)]
+    answer = await peer.call(sent, 9)
+    assert [one.base_offset for one in answer.responses[0].partition_responses] == list(range(40))
+    assert len(turns.costs) >= 40 * size // 1_024 // TURN_COST_MAX
+    assert max(turns.costs) < TURN_COST_MAX + 2 * size // 1_024  # each batch has 64 free
+
+
+@pytest.mark.parametrize("compression", [0, 4])
+async def test_an_answer_lists_no_more_refused_records_than_its_bound(peer: Peer, compression: int) -> None:
+    await peer.create("t", cleanup_policy="compact")
+    keyless = long_batch(compression=compression)
+    sent = request(None)
+    sent.topic_data[0].partition_data = [PartitionProduceData(index=0, records=keyless) for _ in range(3)]
+    answers = (await peer.call(sent, 9)).responses[0].partition_responses
+    assert [one.error_code for one in answers] == [ErrorCode.INVALID_RECORD] * 3
+    listed = [error.batch_index for one in answers for error in one.record_errors]
+    assert listed == list(range(RECORD_ERRORS_MAX))
+
+
+async def test_a_long_batch_that_lies_is_refused_and_acks_0_closes(peer: Peer, nodes: Nodes, node: Node) -> None:
+    await peer.create("t")
+    cut = bytearray(long_batch())
+    cut[61:] = cut[62:]
+    cut[8:12] = (len(cut) - 12).to_bytes(4, "big")
+    cut[17:21] = crc32c(bytes(cut[21:])).to_bytes(4, "big")
+    assert (await produce(peer, 9, request(bytes(cut)))).error_code == ErrorCode.INVALID_RECORD
+    other = await nodes.peer(node)
+    other.send(request(bytes(cut), acks=0), 9)
+    assert await other.is_closed()
+    assert (await peer.call(ApiVersionsRequest(), 0)).error_code == 0

@@ -1,0 +1,554 @@
+"""The transaction family on a whole node: versions and refusals, durability before answers and markers, time, deleted topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from barnabas.broker.node import Node
+from barnabas.errors import ErrorCode
+from barnabas.ports import File
+from barnabas.protocol.messages.admin import DeleteTopicsRequest, FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.messages.groups import FindCoordinatorRequest
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from barnabas.storage.disk import MemoryDisk
+from tests.support.broker.nodes import Nodes, Peer, batch
+from tests.support.waiting import until
+
+FEW = {"transaction_state_log_num_partitions": "2", "offsets_topic_num_partitions": "2"}
+
+
+class Client:
+    """A transactional producer that says exactly what it is told to."""
+
+    def __init__(self, peer: Peer, transactional_id: str = "tx") -> None:
+        self.peer = peer
+        self.transactional_id = transactional_id
+        self.producer_id = -1
+        self.epoch = -1
+
+    async def init(self, version: int = 4, timeout_ms: int = 60_000, **fields: Any) -> ErrorCode:
+        await self.peer.call(FindCoordinatorRequest(key=self.transactional_id, key_type=1), 3)
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, **fields
+        )
+        answer = await self.peer.call(request, version)
+        if answer.error_code == 0:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        return ErrorCode(answer.error_code)
+
+    def producing(self, topic: str = "t", partition: int = 0, sequence: int = 0) -> ProduceRequest:
+        records = batch(
+            b"x",
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=records)])
+        return ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=5_000, topic_data=[data])
+
+    async def produce(self, topic: str = "t", partition: int = 0, version: int = 12, sequence: int = 0) -> ErrorCode:
+        answer = await self.peer.call(self.producing(topic, partition, sequence), version)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    def ending(self, *, commit: bool = True) -> EndTxnRequest:
+        return EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+
+    async def end(self, *, commit: bool = True, version: int = 5) -> ErrorCode:
+        answer = await self.peer.call(self.ending(commit=commit), version)
+        if answer.error_code == 0 and version >= 5:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        return ErrorCode(answer.error_code)
+
+    async def add_offsets(self, group: str = "g", version: int = 3) -> ErrorCode:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            group_id=group,
+        )
+        return ErrorCode((await self.peer.call(request, version)).error_code)
+
+    async def state(self) -> str:
+        (described,) = (
+            await self.peer.call(DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0)
+        ).transaction_states
+        return str(described.transaction_state)
+
+
+class GatedDisk(MemoryDisk):
+    """A disk whose syncs last until the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def sync(self, files: Sequence[File]) -> None:
+        await self.gate.wait()
+        await super().sync(files)
+
+
+async def settled(client: Client, state: str) -> None:
+    async with asyncio.timeout(5):
+        while True:
+            if await client.state() == state:
+                return
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_every_version_of_init_producer_id(peer: Peer, version: int) -> None:
+    client = Client(peer)
+    assert await client.init(version) is ErrorCode.NONE
+    assert client.epoch == 0
+    assert await client.init(version) is ErrorCode.NONE
+    assert client.epoch == 1
+    answer = await peer.call(InitProducerIdRequest(transactional_id=None), version)
+    assert (answer.error_code, answer.producer_id > client.producer_id, answer.producer_epoch) == (0, True, 0)
+
+
+async def test_a_fenced_producer_is_told_in_words_its_version_knows(peer: Peer) -> None:
+    client = Client(peer)
+    await client.init()
+    await peer.create("t")
+    client.epoch -= 1
+    old, new = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED
+    for version, code in ((1, old), (2, new), (4, new)):
+        assert await client.end(version=version) is code
+        assert await client.add_offsets(version=version) is code
+    for version, code in ((1, old), (2, new), (3, new)):
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="tx",
+            v3_and_below_producer_id=client.producer_id,
+            v3_and_below_producer_epoch=client.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+        )
+        (topic,) = (await peer.call(request, version)).results_by_topic_v3_and_below
+        assert topic.results_by_partition[0].partition_error_code == code
+    named = {"producer_id": client.producer_id + 1, "producer_epoch": 0}
+    assert await client.init(3, **named) is old
+    assert await client.init(4, **named) is new
+
+
+async def test_offsets_before_any_group_make_their_topic(node: Node, peer: Peer) -> None:
+    client = Client(peer)
+    await client.init()
+    assert node.image.topic("__consumer_offsets") is None
+    assert await client.add_offsets() is ErrorCode.NONE
+    assert node.image.topic("__consumer_offsets") is not None
+    assert await client.end() is ErrorCode.NONE
+    await settled(client, "CompleteCommit")
+
+
+async def test_a_connection_that_closes_while_the_topic_is_made_adds_nothing(
+    nodes: Nodes, node: Node, peer: Peer
+) -> None:
+    client = Client(peer)
+    await client.init()
+    leaving = await nodes.peer(node)
+    leaving.send(
+        AddOffsetsToTxnRequest(
+            transactional_id="tx", producer_id=client.producer_id, producer_epoch=client.epoch, group_id="g"
+        ),
+        3,
+    )
+    await leaving.writer.drain()
+    leaving.writer.transport.abort()
+    await until(lambda: len(node.server.connections) == 1)
+    await asyncio.sleep(0.05)
+    # Either the request was read, and then its effect stands, or it was dropped: never half of it.
+    state = await client.state()
+    assert state in ("Empty", "Ongoing")
+    if state == "Ongoing":
+        assert node.image.topic("__consumer_offsets") is not None
+
+
+async def test_nothing_is_answered_and_no_marker_leaves_before_prepare_is_durable(nodes: Nodes) -> None:
+    disk = GatedDisk()
+    node = await nodes.start(disk, log_flush_interval_messages="1", **FEW)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    client = Client(peer)
+    await client.init()
+    assert await client.produce() is ErrorCode.NONE
+    replica = node.replicas.leader("t", 0)
+    other = await nodes.peer(node)
+    disk.gate.clear()
+    sent = peer.send(client.ending(), 5)
+    watcher = Client(other)
+    for _ in range(20):
+        await asyncio.sleep(0.005)
+        assert await watcher.state() == "Ongoing"
+        assert replica.log.log_end_offset == 1
+    assert not peer.reader._buffer  # type: ignore[attr-defined]  # nothing has arrived
+    disk.gate.set()
+    assert (await peer.receive(sent)).error_code == 0
+    await settled(watcher, "CompleteCommit")
+    assert replica.log.log_end_offset == 2
+    assert replica.last_stable_offset == 2
+
+
+async def test_the_next_transaction_never_meets_the_one_before(node: Node, peer: Peer) -> None:
+    """Commit, markers and completion fit in one wake-up, so clients are not told to wait."""
+    await peer.create("t", 4)
+    client = Client(peer)
+    await client.init()
+    for number in range(50):
+        for partition in range(4):
+            assert await client.produce(partition=partition) is ErrorCode.NONE
+        assert await client.end(commit=number % 2 == 0) is ErrorCode.NONE
+    assert node.transactions.concurrent_answers == 0
+    assert len(node.transactions.markers) == 0
+
+
+async def test_a_deleted_topic_does_not_hold_up_its_transaction(node: Node, peer: Peer) -> None:
+    await peer.create("t")
+    await peer.create("gone", 3)
+    client = Client(peer)
+    await client.init()
+    assert await client.produce("gone", 1) is ErrorCode.NONE
+    assert await client.produce("t") is ErrorCode.NONE
+    deleted = await peer.call(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=5_000), 5)
+    assert deleted.responses[0].error_code == 0
+    assert await client.end() is ErrorCode.NONE
+    await settled(client, "CompleteCommit")
+    replica = node.replicas.leader("t", 0)
+    assert replica.last_stable_offset == replica.high_watermark == 2
+
+
+async def test_a_transaction_past_its_timeout_is_aborted(peer: Peer) -> None:
+    await peer.create("t")
+    client = Client(peer)
+    await client.init(timeout_ms=50)
+    assert await client.produce() is ErrorCode.NONE
+    await settled(client, "CompleteAbort")
+    assert await client.end() is ErrorCode.INVALID_TXN_STATE
+    assert await client.end(commit=False) is ErrorCode.NONE
+    assert await client.produce() is ErrorCode.NONE
+    assert await client.end() is ErrorCode.NONE
+
+
+async def test_idle_ids_are_forgotten(nodes: Nodes) -> None:
+    node = await nodes.start(
+        transactional_id_expiration_ms="50",
+        transaction_remove_expired_transaction_cleanup_interval_ms="20",
+        **FEW,
+    )
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    idle, busy = Client(peer, "idle"), Client(peer, "busy")
+    await busy.init()
+    assert await busy.produce() is ErrorCode.NONE
+    await idle.init()
+    await until(lambda: all(t.transactional_id != "idle" for t in node.transactions.all_transactions()))
+    answer = await peer.call(DescribeTransactionsRequest(transactional_ids=["idle", "busy", ""]), 0)
+    assert [state.error_code for state in answer.transaction_states] == [
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert await idle.end() is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert await busy.end() is ErrorCode.NONE
+
+
+async def test_two_phase_transactions_are_a_matter_of_configuration(nodes: Nodes) -> None:
+    node = await nodes.start(**FEW)
+    client = Client(await nodes.peer(node))
+    assert await client.init(6, timeout_ms=1, enable_2pc=True) is ErrorCode.NONE
+    await client.peer.create("t")
+    assert await client.produce() is ErrorCode.NONE
+    assert node.transactions.describe("tx").is_two_phase
+    assert all(not shard.deadlines for _, shard in node.transactions.host.active_shards())
+    assert (
+        await client.peer.call(InitProducerIdRequest(transactional_id=None, enable_2pc=True), 6)
+    ).error_code == ErrorCode.INVALID_REQUEST
+    without = Client(await nodes.peer(await nodes.start(transaction_two_phase_commit_enable="false", **FEW)))
+    assert await without.init(6, enable_2pc=True) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+async def test_a_prepared_transaction_is_handed_over(nodes: Nodes) -> None:
+    peer = await nodes.peer(await nodes.start(**FEW))
+    await peer.create("t", 2)
+    first, second = Client(peer), Client(peer)
+    assert await first.init(6, timeout_ms=1, enable_2pc=True) is ErrorCode.NONE
+    assert await first.produce() is ErrorCode.NONE
+    await peer.call(FindCoordinatorRequest(key="tx", key_type=1), 3)
+    taking = InitProducerIdRequest(
+        transactional_id="tx", transaction_timeout_ms=1, enable_2pc=True, keep_prepared_txn=True
+    )
+    taken = await peer.call(taking, 6)
+    assert (taken.ongoing_txn_producer_id, taken.ongoing_txn_producer_epoch) == (first.producer_id, first.epoch)
+    second.producer_id, second.epoch = taken.producer_id, taken.producer_epoch
+    assert await first.produce(partition=1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await second.produce(partition=1) is ErrorCode.INVALID_TXN_STATE
+    assert await first.end() is ErrorCode.PRODUCER_FENCED
+    assert await second.state() == "Ongoing"
+    assert await second.end() is ErrorCode.NONE
+    await settled(second, "CompleteCommit")
+    # The next transaction goes by the epoch that the commit brought.
+    assert await second.produce(sequence=0) is ErrorCode.NONE
+    assert await second.end() is ErrorCode.NONE
+    nothing = await peer.call(taking, 6)
+    assert (nothing.error_code, nothing.ongoing_txn_producer_id, nothing.ongoing_txn_producer_epoch) == (0, -1, -1)
+
+
+async def test_nothing_can_be_handed_over_below_transaction_version_1(nodes: Nodes) -> None:
+    peer = await nodes.peer(await nodes.start(**FEW))
+    lowered = FeatureUpdateKey(feature="transaction.version", max_version_level=0, upgrade_type=2)
+    assert (await peer.call(UpdateFeaturesRequest(feature_updates=[lowered]), 1)).error_code == 0
+    client = Client(peer)
+    assert await client.init(6, keep_prepared_txn=True) is ErrorCode.UNSUPPORTED_VERSION
+    assert await client.init(6, enable_2pc=True) is ErrorCode.NONE
+
+
+async def test_many_transactions_in_one_request_of_a_broker(peer: Peer) -> None:
+    await peer.create("t", 2)
+    clients = [Client(peer, name) for name in ("a", "b")]
+    for client in clients:
+        await client.init()
+    request = AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=client.transactional_id,
+                producer_id=client.producer_id,
+                producer_epoch=client.epoch,
+                topics=[AddPartitionsToTxnTopic(name="t", partitions=[0, 1])],
+            )
+            for client in clients
+        ]
+    )
+    answer = await peer.call(request, 5)
+    assert [result.transactional_id for result in answer.results_by_transaction] == ["a", "b"]
+    for result in answer.results_by_transaction:
+        assert [p.partition_error_code for p in result.topic_results[0].results_by_partition] == [0, 0]
+    assert await clients[0].state() == await clients[1].state() == "Ongoing"
+    assert (await peer.call(AddPartitionsToTxnRequest(), 4)).results_by_transaction == []
+
+
+async def test_the_list_knows_states_ids_ages_and_patterns(peer: Peer) -> None:
+    await peer.create("t")
+    for name in ("list-a", "list-b"):
+        await Client(peer, name).init()
+
+    async def listed(version: int, **filters: Any) -> tuple[ErrorCode, list[str]]:
+        answer = await peer.call(ListTransactionsRequest(**filters), version)
+        return ErrorCode(answer.error_code), sorted(state.transactional_id for state in answer.transaction_states)
+
+    assert await listed(2) == (ErrorCode.NONE, ["list-a", "list-b"])
+    assert await listed(2, transactional_id_pattern="list-[b-z]") == (ErrorCode.NONE, ["list-b"])
+    assert await listed(2, transactional_id_pattern="list") == (ErrorCode.NONE, [])
+    for pattern in ("(", "x" * 2000):
+        assert await listed(2, transactional_id_pattern=pattern) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
+    assert await listed(0, state_filters=["Ongoing"]) == (ErrorCode.NONE, [])
+    assert await listed(1, duration_filter=3_600_000) == (ErrorCode.NONE, ["list-a", "list-b"])  # none runs: as Kafka
+
+
+async def test_markers_for_what_is_not_here(peer: Peer) -> None:
+    await peer.create("t")
+    topics = [
+        WritableTxnMarkerTopic(name="t", partition_indexes=[0, 5]),
+        WritableTxnMarkerTopic(name="nowhere", partition_indexes=[0]),
+    ]
+    marker = WritableTxnMarker(producer_id=7, producer_epoch=0, topics=topics, coordinator_epoch=0)
+    answer = await peer.call(WriteTxnMarkersRequest(markers=[marker]), 1)
+    codes = [p.error_code for topic in answer.markers[0].topics for p in topic.partitions]
+    assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_without_its_topic_there_is_no_coordinator(peer: Peer) -> None:
+    request = InitProducerIdRequest(transactional_id="early", transaction_timeout_ms=1_000)
+    assert (await peer.call(request, 4)).error_code == ErrorCode.NOT_COORDINATOR
+    client = Client(peer, "early")
+    assert await client.end() is ErrorCode.NOT_COORDINATOR
+
+
+# -- requests held while the transaction before is completed ------------------------------------------------------------
+
+
+class SlowCompletion:
+    """A node whose transaction `tx` is prepared, and completes when the disk's gate opens."""
+
+    def __init__(self, nodes: Nodes, **settings: str) -> None:
+        self.nodes = nodes
+        self.disk = GatedDisk()
+        self.settings = {"log_flush_interval_messages": "1", **FEW, **settings}
+
+    async def prepare(self) -> Client:
+        """Ends a transaction up to its markers, which are written and not yet durable."""
+        self.node = await self.nodes.start(self.disk, **self.settings)
+        self.client = Client(await self.nodes.peer(self.node))
+        await self.client.peer.create("t", 2)
+        await self.client.init()
+        await self.client.peer.call(FindCoordinatorRequest(key="g", key_type=0), 3)  # the topic of groups is made
+        await self.add(self.client.peer, 0)
+        assert await self.client.produce(version=11) is ErrorCode.NONE
+        replica = self.node.replicas.leader("t", 0)
+        gate, sync = self.disk.gate, MemoryDisk.sync
+
+        async def hold_markers(disk: GatedDisk, files: Sequence[File]) -> None:
+            if replica.log.log_end_offset > 1:  # a marker is among them
+                await gate.wait()
+            await sync(disk, files)
+
+        gate.clear()
+        self.disk.sync = hold_markers.__get__(self.disk)  # type: ignore[method-assign]  # from here on only markers wait
+        assert await self.client.end(version=3) is ErrorCode.NONE
+        await settled(Client(await self.nodes.peer(self.node)), "PrepareCommit")
+        return self.client
+
+    def adding(self, partition: int, **fields: int) -> AddPartitionsToTxnRequest:
+        identity = {"producer_id": self.client.producer_id, "producer_epoch": self.client.epoch} | fields
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="tx",
+            v3_and_below_producer_id=identity["producer_id"],
+            v3_and_below_producer_epoch=identity["producer_epoch"],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[partition])],
+        )
+
+    async def add(self, peer: Peer, partition: int) -> None:
+        assert self.code(await peer.call(self.adding(partition), 3)) is ErrorCode.NONE
+
+    @staticmethod
+    def code(answer: Any) -> ErrorCode:
+        return ErrorCode(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+
+LONG = {"add_partitions_to_txn_retry_backoff_max_ms": "60000"}
+
+
+async def test_the_next_transaction_is_held_until_the_one_before_is_complete(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    sent = client.peer.send(slow.adding(1), 3)
+    behind = client.peer.send(DescribeTransactionsRequest(transactional_ids=["tx"]), 0)
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    slow.disk.gate.set()
+    assert slow.code(await client.peer.receive(sent)) is ErrorCode.NONE
+    # What came behind it on the connection waited for its effect.
+    (state,) = (await client.peer.receive(behind)).transaction_states
+    assert (state.transaction_state, state.topics[0].partitions) == ("Ongoing", [1])
+    assert slow.node.transactions.concurrent_answers == 0
+
+
+async def test_a_held_request_is_refused_when_its_time_is_over(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, add_partitions_to_txn_retry_backoff_max_ms="30")
+    client = await slow.prepare()
+    assert slow.code(await client.peer.call(slow.adding(1), 3)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert len(slow.node.transactions.held) == 0
+    slow.disk.gate.set()
+    await settled(client, "CompleteCommit")
+
+
+async def test_a_connection_cut_during_the_hold_leaves_nothing_behind(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    leaving = await nodes.peer(slow.node)
+    leaving.send(slow.adding(1), 3)
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    leaving.writer.transport.abort()
+    await until(lambda: len(slow.node.transactions.held) == 0)
+    slow.disk.gate.set()
+    await settled(client, "CompleteCommit")
+    await slow.add(await nodes.peer(slow.node), 0)
+    assert slow.node.transactions.describe("tx").partitions == {("t", 0)}
+
+
+async def test_additions_are_held_together_until_the_producer_goes_on_without_them(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    newer = await nodes.peer(slow.node)
+    first = client.peer.send(slow.adding(0), 3)
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    second = newer.send(slow.adding(1), 3)
+    await until(lambda: len(slow.node.transactions.held) == 2)
+    assert await Client(await nodes.peer(slow.node)).init() is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert slow.code(await client.peer.receive(first)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert slow.code(await newer.receive(second)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    slow.disk.gate.set()
+    await settled(client, "CompleteCommit")
+    assert slow.node.transactions.describe("tx").partitions == frozenset()
+
+
+async def test_a_lost_coordinator_tells_those_it_held(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    sent = client.peer.send(slow.adding(1), 3)
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    for partition in range(2):
+        slow.node.transactions.on_resigned(partition)
+    assert slow.code(await client.peer.receive(sent)) is ErrorCode.NOT_COORDINATOR
+    slow.disk.gate.set()
+
+
+async def test_a_request_of_another_epoch_is_never_held(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    refused = await client.peer.call(slow.adding(1, producer_epoch=client.epoch + 1), 3)
+    assert slow.code(refused) is ErrorCode.PRODUCER_FENCED
+    assert len(slow.node.transactions.held) == 0
+    slow.disk.gate.set()
+
+
+async def test_an_implicit_addition_is_held_too(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    sent = client.peer.send(client.producing(partition=1), 12)
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    replica = slow.node.replicas.leader("t", 1)
+    assert replica.log.log_end_offset == 0
+    slow.disk.gate.set()
+    answer = await client.peer.receive(sent)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert await client.state() == "Ongoing"
+    assert await client.end() is ErrorCode.NONE
+    await settled(client, "CompleteCommit")
+    assert replica.last_stable_offset == replica.high_watermark == 2
+
+
+async def test_a_produce_whose_connection_is_cut_during_the_hold_writes_nothing(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    leaving = await nodes.peer(slow.node)
+    leaving.send(client.producing(partition=1), 12)
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    leaving.writer.transport.abort()
+    await until(lambda: len(slow.node.transactions.held) == 0)
+    slow.disk.gate.set()
+    await settled(client, "CompleteCommit")
+    assert slow.node.replicas.leader("t", 1).log.log_end_offset == 0
+    await slow.add(client.peer, 0)
+    assert slow.node.transactions.describe("tx").partitions == {("t", 0)}
+
+
+async def test_offsets_added_too_early_are_held_too(nodes: Nodes) -> None:
+    slow = SlowCompletion(nodes, **LONG)
+    client = await slow.prepare()
+    adding = asyncio.ensure_future(client.add_offsets())
+    await until(lambda: len(slow.node.transactions.held) == 1)
+    slow.disk.gate.set()
+    assert await adding is ErrorCode.NONE
+    assert slow.node.transactions.concurrent_answers == 0
+    assert {topic for topic, _ in slow.node.transactions.describe("tx").partitions} == {"__consumer_offsets"}

@@ -1,0 +1,83 @@
+"""A producer that a partition does not know, over restarts of the node and over a topic that is made anew."""
+
+from __future__ import annotations
+
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.admin import DeleteTopicsRequest
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.runtime.clock import SystemClock
+from barnabas.storage.checkpoints import PRODUCER_STATE_CHECKPOINT
+from barnabas.storage.disk import MemoryDisk
+from tests.support.broker.nodes import Nodes, Peer
+
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def produce(peer: Peer, producer_id: int, sequence: int, topic: str = "t") -> ErrorCode:
+    records = build_batch(
+        [NewRecord(None, b"v", SystemClock().now_ms())],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=bytes(records))])
+    answer = await peer.call(ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[data]), 9)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+
+async def test_a_restart_keeps_the_rule(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    assert await produce(peer, 1, 0) == ErrorCode.NONE
+    assert await produce(peer, 2, 5) == OUT_OF_ORDER
+    await node.stop()
+    peer = await nodes.peer(await nodes.start(disk))
+    assert await produce(peer, 2, 5) == OUT_OF_ORDER
+    assert await produce(peer, 1, 1) == ErrorCode.NONE
+
+
+async def test_a_leader_that_may_have_lost_records_accepts_any_sequence(nodes: Nodes) -> None:
+    """The only replica, after a crash: the controller elects it as one that recovers (KIP-966)."""
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    assert await produce(peer, 1, 0) == ErrorCode.NONE
+    node.kill()
+    peer = await nodes.peer(await nodes.start(disk))
+    assert await produce(peer, 2, 5) == ErrorCode.NONE
+
+
+async def test_without_the_checkpoint_any_sequence_is_accepted(nodes: Nodes) -> None:
+    """A directory that Kafka, or an earlier version, has written to."""
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    assert await produce(peer, 1, 0) == ErrorCode.NONE
+    await node.stop()
+    disk.remove(PRODUCER_STATE_CHECKPOINT)
+    peer = await nodes.peer(await nodes.start(disk))
+    assert await produce(peer, 2, 5) == ErrorCode.NONE
+
+
+async def test_producers_go_on_when_a_topic_is_made_anew(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    for topic in ("t", "other"):
+        await peer.create(topic)
+    assert await produce(peer, 1, 0) == ErrorCode.NONE
+    deleted = await peer.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
+    assert deleted.responses[0].error_code == 0
+    await peer.create("t")
+    await peer.create("new")
+    assert await produce(peer, 1, 1) == ErrorCode.NONE
+    assert await produce(peer, 1, 1, "new") == OUT_OF_ORDER
+    await node.stop()
+    peer = await nodes.peer(await nodes.start(disk))
+    assert await produce(peer, 2, 5) == ErrorCode.NONE
+    assert await produce(peer, 2, 5, "other") == OUT_OF_ORDER

@@ -1,0 +1,71 @@
+"""A range reader on a simulated broker: whoever was cancelled and goes on misses nothing, and nothing comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+import pytest
+
+from barnabas.client import Producer, TopicPartition
+from barnabas.client.consumer.ranges import Chunk, RangeReader
+from barnabas.client.net.cluster import Cluster
+from barnabas.testing.simulation.world import Ports, World
+from tests.support.simulation.workload import BOOTSTRAP, Broker
+
+RECORDS = 20
+FETCH_BYTES = 100  # one batch an answer
+
+
+class CancelledAt:
+    """Awaits some work and cancels it at a pause: 0 is the first."""
+
+    def __init__(self, work: Coroutine[Any, Any, Chunk | None], pause: int) -> None:
+        self.work = work
+        self.left = pause
+
+    def __await__(self) -> Generator[Any, None, Chunk | None]:
+        while True:
+            try:
+                waits_for = self.work.send(None)
+                if self.left == 0:
+                    self.work.throw(asyncio.CancelledError())
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # of the work
+            self.left -= 1
+            yield waits_for
+
+
+async def write_and_read(ports: Ports, pause: int) -> list[int]:
+    """The offsets of the chunks, where every other call is cancelled and made again."""
+    async with Producer(
+        bootstrap_servers=BOOTSTRAP, clock=ports.clock, rng=ports.rng, network=ports.network
+    ) as producer:
+        for number in range(RECORDS):
+            await producer.send_and_wait("t", b"%d" % number, partition=0)
+    cluster = Cluster(BOOTSTRAP, client_id="r", clock=ports.clock, rng=ports.rng, network=ports.network)
+    await cluster.start()
+    reader = RangeReader(cluster, TopicPartition("t", 0), 0, RECORDS, fetch_bytes=FETCH_BYTES)
+    found: list[int] = []
+    while reader.position < RECORDS:
+        try:
+            chunk = await CancelledAt(reader.next(), pause)
+        except asyncio.CancelledError:
+            chunk = await reader.next()
+        for batch in chunk.batches if chunk is not None else ():
+            found += range(batch.header.base_offset, batch.header.next_offset)
+    await cluster.close()
+    return found
+
+
+@pytest.mark.parametrize("pause", range(5))
+def test_a_cancelled_call_has_taken_nothing(pause: int) -> None:
+    with World(1) as world:
+
+        async def scene() -> list[int]:
+            broker = Broker(**{"num.partitions": "1"})
+            world.machine("broker").start(broker)
+            return await world.machine("reader").start(lambda ports: write_and_read(ports, pause))
+
+        assert world.run(scene()) == list(range(RECORDS))

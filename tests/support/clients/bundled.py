@@ -1,0 +1,62 @@
+"""What the tests of the bundled client share: a Barnabas and a real Kafka, an Admin, names of their own, topics, members that poll.
+
+Tests that ask for `bootstrap` run twice, for what the client relies on is Kafka's behaviour, not only ours. They share the broker,
+so each uses topics, groups and transactional ids of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from barnabas.client import Admin, Consumer, NewTopic, Record
+from tests.support.oracle.real_kafka import SETTINGS
+from tests.support.processes.fixtures import end
+from tests.support.processes.served import ServedBroker
+
+_names = count()
+
+
+@pytest.fixture(scope="module", params=["barnabas", pytest.param("kafka", marks=pytest.mark.oracle)])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a served Barnabas, and of a real Kafka (skipped without Java)."""
+    if request.param == "kafka":
+        address: str = request.getfixturevalue("kafka")
+        yield address
+        return
+    broker = ServedBroker(tmp_path_factory.mktemp("bundled") / "data", *SETTINGS).start()
+    yield broker.address
+    end(broker)
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    """A name that no other test of any process uses."""
+    return f"b-{tmp_path.parent.name}-{tmp_path.name}-{next(_names)}".replace("_", "-")[-200:]
+
+
+@pytest.fixture
+async def admin(bootstrap: str) -> AsyncIterator[Admin]:
+    """Of the cluster that the module's `bootstrap` names."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        yield admin
+
+
+async def make_topic(admin: Admin, name: str, partitions: int = 1, **configs: str) -> str:
+    await admin.create_topics([NewTopic(name, partitions, 1, {k.replace("_", "."): v for k, v in configs.items()})])
+    return name
+
+
+async def poll_until(consumers: list[Consumer], settled: Callable[[], bool]) -> list[Record]:
+    """Polls all of them until `settled()` holds; what they read meanwhile."""
+    read: list[Record] = []
+    async with asyncio.timeout(30):
+        while not settled():
+            for consumer in consumers:
+                for records in (await consumer.getmany(timeout_ms=20)).values():
+                    read += records
+    return read

@@ -1,0 +1,124 @@
+"""Sends huge requests to a broker of their own, one after another, and watches what that does to others."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from struct import pack, unpack
+
+from barnabas.protocol import registry
+from barnabas.protocol.messages.header import RequestHeader
+from barnabas.protocol.schema import decode, encode
+from tests.support.oracle.wire import Wire
+from tests.support.processes.depth_one import Bystander
+from tests.support.processes.huge.request import CLOSED, Huge, World, codes_in
+from tests.support.processes.ports import free_ports
+from tests.support.processes.served import ServedBroker
+from tests.support.processes.watched_broker import VARIABLE, LongestTurn
+
+ANSWER_SECONDS_MAX = 120.0
+
+
+@dataclass(slots=True)
+class Stalled:
+    """What one request did.
+
+    pause_s: the longest pause of the bystander, while the request was served and right after.
+    turn_s: the longest turn of the broker's loop, in CPU time.
+    growth_bytes: of the broker's resident memory, from before the request until after its answer.
+    """
+
+    huge: Huge
+    pause_s: float
+    produced: int
+    turn_s: float
+    growth_bytes: int
+    answer_s: float
+    answer_bytes: int
+    codes: frozenset[int]
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether every code of the answer is one that may be there, and it has one."""
+        return bool(self.codes) and self.codes <= self.huge.codes
+
+
+def send_each(folder: Path, world: World, requests: Sequence[Huge], *settings: str) -> Iterator[Stalled]:
+    """Starts a broker and sends it the requests, each over a connection of its own."""
+    (controller_port,) = free_ports(1)
+    address = f"127.0.0.1:{controller_port}"
+    broker = ServedBroker(
+        folder / "data",
+        *settings,
+        module="tests.support.processes.watched_broker",
+        arguments=["--controller-listen", address, "--quorum", f"1@{address}"],
+    )
+    turn_file = folder / "longest-turn"
+    os.environ[VARIABLE] = str(turn_file)
+    try:
+        with LongestTurn(turn_file) as longest:
+            broker.start()
+            with Wire(broker.address, timeout_s=ANSWER_SECONDS_MAX) as wire:
+                wire.create_topic("quiet")
+                world.prepare(wire)
+            with Bystander(broker.address, "quiet") as bystander:
+                for huge in requests:
+                    port = broker.port if huge.listener == "broker" else controller_port
+                    yield _send(broker, port, huge, world, bystander, longest)
+        assert broker.stop(60) == 0, broker.log()
+        assert "Traceback" not in broker.log(), broker.log()
+    finally:
+        os.environ.pop(VARIABLE, None)
+        broker.kill()
+
+
+def _send(
+    broker: ServedBroker, port: int, huge: Huge, world: World, bystander: Bystander, longest: LongestTurn
+) -> Stalled:
+    request = huge.request(world)
+    key = type(request).API_KEY
+    header = RequestHeader(request_api_key=key, request_api_version=huge.version, correlation_id=1, client_id="huge")
+    body = encode(header, registry.request_header_version(key, huge.version)) + encode(request, huge.version)
+    frame = pack(">i", len(body)) + body
+    before = broker.rss_bytes()
+    bystander.mark()
+    longest.seconds = 0.0
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS_MAX) as peer:
+        answer = _exchange(peer, frame)
+    answer_s = time.monotonic() - began
+    pause_s, produced = bystander.mark()
+    later_s, _ = bystander.mark()  # one more answer from the broker: the turn of ours is measured by then
+    pause_s = max(pause_s, later_s)
+    turn_s = longest.seconds
+    growth_bytes = broker.rss_bytes() - before
+    codes = {CLOSED} if answer is None else _codes(key, huge.version, answer)
+    size_bytes = 0 if answer is None else len(answer)
+    return Stalled(huge, pause_s, produced, turn_s, growth_bytes, answer_s, size_bytes, frozenset(codes))
+
+
+def _exchange(peer: socket.socket, frame: bytes) -> bytearray | None:
+    """The frame of the answer; None where the broker closes."""
+    try:
+        peer.sendall(frame)
+        size = 4
+        answer = bytearray()
+        while len(answer) < size:
+            piece = peer.recv(1 << 20)
+            if not piece:
+                return None
+            answer += piece
+            if size == 4 and len(answer) >= 4:
+                size += unpack(">i", answer[:4])[0]
+    except ConnectionError:
+        return None
+    return answer
+
+
+def _codes(key: int, version: int, answer: bytearray) -> set[int]:
+    at = 8 + (1 if registry.response_header_version(key, version) else 0)
+    return codes_in(decode(registry.API[key].response, bytes(answer), version, at)) or {0}

@@ -1,0 +1,89 @@
+"""Stories of a cluster: three brokers in a world, started, and what a test asks of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from barnabas.broker.node import Node
+from barnabas.client import Admin, Consumer, NewTopic, TopicPartition
+from barnabas.testing.simulation.invariants import check_stable
+from barnabas.testing.simulation.network import Latency
+from barnabas.testing.simulation.world import Ports, World
+from tests.simulation.test_cluster import make_brokers
+from tests.support.simulation.cluster import Watch, bootstrap
+from tests.support.simulation.workload import Broker, read_all
+
+
+class Story:
+    """A cluster in a world, and what a test asks of it."""
+
+    def __init__(self, world: World, **settings: str) -> None:
+        self.world = world
+        self.brokers: dict[str, Broker] = make_brokers(**settings)
+        self.watch = Watch(world, self.brokers)
+
+    def node(self, name: str) -> Node:
+        node = self.brokers[name].node
+        assert node is not None
+        return node
+
+    async def start(self) -> None:
+        for name, broker in self.brokers.items():
+            self.world.machine(name).start(broker)
+        await self.until(lambda: all(broker.node is not None for broker in self.brokers.values()), 1)
+        await self.until(lambda: len(self.node("broker-1").image.alive_brokers()) == 3, 10)
+
+    async def until(self, condition: Callable[[], object], limit_s: float) -> float:
+        """Seconds until it holds."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not condition():
+            assert loop.time() - began < limit_s, f"not within {limit_s} s"
+            await asyncio.sleep(0.01)
+        return loop.time() - began
+
+    def leader(self, topic: str, partition: int, seen_by: str = "broker-1") -> str:
+        """The machine that leads a partition."""
+        image = self.node(seen_by).image.partition(topic, partition)
+        assert image is not None
+        return f"broker-{image.leader}"
+
+
+def clients(ports: Ports) -> dict[str, Any]:
+    return {"bootstrap_servers": bootstrap(), "clock": ports.clock, "rng": ports.rng, "network": ports.network}
+
+
+def tell(
+    seed: int, story: Callable[[Story], Coroutine[Any, Any, None]], latency: Latency | None = None, **settings: str
+) -> None:
+    with World(seed, latency=latency) as world:
+
+        async def main() -> None:
+            there = Story(world, **settings)
+            await there.start()
+            await story(there)
+
+        world.run(main(), time_limit_s=3600)
+
+
+async def create(ports: Ports, topic: str, partitions: int, replicas: int) -> None:
+    async with Admin(**clients(ports)) as admin:
+        await admin.create_topics([NewTopic(topic, partitions, replicas)])
+
+
+async def committed(ports: Ports, topic: str, partitions: int) -> dict[int, list[bytes]]:
+    return await read_all(ports, [TopicPartition(topic, p) for p in range(partitions)], "read_committed", bootstrap())
+
+
+async def open_transactions(ports: Ports, topic: str, partitions: int) -> None:
+    """Raises Violation where a transaction holds readers up."""
+    each = [TopicPartition(topic, p) for p in range(partitions)]
+    async with (
+        Consumer(isolation_level="read_committed", **clients(ports)) as stable,
+        Consumer(**clients(ports)) as high,
+    ):
+        ends = await high.end_offsets(each)
+        for tp, end in (await stable.end_offsets(each)).items():
+            check_stable(end, ends[tp])
