@@ -23,6 +23,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MODULE_LINES_MAX = 600
 DOCSTRING_LINES_MAX = 25
+INTERNAL_TOPIC = re.compile(r"__(consumer_offsets|transaction_state|cluster_metadata|share_group_state)(-\d+)?")
+HOME_OF_INTERNAL_TOPICS = Path("protocol/internal_topics.py")
 
 # call -> (folders of the package where it is at home, what to use elsewhere)
 BANNED: dict[str, tuple[tuple[str, ...], str]] = {
@@ -86,6 +88,9 @@ def violations(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             yield f"{place(path)}:{node.lineno} assert vanishes under -O: raise InvariantViolated"
+        elif isinstance(node, ast.Constant) and INTERNAL_TOPIC.fullmatch(str(node.value)):
+            if path.relative_to(PACKAGE) != HOME_OF_INTERNAL_TOPICS:
+                yield f"{place(path)}:{node.lineno} names {node.value}: use protocol/internal_topics"
         elif isinstance(node, ast.Call):
             home = BANNED.get(dotted(node.func))
             if home is not None and folder not in home[0]:
@@ -109,6 +114,7 @@ def test_module_is_tidy(path: Path) -> None:
         ('"""Doc."""\nassert x\n', "InvariantViolated"),
         ('"""Doc."""\nimport time\ntime.time()\n', "Clock.now_ms"),
         ('"""Doc."""\nx = y  # type: ignore[attr-defined]\n', "without its reason"),
+        ('"""Doc."""\nTOPIC = "__cluster_metadata-0"\n', "use protocol/internal_topics"),
         ('"""Doc."""\nclass Broker:\n    pass\n', "no docstring"),
         ('"""Doc."""\n' + "x = 1\n" * 700, "split it"),
     ],

@@ -16,9 +16,9 @@ import hashlib
 from dataclasses import dataclass
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
 from barnabas.errors import BarnabasError
 from barnabas.ports import Disk, Rng
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.checkpoints import (
     META_PROPERTIES,
     MalformedCheckpoint,
@@ -101,7 +101,7 @@ def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str |
 
 
 def _new_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None) -> MetaProperties:
-    if disk.exists(METADATA_DIRECTORY):
+    if disk.exists(CLUSTER_METADATA_FOLDER):
         raise WrongDirectory(
             f"there is a metadata log in {disk.root} but no {META_PROPERTIES}: restore that file, or give an empty directory"
         )

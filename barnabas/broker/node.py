@@ -34,7 +34,6 @@ from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.loader import MetadataLoader
-from barnabas.broker.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.reactor import Reactor
@@ -53,6 +52,7 @@ from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.slices import Slices, Work
 from barnabas.errors import InvariantViolated
 from barnabas.ports import Clock, Disk, Network, Rng
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 __all__ = ["Node"]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from barnabas.errors import BarnabasError, RemoteProtocolError
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.records import Record, crc_ok, decode_records, iter_batches, read_control
 from barnabas.protocol.schema import Struct, decode, decode_versioned
 
@@ -190,9 +191,9 @@ def _metadata(record: Record) -> str:
 
 
 _EXPLAIN: dict[str, Callable[[Record], str]] = {
-    "__transaction_state": _transaction,
-    "__consumer_offsets": _offset,
-    "__cluster_metadata": _metadata,
+    TRANSACTION_STATE_TOPIC: _transaction,
+    GROUP_METADATA_TOPIC: _offset,
+    CLUSTER_METADATA_TOPIC: _metadata,
 }
 
 

@@ -22,6 +22,7 @@ from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import Cluster, Purpose
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.decision_record import Identity
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.groups import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -44,7 +45,7 @@ __all__ = ["POSITION", "TransactionRequests"]
 log = logging.getLogger("barnabas.pipeline")
 
 # Offsets need an existing partition. Every cluster with groups has this one, even if the output topics are deleted.
-POSITION = TopicPartition("__consumer_offsets", 0)
+POSITION = TopicPartition(GROUP_METADATA_TOPIC, 0)
 
 _REFUSED = frozenset(
     {

@@ -14,11 +14,11 @@ import pytest
 
 from barnabas.broker.config import Endpoint
 from barnabas.broker.node import Node
-from barnabas.broker.quorum.raft_log import METADATA_TOPIC
 from barnabas.broker.router import Router
 from barnabas.broker.server import Server
 from barnabas.errors import ErrorCode
 from barnabas.protocol import wire
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -164,7 +164,7 @@ def known_to(node: Node) -> Known:
     topics = [*image.topics_by_name.values()]
     brokers = [*image.brokers.values()]
     return Known(
-        ["", node.cluster_id, node.cluster_id, METADATA_TOPIC, METADATA_TOPIC, "t", "x" * 300],
+        ["", node.cluster_id, node.cluster_id, CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC, "t", "x" * 300],
         [bytes(16), node.directory_id, *(t.topic_id for t in topics), *(b.incarnation_id for b in brokers)],
         [0, 0, 1, 1, -1, 2, 7, image.offset, image.epoch, *(b.epoch for b in brokers)],
     )

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.coordinator.groups.coordinator import settings_of
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
 from barnabas.broker.quorum.snapshots import list_snapshots
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.groups import (
@@ -148,18 +148,18 @@ async def test_a_snapshot_is_taken_after_the_interval(nodes: Nodes) -> None:
     node = await nodes.start(**{"metadata.log.max.snapshot.interval.ms": "1"})
     peer = await nodes.peer(node)
     await peer.create("t")
-    await until(lambda: bool(list_snapshots(node.log_dirs.main.disk, METADATA_DIRECTORY)))
+    await until(lambda: bool(list_snapshots(node.log_dirs.main.disk, CLUSTER_METADATA_FOLDER)))
 
 
 async def test_snapshots_go_after_their_time(nodes: Nodes) -> None:
     node = await nodes.start(**{"metadata.log.max.snapshot.interval.ms": "1", "metadata.max.retention.ms": "1"})
     peer = await nodes.peer(node)
     await peer.create("first")
-    await until(lambda: bool(list_snapshots(node.log_dirs.main.disk, METADATA_DIRECTORY)))
-    oldest = list_snapshots(node.log_dirs.main.disk, METADATA_DIRECTORY)[0]
+    await until(lambda: bool(list_snapshots(node.log_dirs.main.disk, CLUSTER_METADATA_FOLDER)))
+    oldest = list_snapshots(node.log_dirs.main.disk, CLUSTER_METADATA_FOLDER)[0]
     await asyncio.sleep(0.002)  # it is older than a millisecond now
     await peer.create("second")
-    await until(lambda: oldest not in list_snapshots(node.log_dirs.main.disk, METADATA_DIRECTORY))
+    await until(lambda: oldest not in list_snapshots(node.log_dirs.main.disk, CLUSTER_METADATA_FOLDER))
 
 
 async def test_records_from_too_far_ahead_are_refused_by_node_and_topic(nodes: Nodes) -> None:

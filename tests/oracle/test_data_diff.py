@@ -14,6 +14,7 @@ import pytest
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.compression import compress
+from barnabas.protocol.internal_topics import COORDINATOR_TOPICS, INTERNAL_TOPICS
 from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.protocol.messages.metadata import (
@@ -439,6 +440,9 @@ def metadata(wire: Wire, topic: str) -> Iterator[Outcome]:
             include_topic_authorized_operations=True,
         ),
     )
+    for name in sorted(INTERNAL_TOPICS - COORDINATOR_TOPICS):
+        wire.create_topic(name)
+        yield ("internal topic", *told(9, MetadataRequestTopic(name=name)), *produce(wire, name, batch(b"a")))
     yield ("unknown id", *told(12, MetadataRequestTopic(topic_id=bytes(range(16)), name=None)))
     yield ("unknown id in 10", *told(10, MetadataRequestTopic(topic_id=bytes(range(16)), name="")))
     for endpoint_type in (1, 2, 3):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.metadata.records import TopicRecord, encode_record
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from tests.oracle.test_metadata_log import dump, records_in
 from tests.support.bench.quorum import Members
 
@@ -41,10 +41,10 @@ def test_kafka_reads_the_logs_of_all_voters(tmp_path: Path) -> None:
     dumped = []
     for node_id, member in members.all.items():
         member.log.close()
-        folder = tmp_path / f"{METADATA_DIRECTORY}-{node_id}"
+        folder = tmp_path / f"{CLUSTER_METADATA_FOLDER}-{node_id}"
         folder.mkdir()
-        for name in member.disk.listdir(METADATA_DIRECTORY):
-            (folder / name).write_bytes(member.disk.read(f"{METADATA_DIRECTORY}/{name}"))
+        for name in member.disk.listdir(CLUSTER_METADATA_FOLDER):
+            (folder / name).write_bytes(member.disk.read(f"{CLUSTER_METADATA_FOLDER}/{name}"))
         state = json.loads((folder / "quorum-state").read_text())
         assert state["currentVoters"] == [{"voterId": voter} for voter in (1, 2, 3)]
         assert state["leaderEpoch"] == member.machine.epoch

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from barnabas.broker.coordinator.host.shard import Decision, partition_for
-from barnabas.broker.coordinator.transactions.coordinator import TRANSACTION_TOPIC
 from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
 from barnabas.broker.coordinator.transactions.state import TransactionState
 from barnabas.broker.node import Node
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.cluster import BrokerHeartbeatResponse
 from tests.simulation.test_controllers import Trio, simulate
 
@@ -36,7 +35,7 @@ async def coordinator(trio: Trio, topic: str) -> Node:
     leader = trio.partitions(1)[-1].leader
     await trio.until(lambda: trio.node(leader).replicas.get(topic, 0) is not None, 5)
     node = trio.node(leader)
-    host = node.groups.host if topic == OFFSETS_TOPIC else node.transactions.host
+    host = node.groups.host if topic == GROUP_METADATA_TOPIC else node.transactions.host
     await trio.until(host.active_shards, 5)
     return node
 
@@ -44,7 +43,7 @@ async def coordinator(trio: Trio, topic: str) -> Node:
 def test_a_transaction_is_completed_after_its_coordinators_session_has_lapsed() -> None:
     async def story(trio: Trio) -> None:
         await trio.create(1, "output", partitions=3)
-        node = await coordinator(trio, TRANSACTION_TOPIC)
+        node = await coordinator(trio, TRANSACTION_STATE_TOPIC)
         transactions = node.transactions
         answers: list[Any] = []
 
@@ -81,7 +80,7 @@ def test_a_broker_that_is_told_it_is_fenced_accepts_nothing_until_its_metadata_s
 
 def test_who_may_be_a_coordinator_no_more_tells_no_offsets_and_verifies_nothing() -> None:
     async def story(trio: Trio) -> None:
-        node = await coordinator(trio, OFFSETS_TOPIC)
+        node = await coordinator(trio, GROUP_METADATA_TOPIC)
         assert partition_for("group", 1) == 0
         read: list[Any] = []
         node.groups.write("group", lambda shard, at: Decision("read"), read.append)
@@ -92,7 +91,7 @@ def test_who_may_be_a_coordinator_no_more_tells_no_offsets_and_verifies_nothing(
         assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
         await trio.create(1, "output", partitions=1)
-        node = await coordinator(trio, TRANSACTION_TOPIC)
+        node = await coordinator(trio, TRANSACTION_STATE_TOPIC)
         answers: list[Any] = []
         node.transactions.init_producer_id(ID, 60_000, None, answers.append)
         await trio.until(lambda: len(answers) == 1, 5)

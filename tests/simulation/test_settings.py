@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
-from barnabas.broker.coordinator.transactions.coordinator import TRANSACTION_TOPIC
 from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
 from barnabas.broker.coordinator.transactions.verification import Question
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -55,7 +54,7 @@ def test_a_follower_gives_up_a_leader_that_does_not_answer_in_time(caplog: pytes
 def test_an_offset_commit_waits_for_its_replicas_as_long_as_the_setting_says() -> None:
     async def story(trio: Trio) -> None:
         await trio.create(1, "t")
-        node = await coordinator(trio, OFFSETS_TOPIC)
+        node = await coordinator(trio, GROUP_METADATA_TOPIC)
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
         topic_id = node.image.topics_by_name["t"].topic_id
         topic = OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[partition])
@@ -80,7 +79,7 @@ def test_an_offset_commit_waits_for_its_replicas_as_long_as_the_setting_says() -
 
 def test_a_coordinator_that_cannot_add_partitions_yet_is_asked_again_after_the_backoff() -> None:
     async def story(trio: Trio) -> None:
-        node = await coordinator(trio, TRANSACTION_TOPIC)
+        node = await coordinator(trio, TRANSACTION_STATE_TOPIC)
         asking = trio.node(trio.others(node.node_id)[0])
         route = node.router.route(ADD_PARTITIONS_TO_TXN, API[ADD_PARTITIONS_TO_TXN].versions[1])
         asked_at: list[float] = []

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from barnabas.broker.coordinator.groups.effects import JoinCall
 from barnabas.broker.coordinator.groups.views import describe_classic
 from barnabas.broker.coordinator.groups.views import list_groups as listed_groups
@@ -29,6 +28,7 @@ from barnabas.broker.coordinator.host.shard import partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.groups import (
     Coordinator,
     DeletableGroupResult,
@@ -74,8 +74,7 @@ __all__ = [
     "sync_group",
 ]
 
-TRANSACTION_TOPIC = "__transaction_state"
-STATE_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTION_TOPIC}  # by key type; 2, share groups, is not served
+STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}  # by key type; 2, share groups, is not served
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all operations on groups; there is no authorizer.
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 FILTERS_A_YIELD = 64  # states and types in a ListGroups request

@@ -27,6 +27,7 @@ from barnabas.broker.metadata.image import NO_LEADER
 from barnabas.broker.slices import Work, sorted_in_slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
+from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.metadata.image import PartitionImage, TopicImage
     from barnabas.broker.quorum.quorum import Quorum
-    from barnabas.broker.replica.replicas import Replicas
 
 __all__ = [
     "CONTROLLER_HANDLERS",
@@ -95,7 +95,6 @@ class Needs(Protocol):
     awaited_leaders: AwaitedLeaders
     alone: bool  # no other node leads partitions
     quorum: Quorum
-    replicas: Replicas
     cluster_id: str
 
 
@@ -235,9 +234,7 @@ def _metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
             name = asked.name or ""
             # Also for a topic that could not be created, as in Kafka: the client retries, and more brokers may be there then.
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-            topics.append(
-                MetadataResponseTopic(error_code=code, name=name, is_internal=needs.replicas.is_internal(name))
-            )
+            topics.append(MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS))
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
@@ -262,7 +259,7 @@ def _topic(topic: TopicImage, alive: set[int], present: set[int], operations: in
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name in ("__consumer_offsets", "__transaction_state"),
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
         topic_authorized_operations=operations,
     )
@@ -405,7 +402,7 @@ def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRe
             DescribeTopicPartitionsResponseTopic(
                 name=name,
                 topic_id=topic.topic_id,
-                is_internal=needs.replicas.is_internal(name),
+                is_internal=name in INTERNAL_TOPICS,
                 partitions=[_described(number, partition, alive) for number, partition in page],
                 topic_authorized_operations=TOPIC_OPERATIONS,
             )

@@ -36,6 +36,7 @@ from barnabas.protocol.batch_layout import (
     struct_of,
 )
 from barnabas.protocol.compression import Compression
+from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -356,7 +357,7 @@ class _Produce:
         records: Buffer = b"" if data.records is None else data.records
         batch = _Batch(answer, records)
         self.batches.append(batch)
-        if replicas.is_internal(replica.topic) and self.call.client_id != ADMIN_CLIENT_ID:
+        if replica.topic in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
             batch.error = BrokerError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {replica.topic}"
             )

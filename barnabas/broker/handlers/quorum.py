@@ -22,9 +22,9 @@ from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.leadership import Progress
 from barnabas.broker.quorum.messages import Reply
-from barnabas.broker.quorum.raft_log import METADATA_TOPIC
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.quorum import (
     BeginQuorumEpochRequest,
@@ -65,7 +65,7 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> Any:
     """Fetches records of the metadata log, for members of the quorum and brokers."""
     if call.version < FIRST_FETCH:
         raise BrokerError(
-            ErrorCode.UNSUPPORTED_VERSION, f"{METADATA_TOPIC} is fetched by version {FIRST_FETCH} or above"
+            ErrorCode.UNSUPPORTED_VERSION, f"{CLUSTER_METADATA_TOPIC} is fetched by version {FIRST_FETCH} or above"
         )
     return member_request(needs, call)
 
@@ -101,7 +101,11 @@ def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> Describe
     """
     quorum, request = needs.quorum, call.request
     first = request.topics[0] if len(request.topics) == 1 else None
-    if first is None or first.topic_name != METADATA_TOPIC or [p.partition_index for p in first.partitions[:2]] != [0]:
+    if (
+        first is None
+        or first.topic_name != CLUSTER_METADATA_TOPIC
+        or [p.partition_index for p in first.partitions[:2]] != [0]
+    ):
         return _nothing_else(request)
     leadership = quorum.leadership
     if leadership is None:
@@ -125,7 +129,7 @@ def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> Describe
         observers=[_replica(each, progress, wall_ms) for each, progress in sorted(leadership.observers.items())],
     )
     return DescribeQuorumResponse(
-        topics=[DescribeQuorumResponseTopic(topic_name=METADATA_TOPIC, partitions=[found])],
+        topics=[DescribeQuorumResponseTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[found])],
         nodes=[
             QuorumNode(
                 node_id=voter,

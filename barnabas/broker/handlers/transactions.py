@@ -28,7 +28,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from barnabas.broker.coordinator.transactions.holding import Waiter
 from barnabas.broker.coordinator.transactions.shard import Ended, ProducerIdentity
 from barnabas.broker.coordinator.transactions.state import (
@@ -43,6 +42,7 @@ from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
 from barnabas.broker.patterns import compile_pattern
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -279,7 +279,7 @@ def add_offsets_to_txn(needs: Needs, call: Call[AddOffsetsToTxnRequest]) -> Pend
     """Adds the group's partition of `__consumer_offsets` to the transaction; creates that topic if it is missing."""
     request = call.request
     _check_in_time(needs, call, request.transactional_id, request.producer_id, request.producer_epoch)
-    if needs.current_image.image.topic(OFFSETS_TOPIC) is not None:
+    if needs.current_image.image.topic(GROUP_METADATA_TOPIC) is not None:
         pending: Pending[AddOffsetsToTxnResponse] = Pending()
         _add_group(needs, call, pending, PendingWaiter(pending))
         return pending
@@ -294,7 +294,7 @@ def add_offsets_to_txn(needs: Needs, call: Call[AddOffsetsToTxnRequest]) -> Pend
         _add_group(needs, call, pending)
         pending.effected()
 
-    needs.controller.ensure_topic(OFFSETS_TOPIC, made)
+    needs.controller.ensure_topic(GROUP_METADATA_TOPIC, made)
     return pending
 
 
@@ -309,7 +309,7 @@ def _add_group(
     needs.transactions.add_partitions(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
-        [(OFFSETS_TOPIC, needs.groups.host.partition_of(request.group_id))],
+        [(GROUP_METADATA_TOPIC, needs.groups.host.partition_of(request.group_id))],
         0,
         done,
         waiter,

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC
 from barnabas.broker.coordinator.groups.effects import At
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import AnyRecord, Committer, GroupShard
@@ -25,6 +24,7 @@ from barnabas.broker.handlers.group_offsets import refuse_all, write_offsets
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -118,7 +118,7 @@ def _verify(
     """
     request = call.request
     partition, _ = needs.groups.host.shard_for(request.group_id)
-    replica = needs.replicas.leader(OFFSETS_TOPIC, partition)
+    replica = needs.replicas.leader(GROUP_METADATA_TOPIC, partition)
     guard = replica.verification_guard(
         request.producer_id, request.producer_epoch, UNKNOWN_SEQUENCE, supports_epoch_bump=call.version >= 5
     )
@@ -126,7 +126,7 @@ def _verify(
     def verified(errors: dict[tuple[str, int], ErrorCode]) -> None:
         if pending.resolved:
             return  # the connection closed during the wait: no effect
-        code = errors.get((OFFSETS_TOPIC, partition), ErrorCode.NONE)
+        code = errors.get((GROUP_METADATA_TOPIC, partition), ErrorCode.NONE)
         if code:
             done(BrokerError(_verification_code(code, call.version)))
         else:
@@ -141,7 +141,7 @@ def _verify(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        [(OFFSETS_TOPIC, partition)],
+        [(GROUP_METADATA_TOPIC, partition)],
         add=call.version >= 5,
         done=verified,
         waiter=PendingWaiter(pending),

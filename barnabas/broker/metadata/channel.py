@@ -28,12 +28,12 @@ from barnabas.broker.metadata.decision import deliver
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
-from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from barnabas.broker.peers import PeerError, Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, COORDINATOR_TOPICS
 from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -158,7 +158,7 @@ class ControllerChannel:
             done(None)
             return
         topic = topic_to_ensure(name, self._config)
-        if name in INTERNAL_TOPICS and len(image.alive_brokers()) < topic.replication_factor:
+        if name in COORDINATOR_TOPICS and len(image.alive_brokers()) < topic.replication_factor:
             there = len(image.alive_brokers())
             text = f"topic {name} needs {topic.replication_factor} brokers, of which {there} are there"
             done(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
@@ -362,7 +362,7 @@ class ControllerChannel:
 _DESCRIBE_QUORUM: Final = DescribeQuorumRequest(
     topics=[
         DescribeQuorumRequestTopic(
-            topic_name=METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition(partition_index=0)]
+            topic_name=CLUSTER_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition(partition_index=0)]
         )
     ]
 )

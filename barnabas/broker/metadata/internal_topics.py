@@ -7,7 +7,7 @@ so that their records survive the same failures.
 from __future__ import annotations
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfig
 
 __all__ = ["topic_to_ensure"]

@@ -7,24 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 
 __all__ = [
-    "GROUP_METADATA_TOPIC",
-    "INTERNAL_TOPICS",
-    "METADATA_TOPIC",
-    "TRANSACTION_STATE_TOPIC",
     "Collisions",
     "validate_topic_name",
 ]
 
-GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
-METADATA_TOPIC: Final = "__cluster_metadata"
-INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 

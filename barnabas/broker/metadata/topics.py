@@ -22,11 +22,12 @@ from barnabas.broker.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from barnabas.broker.metadata.topic_names import METADATA_TOPIC, Collisions, validate_topic_name
+from barnabas.broker.metadata.topic_names import Collisions, validate_topic_name
 from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import validate_topic_config
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -102,8 +103,10 @@ class _Creation:
         """Returns the records and the result of one topic. Raises BrokerError if it cannot be created."""
         view = self._view
         validate_topic_name(topic.name)
-        if topic.name == METADATA_TOPIC:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+        if topic.name == CLUSTER_METADATA_TOPIC:
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+            )
         if view.image.topic(topic.name) is not None:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         collision = self._collisions.topic(topic.name)

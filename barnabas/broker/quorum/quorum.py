@@ -40,7 +40,7 @@ from barnabas.broker.quorum.messages import (
     Vote,
 )
 from barnabas.broker.quorum.quorum_state import NO_NODE, read_quorum_state, write_quorum_state
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY, RaftLog
+from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Timing
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot_in_slices
 from barnabas.broker.quorum.voters import VotersDisagree
@@ -50,6 +50,7 @@ from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer, Disk
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 
 __all__ = ["Quorum", "QuorumListener"]
 
@@ -159,15 +160,15 @@ class Quorum:
         self.cluster_id, self.directory_id = cluster_id, directory_id
         alone = self.voters == (self.node_id,)
         self._log = RaftLog(self.disk, self.config, self.reactor.clock, clean=clean, alone=alone)
-        state = read_quorum_state(self.disk, METADATA_DIRECTORY)
-        directory = f"{self.disk.root}/{METADATA_DIRECTORY}"
+        state = read_quorum_state(self.disk, CLUSTER_METADATA_FOLDER)
+        directory = f"{self.disk.root}/{CLUSTER_METADATA_FOLDER}"
         self._log.voter_set.check(self.node_id, state, self.voters, directory=directory)
         self._machine = RaftMachine(
             self.node_id,
             self.voters,
             self._log,
             replace(state, version=1 if self._log.voter_set.kraft_version else 0),
-            store=lambda standing: write_quorum_state(self.disk, METADATA_DIRECTORY, standing),
+            store=lambda standing: write_quorum_state(self.disk, CLUSTER_METADATA_FOLDER, standing),
             random=self.reactor.rng.random,
             timing=self._timing,
             log_once=self.log_once,

@@ -30,6 +30,7 @@ from barnabas.broker.quorum.snapshots import (
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer, Clock, Disk, File
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER, CLUSTER_METADATA_TOPIC_ID
 from barnabas.protocol.messages.internal import LeaderChangeMessage, Voter
 from barnabas.protocol.records import (
     CONTROL_LEADER_CHANGE,
@@ -47,13 +48,10 @@ from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.partition_log import LogSlice, PartitionLog
 from barnabas.storage.recovery import DELETED_SUFFIX
 
-__all__ = ["METADATA_DIRECTORY", "METADATA_TOPIC", "METADATA_TOPIC_ID", "RaftLog", "log_config_of"]
+__all__ = ["RaftLog", "log_config_of"]
 
 log = logging.getLogger(__name__)
 
-METADATA_TOPIC: Final = "__cluster_metadata"
-METADATA_DIRECTORY: Final = "__cluster_metadata-0"
-METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024  # far more than one decision may write
 ASIDE: Final = ".part"  # suffix of a snapshot's name while it is written, as in Kafka
 WRITTEN_BYTES: Final = 1024 * 1024  # of a snapshot written in one turn of the loop
@@ -109,15 +107,17 @@ class RaftLog:
             self._open(config, clean)
         except (DamagedLog, RemoteProtocolError, BrokerError) as error:
             if alone or not clean:
-                raise InvariantViolated(f"{METADATA_DIRECTORY} is damaged, restore it from a copy: {error}") from error
-            log.warning("%s is damaged despite a clean stop: %s", METADATA_DIRECTORY, error)
+                raise InvariantViolated(
+                    f"{CLUSTER_METADATA_FOLDER} is damaged, restore it from a copy: {error}"
+                ) from error
+            log.warning("%s is damaged despite a clean stop: %s", CLUSTER_METADATA_FOLDER, error)
             self._note_loss()
             self._open(config, False)
-        self.lost_records = disk.exists(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
+        self.lost_records = disk.exists(f"{CLUSTER_METADATA_FOLDER}/{LOST_RECORDS}")
         if self._log.truncated_bytes:
             log.warning(
                 "%s: %d bytes were truncated at offset %d, after which the log was incomplete or damaged",
-                METADATA_DIRECTORY,
+                CLUSTER_METADATA_FOLDER,
                 self._log.truncated_bytes,
                 self._log.log_end_offset,
             )
@@ -125,9 +125,9 @@ class RaftLog:
     def _open(self, config: BrokerConfig, clean: bool) -> None:
         self._log = PartitionLog.open(
             self.disk,
-            METADATA_DIRECTORY,
+            CLUSTER_METADATA_FOLDER,
             log_config_of(config),
-            LogOpening(now_ms=self._clock.now_ms(), topic_id=METADATA_TOPIC_ID, clean=clean),
+            LogOpening(now_ms=self._clock.now_ms(), topic_id=CLUSTER_METADATA_TOPIC_ID, clean=clean),
         )
         self.voter_set = VoterSet()
         self.appended_bytes = 0
@@ -141,11 +141,11 @@ class RaftLog:
             raise
 
     def _open_snapshots(self) -> None:
-        for name in self.disk.listdir(METADATA_DIRECTORY):
+        for name in self.disk.listdir(CLUSTER_METADATA_FOLDER):
             if name.endswith(ASIDE):  # an interrupted write
-                self.disk.remove(f"{METADATA_DIRECTORY}/{name}")
+                self.disk.remove(f"{CLUSTER_METADATA_FOLDER}/{name}")
         partition_log = self._log
-        for snapshot in reversed(list_snapshots(self.disk, METADATA_DIRECTORY)):
+        for snapshot in reversed(list_snapshots(self.disk, CLUSTER_METADATA_FOLDER)):
             voter_set = VoterSet()
             try:
                 check_snapshot(self._read_snapshot(snapshot), voter_set.take)
@@ -159,7 +159,7 @@ class RaftLog:
         start = partition_log.log_start_offset
         if start > (found.end_offset if found else 0):
             raise InvariantViolated(
-                f"{METADATA_DIRECTORY} begins at offset {start}, and no snapshot reaches so far: "
+                f"{CLUSTER_METADATA_FOLDER} begins at offset {start}, and no snapshot reaches so far: "
                 f"restore its .checkpoint files"
             )
         if found is None or start == found.end_offset:
@@ -191,7 +191,7 @@ class RaftLog:
         """The log holds everything that the quorum's leader holds. Raises OSError."""
         if self.lost_records:
             self.sync_now()
-            self.disk.remove(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
+            self.disk.remove(f"{CLUSTER_METADATA_FOLDER}/{LOST_RECORDS}")
             self.lost_records = False
 
     # --- positions ------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ class RaftLog:
         """
         found = self._read(offset, max_bytes, end_offset)
         if found.next_offset <= offset:
-            raise InvariantViolated(f"{METADATA_DIRECTORY} cannot be read at offset {offset}")
+            raise InvariantViolated(f"{CLUSTER_METADATA_FOLDER} cannot be read at offset {offset}")
         return found.records, found.next_offset
 
     def _read(self, offset: int, max_bytes: int, end_offset: int) -> LogSlice:
@@ -306,11 +306,11 @@ class RaftLog:
             if self._alone or error.code is not ErrorCode.CORRUPT_MESSAGE:
                 raise
             self._note_loss()
-            raise InvariantViolated(f"{METADATA_DIRECTORY} cannot be read at offset {offset}: {error}") from error
+            raise InvariantViolated(f"{CLUSTER_METADATA_FOLDER} cannot be read at offset {offset}: {error}") from error
 
     def _note_loss(self) -> None:
         """Records, until `recovered`, that the log may lack what this node has acknowledged."""
-        self.disk.replace(f"{METADATA_DIRECTORY}/{LOST_RECORDS}", b"")
+        self.disk.replace(f"{CLUSTER_METADATA_FOLDER}/{LOST_RECORDS}", b"")
 
     # --- durability -----------------------------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ class RaftLog:
 
     @staticmethod
     def _path(snapshot: SnapshotId) -> str:
-        return f"{METADATA_DIRECTORY}/{snapshot_name(snapshot)}"
+        return f"{CLUSTER_METADATA_FOLDER}/{snapshot_name(snapshot)}"
 
     def snapshot_values(self) -> Iterable[bytes]:
         """The encoded records of the newest snapshot; empty without one.
@@ -414,7 +414,7 @@ class RaftLog:
         self.voter_set = voter_set
         self._start_at(snapshot.end_offset)
         self.sync_now()
-        for each in list_snapshots(self.disk, METADATA_DIRECTORY):
+        for each in list_snapshots(self.disk, CLUSTER_METADATA_FOLDER):
             if each < snapshot:  # the log that followed it is gone
                 self._drop_snapshot(each)
 
@@ -438,7 +438,7 @@ class RaftLog:
             OSError: the disk failed.
         """
         now_ms = self._clock.now_ms()
-        snapshots = list_snapshots(self.disk, METADATA_DIRECTORY)
+        snapshots = list_snapshots(self.disk, CLUSTER_METADATA_FOLDER)
         sizes = [self.disk.size(self._path(snapshot)) for snapshot in snapshots]
         total = self._log.size_bytes + sum(sizes)
         for snapshot, size, successor in zip(snapshots, sizes, snapshots[1:], strict=False):

@@ -29,9 +29,9 @@ from barnabas.broker.quorum.messages import (
     VoteReply,
 )
 from barnabas.broker.quorum.quorum_state import NO_NODE
-from barnabas.broker.quorum.raft_log import METADATA_TOPIC, METADATA_TOPIC_ID
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from barnabas.protocol.messages import fetch as fetches
 from barnabas.protocol.messages import quorum as messages
 
@@ -85,13 +85,13 @@ def request_message(
             last_offset=request.log.end_offset,
             pre_vote=request.pre_vote,
         )
-        votes = [messages.VoteRequestTopic(topic_name=METADATA_TOPIC, partitions=[vote])]
+        votes = [messages.VoteRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[vote])]
         return messages.VoteRequest(cluster_id=cluster_id, voter_id=to, topics=votes)
     if isinstance(request, BeginEpoch):
         begin = messages.BeginQuorumEpochRequestPartition(
             partition_index=0, leader_id=request.leader_id, leader_epoch=request.epoch
         )
-        begins = [messages.BeginQuorumEpochRequestTopic(topic_name=METADATA_TOPIC, partitions=[begin])]
+        begins = [messages.BeginQuorumEpochRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[begin])]
         return messages.BeginQuorumEpochRequest(
             cluster_id=cluster_id, voter_id=to, topics=begins, leader_endpoints=leader
         )
@@ -103,7 +103,7 @@ def request_message(
             preferred_successors=list(request.successors),
             preferred_candidates=[messages.PreferredCandidate(candidate_id=voter) for voter in request.successors],
         )
-        ends = [messages.EndQuorumEpochRequestTopic(topic_name=METADATA_TOPIC, partitions=[end])]
+        ends = [messages.EndQuorumEpochRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[end])]
         return messages.EndQuorumEpochRequest(cluster_id=cluster_id, topics=ends, leader_endpoints=leader)
     if isinstance(request, SnapshotFetch):
         part = messages.FetchSnapshotRequestPartition(
@@ -113,7 +113,7 @@ def request_message(
             position=request.position,
             replica_directory_id=directory_id,
         )
-        parts = [messages.FetchSnapshotRequestTopic(name=METADATA_TOPIC, partitions=[part])]
+        parts = [messages.FetchSnapshotRequestTopic(name=CLUSTER_METADATA_TOPIC, partitions=[part])]
         return messages.FetchSnapshotRequest(
             cluster_id=cluster_id, replica_id=request.replica_id, max_bytes=max_bytes, topics=parts
         )
@@ -132,7 +132,9 @@ def request_message(
         replica_state=fetches.ReplicaState(replica_id=request.replica_id),
         max_wait_ms=request.max_wait_ms,
         max_bytes=max_bytes,
-        topics=[fetches.FetchTopic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[wanted])],
+        topics=[
+            fetches.FetchTopic(topic=CLUSTER_METADATA_TOPIC, topic_id=CLUSTER_METADATA_TOPIC_ID, partitions=[wanted])
+        ],
     )
 
 
@@ -146,7 +148,7 @@ def read_reply(message: ReplyMessage) -> Reply:
     topics: list[Any] = message.responses if isinstance(message, fetches.FetchResponse) else message.topics
     partitions = topics[0].partitions if len(topics) == 1 else []
     if error is ErrorCode.NONE and len(partitions) != 1:
-        raise RemoteProtocolError(f"{type(message).__name__} without {METADATA_TOPIC}-0")
+        raise RemoteProtocolError(f"{type(message).__name__} without {CLUSTER_METADATA_TOPIC}-0")
     if error is not ErrorCode.NONE:
         return _failed(message, error)
     found = partitions[0]
@@ -245,15 +247,17 @@ def _the_partition(message: RequestMessage, version: int) -> Any:
         (topic,) = topics
         (partition,) = topic.partitions
         if isinstance(message, fetches.FetchRequest):
-            right = topic.topic_id == METADATA_TOPIC_ID if version >= 13 else topic.topic == METADATA_TOPIC
+            right = (
+                topic.topic_id == CLUSTER_METADATA_TOPIC_ID if version >= 13 else topic.topic == CLUSTER_METADATA_TOPIC
+            )
             index = partition.partition
         elif isinstance(message, messages.FetchSnapshotRequest):
-            right, index = topic.name == METADATA_TOPIC, partition.partition
+            right, index = topic.name == CLUSTER_METADATA_TOPIC, partition.partition
         else:
-            right, index = topic.topic_name == METADATA_TOPIC, partition.partition_index
+            right, index = topic.topic_name == CLUSTER_METADATA_TOPIC, partition.partition_index
         if right and index == 0:
             return partition
-    raise BrokerError(ErrorCode.INVALID_REQUEST, f"the request must name {METADATA_TOPIC}-0 alone")
+    raise BrokerError(ErrorCode.INVALID_REQUEST, f"the request must name {CLUSTER_METADATA_TOPIC}-0 alone")
 
 
 def refusal(message: RequestMessage, error: ErrorCode) -> ReplyMessage:
@@ -284,13 +288,14 @@ def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]
             vote_granted=reply.granted,
         )
         return messages.VoteResponse(
-            topics=[messages.VoteResponseTopic(topic_name=METADATA_TOPIC, partitions=[vote])], node_endpoints=known
+            topics=[messages.VoteResponseTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[vote])],
+            node_endpoints=known,
         )
     if isinstance(reply, EpochReply):
         standing = messages.QuorumEpochPartition(
             partition_index=0, error_code=reply.error, leader_id=reply.leader_id, leader_epoch=reply.epoch
         )
-        told = [messages.QuorumEpochTopic(topic_name=METADATA_TOPIC, partitions=[standing])]
+        told = [messages.QuorumEpochTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[standing])]
         if isinstance(request, EndEpoch):
             return messages.EndQuorumEpochResponse(topics=told, node_endpoints=known)
         return messages.BeginQuorumEpochResponse(topics=told, node_endpoints=known)
@@ -304,7 +309,7 @@ def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]
             position=reply.position,
             unaligned_records=reply.data,
         )
-        parts = [messages.FetchSnapshotResponseTopic(name=METADATA_TOPIC, partitions=[part])]
+        parts = [messages.FetchSnapshotResponseTopic(name=CLUSTER_METADATA_TOPIC, partitions=[part])]
         return messages.FetchSnapshotResponse(topics=parts, node_endpoints=known)
     data = fetches.PartitionData(
         partition_index=0,
@@ -325,6 +330,10 @@ def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]
         [] if leader is None else [fetches.NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
     )
     return fetches.FetchResponse(
-        responses=[fetches.FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[data])],
+        responses=[
+            fetches.FetchableTopicResponse(
+                topic=CLUSTER_METADATA_TOPIC, topic_id=CLUSTER_METADATA_TOPIC_ID, partitions=[data]
+            )
+        ],
         node_endpoints=there,
     )

@@ -24,6 +24,7 @@ from barnabas.broker.identity import Identity, open_directory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.slices import Work
 from barnabas.ports import NAME_BYTES_MAX, Disk, DiskLock, File, Rng
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.schema import finished
 from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -51,7 +52,6 @@ SYNCED_AT_ONCE: Final = 128  # logs: up to three files of each are opened and cl
 DISCARDED_AT_ONCE: Final = 16  # files and folders: a stop waits for no more than these
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)  # out of descriptors: no file could be opened to be synced
 LOCK_FILE: Final = ".lock"
-METADATA_FOLDER: Final = "__cluster_metadata-0"
 
 
 def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
@@ -437,4 +437,4 @@ class LogDirectory:
 
 def _is_partition_folder(name: str) -> bool:
     topic, _, number = name.rpartition("-")
-    return bool(topic) and number.isdigit() and name != METADATA_FOLDER
+    return bool(topic) and number.isdigit() and name != CLUSTER_METADATA_FOLDER

@@ -34,16 +34,15 @@ from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import DELETED_TOPICS_MAX
+from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.schema import finished
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import drain
 
-__all__ = ["INTERNAL_TOPICS", "Election", "Replicas"]
+__all__ = ["Election", "Replicas"]
 
 log = logging.getLogger(__name__)
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 OPENED_AT_ONCE: Final = 64  # new partitions of one image, before it is published: enough for the internal topics
@@ -150,10 +149,6 @@ class Replicas:
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of a topic id, whether or not this node holds a partition of it."""
         return self._names.get(topic_id)
-
-    def is_internal(self, topic: str) -> bool:
-        """Whether the topic is internal, so that clients may not write to it."""
-        return topic in INTERNAL_TOPICS
 
     def all(self) -> Iterable[Replica]:
         """Every replica of this node, topic by topic."""

@@ -11,6 +11,7 @@ from barnabas.client.errors import code_of, error_for
 from barnabas.client.net.metadata import Broker
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.admin import (
     DescribeLogDirsRequest,
     ElectLeadersRequest,
@@ -28,7 +29,6 @@ from barnabas.protocol.messages.quorum import (
 
 __all__ = ["ClusterAdmin"]
 
-_METADATA_TOPIC = "__cluster_metadata"
 _UPGRADE_TYPES = {"refuse": 1, "safe": 2, "unsafe": 3}
 
 
@@ -50,7 +50,9 @@ class ClusterAdmin(AdminRequests):
 
     async def describe_quorum(self) -> QuorumDescription:
         """The leader of the metadata quorum, and the log ends of its voters and observers (KIP-595)."""
-        topic = DescribeQuorumRequestTopic(topic_name=_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()])
+        topic = DescribeQuorumRequestTopic(
+            topic_name=CLUSTER_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()]
+        )
         response = await self._retried(lambda _: DescribeQuorumRequest(topics=[topic]), lambda r: r)
         found = response.topics[0].partitions[0]
         if found.error_code:

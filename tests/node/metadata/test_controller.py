@@ -16,10 +16,10 @@ from barnabas.broker.metadata.records import (
     encode_record,
 )
 from barnabas.broker.node import Node
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
 from barnabas.broker.quorum.snapshots import list_snapshots
 from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsResource,
@@ -44,7 +44,7 @@ def creation(*names: str, partitions: int = 1) -> CreateTopicsRequest:
 
 def batches(node: Node) -> list[list[str]]:
     """The types of the records of the metadata log, batch by batch."""
-    data = node.log_dirs.main.disk.read(f"{METADATA_DIRECTORY}/{0:020}.log")
+    data = node.log_dirs.main.disk.read(f"{CLUSTER_METADATA_FOLDER}/{0:020}.log")
     return [
         [type(decode_record(record.value or b"")).__name__ for record in decode_records(data, position, header)]
         for position, header in iter_batches(data)
@@ -220,11 +220,11 @@ async def test_a_snapshot_is_taken_when_enough_was_written(nodes: Nodes) -> None
     node = await nodes.start(disk, metadata_log_max_record_bytes_between_snapshots="3000")
     done: list[Any] = []
     node.controller.create_topics(creation("a", partitions=60), done.append)
-    await until(lambda: list_snapshots(disk, METADATA_DIRECTORY))
+    await until(lambda: list_snapshots(disk, CLUSTER_METADATA_FOLDER))
     await node.stop()
     # Without any log the snapshot alone brings the topics back.
-    snapshot = list_snapshots(disk, METADATA_DIRECTORY)[-1]
-    disk.remove(f"{METADATA_DIRECTORY}/00000000000000000000.log")
+    snapshot = list_snapshots(disk, CLUSTER_METADATA_FOLDER)[-1]
+    disk.remove(f"{CLUSTER_METADATA_FOLDER}/00000000000000000000.log")
     node = await nodes.start(disk)
     assert node.image.partition_count("a") == 60
     assert node.quorum.log_start_offset == snapshot.end_offset
@@ -235,7 +235,7 @@ async def test_a_disk_that_fails_under_the_log_stops_the_node_and_nobody_is_answ
         disk = MemoryDisk()
         node = await nodes.start(disk)
         answered: list[Any] = []
-        disk.fail([call], path=METADATA_DIRECTORY if call == "pwrite" else "")
+        disk.fail([call], path=CLUSTER_METADATA_FOLDER if call == "pwrite" else "")
         node.controller.create_topics(creation("a"), answered.append)
         await until(lambda node=node: node.failure)
         assert isinstance(node.failure, OSError)

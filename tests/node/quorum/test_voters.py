@@ -8,9 +8,9 @@ import pytest
 
 from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
 from barnabas.broker.quorum.quorum_state import QuorumState, read_quorum_state, write_quorum_state
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY
 from barnabas.broker.quorum.snapshots import decode_snapshot, encode_snapshot, list_snapshots, snapshot_name
 from barnabas.broker.quorum.voters import VotersDisagree, VoterSet
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.checkpoints import MetaProperties, write_meta_properties
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes
@@ -26,8 +26,8 @@ def formatted(bootstrap: bytes = BOOTSTRAP) -> MemoryDisk:
     disk = MemoryDisk()
     write_meta_properties(disk, MetaProperties("5L6g3nShT-eMCtKaX86swQ", 1, DIRECTORY_ID))
     disk.replace("bootstrap.checkpoint", bootstrap)
-    disk.mkdir(METADATA_DIRECTORY)
-    disk.replace(f"{METADATA_DIRECTORY}/00000000000000000000-0000000000.checkpoint", STANDALONE)
+    disk.mkdir(CLUSTER_METADATA_FOLDER)
+    disk.replace(f"{CLUSTER_METADATA_FOLDER}/00000000000000000000-0000000000.checkpoint", STANDALONE)
     return disk
 
 
@@ -38,12 +38,12 @@ async def test_a_directory_that_kafka_formatted_is_led_on_as_it_is(nodes: Nodes)
     assert node.image.cluster_config == {"min.insync.replicas": "1"}
     done: list[Any] = []
     node.controller.ensure_topic("a", done.append)
-    await until(lambda: done and len(list_snapshots(disk, METADATA_DIRECTORY)) > 1)
+    await until(lambda: done and len(list_snapshots(disk, CLUSTER_METADATA_FOLDER)) > 1)
     await node.stop()
-    assert read_quorum_state(disk, METADATA_DIRECTORY) == QuorumState(leader_epoch=1, leader_id=1, version=1)
-    newest = list_snapshots(disk, METADATA_DIRECTORY)[-1]
+    assert read_quorum_state(disk, CLUSTER_METADATA_FOLDER) == QuorumState(leader_epoch=1, leader_id=1, version=1)
+    newest = list_snapshots(disk, CLUSTER_METADATA_FOLDER)[-1]
     voters = VoterSet()
-    assert list(decode_snapshot(disk.read(f"{METADATA_DIRECTORY}/{snapshot_name(newest)}"), voters.take))
+    assert list(decode_snapshot(disk.read(f"{CLUSTER_METADATA_FOLDER}/{snapshot_name(newest)}"), voters.take))
     assert voters.control_records() == kafkas_voters().control_records()
     again = await nodes.start(disk)
     assert again.image.partition_count("a") == 1
@@ -60,8 +60,8 @@ async def test_the_levels_that_a_directory_was_formatted_with_are_taken(nodes: N
 async def test_a_directory_of_a_larger_quorum_is_refused_and_left_alone(nodes: Nodes) -> None:
     disk = MemoryDisk()
     await (await nodes.start(disk)).stop()
-    write_quorum_state(disk, METADATA_DIRECTORY, QuorumState(leader_epoch=4, leader_id=2, voters=(1, 2, 3)))
-    paths = (".kafka_cleanshutdown", f"{METADATA_DIRECTORY}/quorum-state")
+    write_quorum_state(disk, CLUSTER_METADATA_FOLDER, QuorumState(leader_epoch=4, leader_id=2, voters=(1, 2, 3)))
+    paths = (".kafka_cleanshutdown", f"{CLUSTER_METADATA_FOLDER}/quorum-state")
     before = [disk.read(path) for path in paths]
     with pytest.raises(VotersDisagree, match=r"quorum-state in .* names the voters 1, 2, 3"):
         await nodes.start(disk)

@@ -23,9 +23,10 @@ from barnabas.broker.quorum.messages import (
     Vote,
 )
 from barnabas.broker.quorum.quorum_state import NO_NODE, QuorumState, read_quorum_state, write_quorum_state
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY, RaftLog
+from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Timing
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
 
@@ -87,7 +88,7 @@ class Member:
             self.node_id,
             members.voters,
             self.log,
-            read_quorum_state(self.disk, METADATA_DIRECTORY),
+            read_quorum_state(self.disk, CLUSTER_METADATA_FOLDER),
             store=self._store,
             random=members.rng.random,
             timing=members.timing,
@@ -99,7 +100,7 @@ class Member:
 
     def _store(self, state: QuorumState) -> None:
         self.members.note_vote(self.node_id, state)
-        write_quorum_state(self.disk, METADATA_DIRECTORY, state)
+        write_quorum_state(self.disk, CLUSTER_METADATA_FOLDER, state)
 
     def stop(self, *, power: bool) -> None:
         self.alive = False

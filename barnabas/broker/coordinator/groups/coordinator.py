@@ -34,13 +34,13 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Slices, Work, advance
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
 
-__all__ = ["OFFSETS_TOPIC", "GroupCoordinator", "ParkedReply"]
+__all__ = ["GroupCoordinator", "ParkedReply"]
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # which no member understands
 STALL_MS = 500  # a timer that is later than this was not kept from running by work alone
 AFTER_STALL_MS = 10  # enough for the loop to read its sockets in between
@@ -93,11 +93,11 @@ class GroupCoordinator:
         self._current = current
         self.settings = settings_of(config)
         self.host: ShardHost[GroupShard] = ShardHost(
-            OFFSETS_TOPIC,
+            GROUP_METADATA_TOPIC,
             reactor,
             replicas,
             self._make_shard,
-            lambda: current.image.partition_count(OFFSETS_TOPIC),
+            lambda: current.image.partition_count(GROUP_METADATA_TOPIC),
             compression=config.get_int("offsets.topic.compression.codec"),
             answer_timeout_ms=partial(config.get_int, "offsets.commit.timeout.ms"),
             in_thread=long_work.run,
@@ -386,7 +386,7 @@ def _nothing(_result: None) -> None:
 
 def _log_refused(partition: int, outcome: BrokerError | None) -> None:
     if outcome is not None:
-        log.info("offsets of %s-%d are not removed yet: %s", OFFSETS_TOPIC, partition, outcome)
+        log.info("offsets of %s-%d are not removed yet: %s", GROUP_METADATA_TOPIC, partition, outcome)
 
 
 def _parked(reply: Reply) -> ParkedReply:

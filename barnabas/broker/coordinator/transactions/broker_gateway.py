@@ -18,6 +18,7 @@ from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.peers import Peers
 from barnabas.broker.reactor import Reactor
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -25,9 +26,8 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
-__all__ = ["TRANSACTION_TOPIC", "BrokerGateway"]
+__all__ = ["BrokerGateway"]
 
-TRANSACTION_TOPIC: Final = "__transaction_state"
 NO_LEADER: Final = -1
 ADDITIONS: Final = "transactions"  # purposes of the connections
 MARKERS: Final = "markers"
@@ -57,7 +57,7 @@ class BrokerGateway:
         return None if image is None else image.leader
 
     def coordinator_of(self, transactional_id: str) -> int:
-        topic = self._current.image.topic(TRANSACTION_TOPIC)
+        topic = self._current.image.topic(TRANSACTION_STATE_TOPIC)
         if topic is None:
             return NO_LEADER
         return topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader

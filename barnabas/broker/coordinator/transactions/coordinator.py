@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.host.shard import Decision, ShardHost
-from barnabas.broker.coordinator.transactions.broker_gateway import TRANSACTION_TOPIC, BrokerGateway
+from barnabas.broker.coordinator.transactions.broker_gateway import BrokerGateway
 from barnabas.broker.coordinator.transactions.holding import HeldRequests, Waiter
 from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
 from barnabas.broker.coordinator.transactions.markers import MarkerChannel
@@ -43,8 +43,9 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX
+from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 
-__all__ = ["TRANSACTION_TOPIC", "TransactionCoordinator"]
+__all__ = ["TransactionCoordinator"]
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class TransactionCoordinator:
         self._config = config
         self._current = current
         self.host: ShardHost[TransactionShard] = ShardHost(
-            TRANSACTION_TOPIC, reactor, replicas, self._make_shard, self._partition_count, in_thread=long_work.run
+            TRANSACTION_STATE_TOPIC, reactor, replicas, self._make_shard, self._partition_count, in_thread=long_work.run
         )
         self._gateway = BrokerGateway(reactor, config, current, peers, marker_writer)
         self.markers = MarkerChannel(self._gateway, self._complete)
@@ -135,7 +136,7 @@ class TransactionCoordinator:
         return TransactionShard(partition, leader_epoch, self, self._record_version)
 
     def _partition_count(self) -> int:
-        topic = self._current.image.topic(TRANSACTION_TOPIC)
+        topic = self._current.image.topic(TRANSACTION_STATE_TOPIC)
         return 0 if topic is None else len(topic.partitions)
 
     @property

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.broker.coordinator.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -73,7 +74,7 @@ class _Writing:
 
     def _append(self, marker: WritableTxnMarker, topic: str, partition: int) -> WritableTxnMarkerPartitionResult:
         result = WritableTxnMarkerPartitionResult(partition_index=partition)
-        of_groups = topic == OFFSETS_TOPIC
+        of_groups = topic == GROUP_METADATA_TOPIC
         try:
             replica = self._replicas.leader(topic, partition)
             replica.check_in_sync()  # else this marker would hold up the answer about all others

@@ -7,9 +7,10 @@ import pytest
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.quorum.leadership import Leadership
 from barnabas.broker.quorum.messages import Fetch, LogPoint, SnapshotFetch
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY, RaftLog
+from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
 from barnabas.errors import ErrorCode
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import iter_batches
 from barnabas.storage.disk import MemoryDisk
 from tests.support.bench.quorum import VirtualClock
@@ -184,9 +185,9 @@ def test_a_cut_is_durable_before_anything_is_written_behind_it() -> None:
     log.sync_now()
     log.truncate_to(1)
     log.append([b"4"], 2)  # as long as the batch that stood here: without the cut the third would follow it
-    file = next(name for name in disk.listdir(METADATA_DIRECTORY) if name.endswith(".log"))
-    size = disk.size(f"{METADATA_DIRECTORY}/{file}")
+    file = next(name for name in disk.listdir(CLUSTER_METADATA_FOLDER) if name.endswith(".log"))
+    size = disk.size(f"{CLUSTER_METADATA_FOLDER}/{file}")
     disk.crash()
     log = RaftLog(disk, config, VirtualClock(), clean=False)
     assert log.end == LogPoint(1, 1)
-    assert disk.size(f"{METADATA_DIRECTORY}/{file}") < size
+    assert disk.size(f"{CLUSTER_METADATA_FOLDER}/{file}") < size

@@ -46,10 +46,11 @@ from barnabas.broker.quorum.messages import (
     VoteReply,
 )
 from barnabas.broker.quorum.quorum_state import NO_NODE, read_quorum_state, write_quorum_state
-from barnabas.broker.quorum.raft_log import METADATA_DIRECTORY, RaftLog
+from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
 from barnabas.errors import ErrorCode
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
 from tests.support.bench.quorum import VirtualClock
@@ -76,8 +77,8 @@ class Actor:
             self.node_id,
             self.stage.voters,
             self.log,
-            read_quorum_state(self.disk, METADATA_DIRECTORY),
-            store=lambda state: write_quorum_state(self.disk, METADATA_DIRECTORY, state),
+            read_quorum_state(self.disk, CLUSTER_METADATA_FOLDER),
+            store=lambda state: write_quorum_state(self.disk, CLUSTER_METADATA_FOLDER, state),
             random=lambda: self.node_id / 10,
             timing=Timing(),
             log_once=LogOnce(self.node_id),

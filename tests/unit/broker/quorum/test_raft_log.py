@@ -12,14 +12,15 @@ from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import Fetch, FetchReply, LogPoint, Vote
 from barnabas.broker.quorum.quorum_state import QuorumState
-from barnabas.broker.quorum.raft_log import ASIDE, LOST_RECORDS, METADATA_DIRECTORY, RaftLog
+from barnabas.broker.quorum.raft_log import ASIDE, LOST_RECORDS, RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_snapshots, snapshot_name
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.disk import MemoryDisk
 from tests.support.bench.quorum import VirtualClock
 
-LOG = f"{METADATA_DIRECTORY}/00000000000000000000.log"
+LOG = f"{CLUSTER_METADATA_FOLDER}/00000000000000000000.log"
 CONFIG = BrokerConfig({"node.id": "1"})
 VOTERS = (1, 2, 3)
 
@@ -119,7 +120,7 @@ async def test_a_snapshot_that_was_not_finished_is_removed_at_the_next_start() -
     raft_log = open_log(disk)
     raft_log.append([b"value"], 1)
     raft_log.close()
-    part = f"{METADATA_DIRECTORY}/{snapshot_name(SnapshotId(1, 1))}{ASIDE}"
+    part = f"{CLUSTER_METADATA_FOLDER}/{snapshot_name(SnapshotId(1, 1))}{ASIDE}"
     disk.replace(part, b"half")
     assert open_log(disk).latest_snapshot is None
     assert not disk.exists(part)
@@ -133,7 +134,7 @@ async def test_a_snapshot_is_dropped_where_a_newer_one_came_meanwhile() -> None:
     data = encode_snapshot([b"value"], epoch=1, last_timestamp_ms=0, now_ms=0)
     raft_log.store_snapshot(SnapshotId(2, 1), data)
     await raft_log.write_snapshot(SnapshotId(1, 1), data)
-    assert list_snapshots(disk, METADATA_DIRECTORY) == [SnapshotId(2, 1)]
+    assert list_snapshots(disk, CLUSTER_METADATA_FOLDER) == [SnapshotId(2, 1)]
 
 
 def test_a_damaged_header_behind_a_clean_stop_is_fetched_again() -> None:
@@ -154,7 +155,7 @@ def test_a_sole_voter_with_a_damaged_header_refuses_to_start(offset: int) -> Non
         with pytest.raises(InvariantViolated, match="restore it from a copy"):
             open_log(disk, alone=True)
     assert disk.read(LOG) == before
-    assert not disk.exists(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
+    assert not disk.exists(f"{CLUSTER_METADATA_FOLDER}/{LOST_RECORDS}")
 
 
 def test_a_sole_voter_cuts_what_a_crash_tore() -> None:
@@ -195,7 +196,7 @@ def test_a_sole_voter_refuses_who_asks_for_what_is_damaged() -> None:
             raft_log.read(1, 1)
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
     raft_log.abandon()
-    assert not disk.exists(f"{METADATA_DIRECTORY}/{LOST_RECORDS}")
+    assert not disk.exists(f"{CLUSTER_METADATA_FOLDER}/{LOST_RECORDS}")
 
 
 async def test_what_is_dropped_is_renamed_first_and_removed_by_the_caller_or_after_the_next_start() -> None:
@@ -207,14 +208,14 @@ async def test_what_is_dropped_is_renamed_first_and_removed_by_the_caller_or_aft
     for end_offset in (1, 2, 4):
         raft_log.store_snapshot(SnapshotId(end_offset, 1), data)
     raft_log.apply_retention(0, 4)
-    assert list_snapshots(disk, METADATA_DIRECTORY) == [SnapshotId(4, 1)]
-    dropped = [name for name in disk.listdir(METADATA_DIRECTORY) if name.endswith(".deleted")]
+    assert list_snapshots(disk, CLUSTER_METADATA_FOLDER) == [SnapshotId(4, 1)]
+    dropped = [name for name in disk.listdir(CLUSTER_METADATA_FOLDER) if name.endswith(".deleted")]
     assert len(dropped) == 2
     disk.kill()
     again = open_log(disk, clean=False)
     assert again.latest_snapshot == SnapshotId(4, 1)
     await disk.discard(*again.take_deleted())
-    assert not [name for name in disk.listdir(METADATA_DIRECTORY) if name.endswith(".deleted")]
+    assert not [name for name in disk.listdir(CLUSTER_METADATA_FOLDER) if name.endswith(".deleted")]
     assert again.take_deleted() == []
 
 

@@ -1,0 +1,33 @@
+"""Names of Kafka's internal topics, and the sets of them that the package tells apart.
+
+The names have the same meaning for brokers, clients and tools, so no other module spells them. Follows Kafka's `Topic`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "CLUSTER_METADATA_FOLDER",
+    "CLUSTER_METADATA_TOPIC",
+    "CLUSTER_METADATA_TOPIC_ID",
+    "COORDINATOR_TOPICS",
+    "GROUP_METADATA_TOPIC",
+    "INTERNAL_TOPICS",
+    "SHARE_GROUP_STATE_TOPIC",
+    "TRANSACTION_STATE_TOPIC",
+]
+
+GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"  # of share groups (KIP-932), which are not served
+
+# The log of the quorum (KIP-595). It is not in the metadata image, and clients cannot create it.
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+CLUSTER_METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
+CLUSTER_METADATA_FOLDER: Final = f"{CLUSTER_METADATA_TOPIC}-0"  # of its one partition
+
+# Topics that Metadata reports as internal and that clients may not write to.
+INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
+# Topics whose partition leaders are coordinators. A broker creates them itself, with settings of their own.
+COORDINATOR_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
