@@ -1,4 +1,4 @@
-"""The four ports of Barnabas to the operating system: clock, randomness, disk, network.
+"""Three of the four ports of Barnabas to the operating system: clock, randomness, disk. The fourth is in `network_port`.
 
 The ports are Protocol classes. `barnabas.runtime` has the real implementations, `barnabas.storage.disk` the memory disk, and
 `barnabas.testing.simulation` the simulated ones. One composition root injects them (`broker/node.py`, the client's constructor).
@@ -9,22 +9,17 @@ Paths on a Disk are relative, separated by "/", e.g. "orders-0/00000000000000000
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 __all__ = [
     "NAME_BYTES_MAX",
-    "PLAIN_LISTENER",
+    "SECTOR_SIZE",
     "Buffer",
     "Clock",
     "Disk",
     "DiskLock",
     "File",
-    "Listener",
-    "ListenerOptions",
-    "Network",
     "Rng",
 ]
 
@@ -87,6 +82,7 @@ class DiskLock(Protocol):
 
 
 NAME_BYTES_MAX: Final = 255  # of the name of a file or folder, without its parents
+SECTOR_SIZE: Final = 512  # bytes that a disk writes atomically; a torn write ends at a multiple of it
 
 
 class Disk(Protocol):
@@ -168,71 +164,4 @@ class Disk(Protocol):
 
     def available_bytes(self) -> int:
         """Free space of the volume, for DescribeLogDirs and to refuse writes."""
-        ...
-
-
-class Listener(Protocol):
-    """A bound address."""
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The bound host and port. Port 0 in `listen` selects a free port."""
-        ...
-
-    async def accept(self) -> None:
-        """Accepts connections from now on, after `listen` with `accept=False`. OSError if the address is in use."""
-        ...
-
-    def pause(self) -> None:
-        """Accepts no connections until `resume`; new ones wait. A call within `factory` takes effect after its connection."""
-        ...
-
-    def resume(self) -> None:
-        """Accepts connections again, waiting ones first."""
-        ...
-
-    def close(self) -> None:
-        """Stops accepting; open connections stay."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerOptions:
-    """Options of a listener's sockets. Simulated networks ignore them.
-
-    Attributes:
-        backlog: connections that the kernel keeps before they are accepted (at most net.core.somaxconn on Linux).
-        send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF of its connections; -1: the kernel's default.
-        descriptors_left: descriptors that the listener leaves free for other listeners, besides those reserved for files.
-    """
-
-    backlog: int = 1_024
-    send_buffer_bytes: int = -1
-    receive_buffer_bytes: int = -1
-    descriptors_left: int = 0
-
-
-PLAIN_LISTENER = ListenerOptions()
-
-
-class Network(Protocol):
-    """Streams between nodes and clients, driven by asyncio protocols (plain or buffered)."""
-
-    async def listen(
-        self,
-        factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        accept: bool = True,
-        options: ListenerOptions = ...,
-    ) -> Listener:
-        """Serves each connection by a new `factory()`. Without `accept`, connections are refused until `Listener.accept`.
-        OSError if the address is in use."""
-        ...
-
-    async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to a listener. OSError if nothing listens there. The caller sets the time-out (`asyncio.timeout`)."""
         ...

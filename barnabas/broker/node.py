@@ -51,7 +51,8 @@ from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.slices import Slices, Work
 from barnabas.errors import InvariantViolated
-from barnabas.ports import Clock, Disk, Network, Rng
+from barnabas.network_port import Network
+from barnabas.ports import Clock, Disk, Rng
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 __all__ = ["Node"]

@@ -30,7 +30,8 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, InvariantViolated, RemoteProtocolError
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, INFLIGHT_REQUESTS_MAX
-from barnabas.ports import Buffer, Network
+from barnabas.network_port import Network
+from barnabas.ports import Buffer
 from barnabas.protocol.connection import FrameReader
 from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion
 from barnabas.runtime.framed_socket import FramedSocket

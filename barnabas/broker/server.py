@@ -25,7 +25,7 @@ from barnabas.broker.router import Router
 from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
-from barnabas.ports import Listener, ListenerOptions, Network
+from barnabas.network_port import Listener, ListenerOptions, Network
 from barnabas.protocol.connection import FrameReader
 from barnabas.protocol.registry import API, API_VERSIONS_KEY, PRODUCE_KEY
 

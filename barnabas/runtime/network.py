@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.ports import PLAIN_LISTENER, Listener, ListenerOptions
+from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions
 from barnabas.runtime import descriptors
 from barnabas.runtime.resolver import Resolver
 from barnabas.runtime.scope import Scope
@@ -32,7 +32,7 @@ _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class TcpListener:
-    """Bound server sockets of one address; see `barnabas.ports.Listener`.
+    """Bound server sockets of one address; see `barnabas.network_port.Listener`.
 
     Args:
         reserved: the number of descriptors that are kept for files at present.

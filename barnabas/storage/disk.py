@@ -19,11 +19,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from barnabas.errors import DirectoryInUse
-from barnabas.ports import NAME_BYTES_MAX, Buffer, DiskLock, File, Rng
+from barnabas.ports import NAME_BYTES_MAX, SECTOR_SIZE, Buffer, DiskLock, File, Rng
 
-__all__ = ["SECTOR_SIZE", "MemoryDisk", "MemoryFile"]
-
-SECTOR_SIZE = 512  # bytes that a disk writes atomically; a torn write ends at a multiple of it
+__all__ = ["MemoryDisk", "MemoryFile"]
 
 _Change = tuple[int, bytes | None]  # (offset, data) of a write; (size, None) of a truncate
 _Name = tuple[str, str, str]  # (operation, path, target)

@@ -12,7 +12,7 @@ atomically (written to another file and renamed, or within one sector). The othe
 from __future__ import annotations
 
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.ports import Disk, File
+from barnabas.ports import SECTOR_SIZE, Disk, File
 from barnabas.storage.aborted import encode_aborted
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
@@ -20,7 +20,6 @@ from barnabas.storage.checkpoints import (
     format_epochs,
     format_partition_metadata,
 )
-from barnabas.storage.disk import SECTOR_SIZE
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES, SNAPSHOT_SUFFIX
 from barnabas.storage.segment import Segment, file_name

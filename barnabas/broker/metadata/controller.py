@@ -42,7 +42,8 @@ from barnabas.broker.quorum.snapshots import read_bootstrap
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.slices import Slice, Slices, Work, advance
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
-from barnabas.ports import Disk, Network
+from barnabas.network_port import Network
+from barnabas.ports import Disk
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from barnabas.protocol.schema import finished
 

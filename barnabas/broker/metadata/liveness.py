@@ -37,7 +37,7 @@ from barnabas.broker.peers import Peers, ProbeResult, probe
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.ports import Network
+from barnabas.network_port import Network
 from barnabas.protocol.messages.cluster import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,

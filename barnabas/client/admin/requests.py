@@ -14,7 +14,8 @@ from barnabas.client.net.cluster import Cluster, Purpose
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
-from barnabas.ports import Clock, Network, Rng
+from barnabas.network_port import Network
+from barnabas.ports import Clock, Rng
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 __all__ = ["AdminRequests"]

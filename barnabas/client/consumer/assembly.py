@@ -17,7 +17,8 @@ from barnabas.client.group.consumer_group import ConsumerGroup
 from barnabas.client.group.group import Group, GroupHooks
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.types import TopicPartition
-from barnabas.ports import Clock, Network, Rng
+from barnabas.network_port import Network
+from barnabas.ports import Clock, Rng
 
 __all__ = ["Parts", "assemble"]
 

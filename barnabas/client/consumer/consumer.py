@@ -36,7 +36,8 @@ from barnabas.client.types import (
     Record,
     TopicPartition,
 )
-from barnabas.ports import Clock, Network, Rng
+from barnabas.network_port import Network
+from barnabas.ports import Clock, Rng
 
 __all__ = ["Consumer"]
 

@@ -27,7 +27,8 @@ from barnabas.client.net.metadata import Broker, ClusterMetadata
 from barnabas.client.net.transport import Connection
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import TopicPartition
-from barnabas.ports import Clock, Network, Rng
+from barnabas.network_port import Network
+from barnabas.ports import Clock, Rng
 from barnabas.protocol.exchange import Exchange, Features
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.runtime.clock import SystemClock

@@ -15,7 +15,8 @@ from typing import Any
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut, UnsupportedByBroker
 from barnabas.client.net.backoff import Backoff
 from barnabas.errors import RemoteProtocolError
-from barnabas.ports import Buffer, Clock, Network, Rng
+from barnabas.network_port import Network
+from barnabas.ports import Buffer, Clock, Rng
 from barnabas.protocol.connection import FrameReader
 from barnabas.protocol.exchange import VERSION_MAX, Done, Exchange, ExchangeState, NoCommonVersion, NotReady
 from barnabas.runtime.framed_socket import FramedSocket

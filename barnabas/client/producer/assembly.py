@@ -12,7 +12,8 @@ from barnabas.client.producer.dispatch import SenderConfig
 from barnabas.client.producer.routing import Routing
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transactions import Transactions
-from barnabas.ports import Clock, Network, Rng
+from barnabas.network_port import Network
+from barnabas.ports import Clock, Rng
 
 __all__ = ["Parts", "assemble"]
 

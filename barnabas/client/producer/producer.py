@@ -34,7 +34,8 @@ from barnabas.client.types import (
     RecordMetadata,
     TopicPartition,
 )
-from barnabas.ports import Clock, Network, Rng
+from barnabas.network_port import Network
+from barnabas.ports import Clock, Rng
 from barnabas.protocol.record_codec import RECORD_BYTES_MIN
 from barnabas.protocol.records import EncodedRecords, NewRecord
 

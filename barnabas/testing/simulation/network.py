@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas.ports import PLAIN_LISTENER, Listener, ListenerOptions
+from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.loop import SimLoop
 from barnabas.testing.simulation.process import Process, ProcessDead, current_process

@@ -37,7 +37,7 @@ class WorldFailed(BarnabasError):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The four ports of `barnabas.ports` for a program on a machine."""
+    """The four ports of `barnabas.ports` and `barnabas.network_port` for a program on a machine."""
 
     clock: SimClock
     rng: SimRng

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from barnabas.ports import File
-from barnabas.storage.disk import SECTOR_SIZE, MemoryDisk
+from barnabas.ports import SECTOR_SIZE, File
+from barnabas.storage.disk import MemoryDisk
 from tests.support.storage.disk_contract import DiskContract
 
 

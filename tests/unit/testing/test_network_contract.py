@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from barnabas.ports import Network
+from barnabas.network_port import Network
 from barnabas.runtime.loop import run
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.testing.simulation.world import World
