@@ -62,13 +62,13 @@ class Replica:
     """
 
     __slots__ = (
-        "_earlier_refusals",
         "_may_lead",
         "_on_io_error",
         "_propose",
         "_waiters",
         "clock",
         "durability",
+        "earlier_refusals",
         "epoch_start_offset",
         "failed",
         "high_watermark",
@@ -119,7 +119,7 @@ class Replica:
         self._propose = propose
         self._on_io_error = on_io_error
         self._waiters = CommitWaiters()
-        self._earlier_refusals = EarlierRefusals(clock)
+        self.earlier_refusals = EarlierRefusals(clock)
 
     def __repr__(self) -> str:
         return f"<Replica {self.topic}-{self.partition} leader={self.leader_id} epoch={self.leader_epoch}>"
@@ -256,7 +256,7 @@ class Replica:
         except OSError as error:
             raise self._broken(error) from error
         except BrokerError as error:
-            raise self._earlier_refusals.error_for(error) from None
+            raise self.earlier_refusals.error_for(error) from None
         if not info.duplicate:
             self._advance()
         return info
@@ -264,7 +264,7 @@ class Replica:
     def check_in_sync(self) -> None:
         """Raises BrokerError NOT_ENOUGH_REPLICAS if an append could not be committed now (acks=all)."""
         if len(self.in_sync.committed) < self.min_insync_replicas:
-            self._earlier_refusals.note()
+            self.earlier_refusals.note()
             missing = f"{len(self.isr)} in-sync replicas of {self!r}, min.insync.replicas is {self.min_insync_replicas}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, missing)
 
@@ -549,7 +549,7 @@ class Replica:
         """
         if self.leader_id == self.node_id and self._may_lead():
             return
-        self._earlier_refusals.note()
+        self.earlier_refusals.note()
         if self.leader_id == self.node_id:
             raise self.on_session_over()
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -58,6 +58,7 @@ class UnopenedLog:
         new: as of PartitionLog.opening.
         steps: the opening in progress, after the first visit.
         failures: number of failed attempts.
+        wanted: whether a client, follower or coordinator was refused because the log is not open yet.
     """
 
     topic: str
@@ -70,6 +71,7 @@ class UnopenedLog:
     new: bool
     steps: Generator[int, None, PartitionLog] | None = None
     failures: int = 0
+    wanted: bool = False
 
     @property
     def name(self) -> TopicPartition:
@@ -161,7 +163,9 @@ class LogRecovery:
 
     def want(self, topic_id: bytes, partition: int) -> None:
         """A client, follower or coordinator requested the partition: opens it next."""
-        if (topic_id, partition) in self._unopened:
+        one = self._unopened.get((topic_id, partition))
+        if one is not None:
+            one.wanted = True
             self._wanted[topic_id, partition] = None
 
     def forget(self, topic_id: bytes, partition: int) -> UnopenedLog | None:

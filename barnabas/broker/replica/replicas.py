@@ -226,7 +226,9 @@ class Replicas:
         if self._node_id not in partition.replicas:  # moved away by an image that `apply` has not reached yet
             self._remove(one.directory, one.folder, one.config, opened.rename)
             return
-        self._adopt(one, opened, partition)
+        replica = self._adopt(one, opened, partition)
+        if one.wanted:
+            replica.earlier_refusals.note()
         finished(self._follow(topic, [one.partition]))
 
     def _set_aside(self, directory: LogDirectory, folder: str) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
+import pytest
+
+from barnabas.broker.replica import recovery
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -10,6 +15,7 @@ from barnabas.runtime.clock import SystemClock
 from barnabas.storage.checkpoints import PRODUCER_STATE_CHECKPOINT
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes, Peer
+from tests.support.waiting import until
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -37,6 +43,26 @@ async def test_a_restart_keeps_the_rule(nodes: Nodes) -> None:
     peer = await nodes.peer(await nodes.start(disk))
     assert await produce(peer, 2, 5) == OUT_OF_ORDER
     assert await produce(peer, 1, 1) == ErrorCode.NONE
+
+
+async def test_a_gap_after_a_refusal_while_the_log_was_not_open(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch 1 comes before the log is open, 2 right after: the producer sends both again, in order."""
+    monkeypatch.setattr(recovery, "RETRY_MS", 20)
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    assert await produce(peer, 1, 0) == ErrorCode.NONE
+    await node.stop()
+    disk.fail(["open"], path="t-0", times=None, number=errno.EMFILE)
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    assert await produce(peer, 1, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    disk.heal()
+    await until(lambda: node.replicas.get("t", 0) is not None)
+    assert await produce(peer, 1, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await produce(peer, 1, 1) == ErrorCode.NONE
+    assert await produce(peer, 1, 2) == ErrorCode.NONE
 
 
 async def test_a_leader_that_may_have_lost_records_accepts_any_sequence(nodes: Nodes) -> None:
