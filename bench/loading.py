@@ -15,9 +15,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.coordinator.groups.effects import GroupSettings
+from barnabas.broker.coordinator.groups.record_codec import encode_record as encode_group_record
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
-from barnabas.broker.coordinator.groups.records import encode_record as encode_group_record
+from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.loading import Replayed, replay_log
 from barnabas.broker.coordinator.transactions.records import TransactionRecord, encode_record

@@ -20,7 +20,8 @@ import uuid
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.groups.consumer.protocol import HeartbeatCall, check_heartbeat
+from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
+from barnabas.broker.coordinator.groups.effects import HeartbeatCall
 from barnabas.broker.coordinator.groups.views import describe_consumers
 from barnabas.broker.handlers.groups import GROUP_OPERATIONS
 from barnabas.broker.slices import Work

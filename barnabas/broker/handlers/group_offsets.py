@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.config_key import INT64_MAX
+from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
-from barnabas.broker.coordinator.groups.records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
-from barnabas.broker.coordinator.groups.shard import AnyRecord, Committer, GroupShard
+from barnabas.broker.coordinator.groups.records import (
+    NO_EXPIRY,
+    NO_TOPIC_ID,
+    AnyRecord,
+    CommittedOffset,
+    OffsetRecord,
+)
+from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.shard import Decision
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
@@ -140,7 +147,7 @@ def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
     pending: Pending[OffsetCommitResponse] = Pending()
 
     def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
-        shard.check_commit(committer, records, at)
+        shard.group(request.group_id).check_commit(committer, records, at)
         return Decision(None, records)
 
     def done(outcome: BrokerError | None) -> None:
@@ -222,7 +229,7 @@ def _once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup
 def _decide_fetch(
     needs: Needs, call: Call[OffsetFetchRequest], group: OffsetFetchRequestGroup, shard: GroupShard, _at: At
 ) -> Decision[_Found, AnyRecord]:
-    shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
+    shard.group(group.group_id).check_fetch(group.member_id, group.member_epoch)
     return Decision(_fetch(needs, shard, group, call))
 
 
@@ -379,7 +386,8 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Pending[Offs
     pending: Pending[OffsetDeleteResponse] = Pending()
 
     def decide(shard: GroupShard, _at: At) -> Decision[_Refused, AnyRecord]:
-        group = shard.check_offset_delete(request.group_id)
+        group = shard.group(request.group_id)
+        group.check_offset_delete()
         refused: _Refused = []
         records: list[AnyRecord] = []
         for topic in request.topics:
@@ -387,12 +395,11 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Pending[Offs
             codes: dict[int, ErrorCode] = {}
             refused.append((count, codes))
             known = [one.partition_index for one in topic.partitions if 0 <= one.partition_index < count]
+            if group.is_subscribed_to(topic.name):
+                codes.update(dict.fromkeys(known, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
+                continue
             for partition in known:
-                try:
-                    tombstone = shard.delete_offset(group, topic.name, partition)
-                except BrokerError as error:
-                    codes[partition] = error.code
-                    continue
+                tombstone = shard.offset_tombstone(request.group_id, topic.name, partition)
                 if tombstone is not None:
                     records.append(tombstone)
         return Decision(refused, records)

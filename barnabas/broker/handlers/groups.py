@@ -249,14 +249,11 @@ def heartbeat(needs: Needs, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     request = call.request
     _check_group_id(request.group_id)
     try:
-        code = needs.groups.heartbeat(
-            request.group_id, request.member_id, request.group_instance_id, request.generation_id
-        )
+        needs.groups.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
     except BrokerError as error:
-        if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # no session expires while the group loads
             raise
-        code = ErrorCode.NONE  # no session expires while the group loads
-    return HeartbeatResponse(error_code=code)
+    return HeartbeatResponse()
 
 
 def leave_group(needs: Needs, call: Call[LeaveGroupRequest]) -> Pending[LeaveGroupResponse]:

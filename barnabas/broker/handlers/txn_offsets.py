@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
-from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
-from barnabas.broker.coordinator.groups.shard import AnyRecord, Committer, GroupShard
+from barnabas.broker.coordinator.groups.records import AnyRecord, CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp
 from barnabas.broker.handlers.group_offsets import refuse_all, write_offsets
 from barnabas.broker.handlers.held import PendingWaiter
@@ -169,7 +170,7 @@ def _commit_in_transaction(
     producer = ProducerStamp(request.producer_id, request.producer_epoch, guard)
 
     def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
-        shard.check_commit(committer, records, at)
+        shard.group(request.group_id).check_commit(committer, records, at)
         return Decision(None, records, producer)
 
     write_offsets(needs, request.group_id, decide, done)

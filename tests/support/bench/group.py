@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.broker.coordinator.groups.consumer.protocol import ConsumerSettings, HeartbeatCall
-from barnabas.broker.coordinator.groups.effects import Answer, At, GroupSettings, JoinCall
-from barnabas.broker.coordinator.groups.records import OffsetRecord
-from barnabas.broker.coordinator.groups.shard import AnyRecord, Committer, GroupShard
+from barnabas.broker.coordinator.groups.committing import Committer
+from barnabas.broker.coordinator.groups.effects import Answer, At, HeartbeatCall, JoinCall
+from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
+from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
+from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
@@ -124,7 +125,7 @@ class Bench:
         self.shard.on_resigned()
         self.shard = self.replayed()
         self.shard.on_active()
-        self.release(self.commit(self.shard.arm(self.at)))
+        self.release(self.commit(self.shard.start_loaded(self.at)))
 
     def advance(self, duration_ms: int) -> None:
         """Lets time pass, stopping at every deadline."""
@@ -132,7 +133,7 @@ class Bench:
         while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= end_ms:
             self.now_ms = max(deadline_ms, self.now_ms)
             self.release(self.commit(self.shard.on_time(self.at)))
-            self.settle_conversions()
+            self.start_converted()
         self.now_ms = end_ms
 
     # requests
@@ -204,13 +205,14 @@ class Bench:
         self._fresh += 1
         call = HeartbeatCall(request, "client", "/127.0.0.1", str(self._fresh), ticket)
         self.release(self.commit(self.shard.consumer_heartbeat(call, self.at)))
-        self.settle_conversions()
+        self.start_converted()
         response: ConsumerGroupHeartbeatResponse = ticket.response
         return response
 
-    def settle_conversions(self) -> None:
-        conversions, self.shard.conversions = self.shard.conversions, []
-        self.release(self.commit(self.shard.settle_in(conversions, self.at)))
+    def start_converted(self) -> None:
+        tables = self.shard.tables
+        conversions, tables.conversions = tables.conversions, []
+        self.release(self.commit(self.shard.start_converted(conversions, self.at)))
 
     def heartbeat(self, member_id: str, generation: int, *, group: str = "g", instance: str | None = None) -> ErrorCode:
         return code_of(lambda: self.shard.heartbeat(group, member_id, instance, generation, self.at))
@@ -240,7 +242,7 @@ class Bench:
             record.group_id, member_id, instance, generation, version if producer_id is None else None
         )
         try:
-            self.shard.check_commit(committer, [record], self.at)
+            self.shard.group(record.group_id).check_commit(committer, [record], self.at)
             producer = None if producer_id is None else ProducerStamp(producer_id, 0)
             self.commit(Decision(None, [record], producer))
         except BrokerError as error:
@@ -299,7 +301,7 @@ class Client:
     @property
     def is_member(self) -> bool:
         """Whether the coordinator counts on it."""
-        group = self.bench.shard.consumer_groups.get("g")
+        group = self.bench.shard.tables.consumer.get("g")
         return group is not None and self.member_id in group.members and self.epoch > 0
 
     def join(self, *, lost: bool = False) -> None:
@@ -367,12 +369,13 @@ class Client:
             self.owned |= self.assigned
 
 
-def code_of(call: Callable[[], ErrorCode]) -> ErrorCode:
-    """What a call returns or raises."""
+def code_of(call: Callable[[], None]) -> ErrorCode:
+    """The code of the error that a call raises; NONE without an error."""
     try:
-        return call()
+        call()
     except BrokerError as error:
         return error.code
+    return ErrorCode.NONE
 
 
 def outcome(ticket: Ticket) -> ErrorCode:

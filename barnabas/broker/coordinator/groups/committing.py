@@ -1,11 +1,10 @@
-"""Who may commit offsets of a group: by generation, member epoch, or because nobody is there.
+"""Checks of OffsetCommit, TxnOffsetCommit and OffsetFetch: whether a member may commit or read offsets of a group.
 
-Driven by: `GroupShard`, for OffsetCommit, TxnOffsetCommit (KIP-447) and OffsetFetch from version 9 on.
-Emits: nothing, or a refusal.
+Driven by: the decisions of groups. Emits: nothing, or an error.
 
-A member of a consumer group may commit in its epoch, and in an older one what it has had since then: then no other member can
-have had it in between (KIP-1251).
-Follows KIP-345, KIP-447, KIP-848, KIP-1251.
+A member of a consumer group may commit in its member epoch. It may also commit in an older epoch for partitions that it has
+had since then: no other member can have had them in between (KIP-1251).
+Follows KIP-345, KIP-447 (TxnOffsetCommit names the member), KIP-848, KIP-1251.
 """
 
 from __future__ import annotations
@@ -14,19 +13,22 @@ from collections.abc import Sequence
 
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.state import GroupState
-from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup, Topics
+from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
 from barnabas.broker.coordinator.groups.records import OffsetRecord
+from barnabas.broker.coordinator.groups.topics import Topics
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["Committer", "check_classic", "check_consumer", "check_fetch", "check_nobody"]
+__all__ = ["Committer", "check_classic", "check_consumer", "check_fetch", "check_missing"]
 
-MEMBER_EPOCH_VERSION = 9  # of OffsetCommit and OffsetFetch
+MEMBER_EPOCH_VERSION = 9  # OffsetCommit and OffsetFetch have member epochs from this version on
 
 
 class Committer:
-    """Who commits offsets: member and generation (or member epoch) as the request names them; −1 and "" for nobody.
+    """Sender of an OffsetCommit or TxnOffsetCommit, as the request names it.
 
     Attributes:
+        member_id: "" without membership.
+        generation: generation or member epoch; -1 without membership.
         version: of the OffsetCommit; None for a TxnOffsetCommit, whose clients before KIP-447 name no member.
     """
 
@@ -50,19 +52,19 @@ class Committer:
         return self.version is None
 
 
-def check_nobody(committer: Committer) -> None:
-    """The group is not there: only a simple consumer may commit.
+def check_missing(committer: Committer) -> None:
+    """Checks a commit for a group that does not exist: only clients without membership may commit.
 
     Raises:
-        BrokerError: ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND from v9 on.
+        BrokerError: ILLEGAL_GENERATION; from OffsetCommit 9 on GROUP_ID_NOT_FOUND.
     """
     if committer.generation >= 0:
-        knows_it = committer.version is not None and committer.version >= MEMBER_EPOCH_VERSION
-        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND if knows_it else ErrorCode.ILLEGAL_GENERATION)
+        has_code = committer.version is not None and committer.version >= MEMBER_EPOCH_VERSION
+        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND if has_code else ErrorCode.ILLEGAL_GENERATION)
 
 
 def check_classic(group: ClassicGroup, committer: Committer) -> None:
-    """Whether the member may commit in its generation.
+    """Checks a commit for a classic group: the member must be in the current generation.
 
     Raises:
         BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS.
@@ -81,11 +83,11 @@ def check_classic(group: ClassicGroup, committer: Committer) -> None:
 
 
 def check_consumer(group: ConsumerGroup, committer: Committer, offsets: Sequence[OffsetRecord], topics: Topics) -> None:
-    """Whether the member may commit these in its epoch: all of them or none.
+    """Checks a commit for a consumer group: the member may commit all of these offsets in its epoch.
 
     Raises:
-        BrokerError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for members of the classic protocol and
-            in transactions; UNSUPPORTED_VERSION for a version that does not know member epochs.
+        BrokerError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, which is ILLEGAL_GENERATION for members of the classic
+            protocol and in transactions; UNSUPPORTED_VERSION for versions without member epochs.
     """
     if committer.generation < 0 and group.is_empty:
         return
@@ -100,14 +102,14 @@ def check_consumer(group: ConsumerGroup, committer: Committer, offsets: Sequence
             raise BrokerError(ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH)
 
 
-def check_fetch(group: ConsumerGroup | None, member_id: str | None, epoch: int) -> None:
-    """Whether a member may read offsets; who names no member may, and so may all others than members of consumer groups.
+def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
+    """Checks an OffsetFetch for a consumer group; a request that names no member is allowed.
 
     Raises:
-        BrokerError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
+        BrokerError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, which is ILLEGAL_GENERATION for members of the classic protocol.
     """
-    if group is None or (member_id is None and epoch < 0):
+    if member_id is None and epoch < 0:
         return
     member = group.member(member_id or "")
-    if epoch != member.standing.epoch:
+    if epoch != member.assignment.member_epoch:
         raise BrokerError(ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH)

@@ -17,14 +17,13 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.coordinator.groups.classic.state import Reply
-from barnabas.broker.coordinator.groups.consumer.group import Topics
-from barnabas.broker.coordinator.groups.consumer.protocol import ConsumerSettings, HeartbeatCall
-from barnabas.broker.coordinator.groups.consumer.records import ResolvedRegex
 from barnabas.broker.coordinator.groups.consumer.regexes import RegexSearch
-from barnabas.broker.coordinator.groups.effects import Answer, At, GroupSettings, JoinCall
-from barnabas.broker.coordinator.groups.records import GroupRecord
-from barnabas.broker.coordinator.groups.shard import AnyRecord, Conversion, GroupShard
+from barnabas.broker.coordinator.groups.effects import Answer, At, HeartbeatCall, JoinCall, Reply
+from barnabas.broker.coordinator.groups.records import AnyRecord, GroupRecord, ResolvedRegex
+from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
+from barnabas.broker.coordinator.groups.shard import GroupShard
+from barnabas.broker.coordinator.groups.tables import Conversion
+from barnabas.broker.coordinator.groups.topics import Topics
 from barnabas.broker.coordinator.host.shard import Decision, ShardHost
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
@@ -173,7 +172,7 @@ class GroupCoordinator:
         """A shard is loaded (ShardOwner)."""
         for producer_id, commit in self._late_markers.pop(partition, ()):
             shard.replay_marker(producer_id, -1, commit=commit)
-        self._decide(partition, lambda shard, at: shard.arm(at))
+        self._decide(partition, lambda shard, at: shard.start_loaded(at))
 
     def on_shard_resigned(self, partition: int, replies: list[Reply]) -> None:
         """A shard is dropped (ShardOwner)."""
@@ -232,17 +231,16 @@ class GroupCoordinator:
         group_id = call.request.group_id
         partition, shard = self.host.shard_for(group_id)
         self._decide(partition, lambda shard, at: shard.consumer_heartbeat(call, at), call.reply)
-        group = shard.consumer_groups.get(group_id)
+        group = shard.tables.consumer.get(group_id)
         if group is not None and group.regex_subscribers:
             self._regexes.look_up(partition, group)
 
     def _on_resolved(self, partition: int, group_id: str, found: dict[str, ResolvedRegex]) -> None:
-        self._decide(partition, lambda shard, _at: shard.resolved(group_id, found))
+        self._decide(partition, lambda shard, _at: shard.store_resolved(group_id, found))
 
-    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Answers a Heartbeat at once: nothing is written for it. Raises BrokerError with codes other than the two good ones."""
-        shard = self.shard_for(group_id)
-        return shard.heartbeat(group_id, member_id, group_instance_id, generation, self.now())
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> None:
+        """Decides a Heartbeat, which writes nothing; raises as `shard_for` and `Group.heartbeat`."""
+        self.shard_for(group_id).heartbeat(group_id, member_id, group_instance_id, generation, self.now())
 
     def leave(self, request: LeaveGroupRequest, done: Done[LeaveGroupResponse]) -> None:
         """Decides a LeaveGroup. Raises as `shard_for`."""
@@ -284,15 +282,15 @@ class GroupCoordinator:
         def deciding(shard: GroupShard, _now_ms: int) -> Decision[list[Answer], AnyRecord]:
             decision = decide(shard, self.now())
             decisions.append(decision)
-            conversions.extend(shard.conversions)
-            shard.conversions.clear()
+            conversions.extend(shard.tables.conversions)
+            shard.tables.conversions.clear()
             self._rearm(partition, shard)
             return decision
 
         def done(outcome: list[Answer] | BrokerError) -> None:
             if isinstance(outcome, BrokerError):
                 self._refuse(partition, decisions, reply, outcome)
-                self._settle_in(partition, conversions)  # as they were before
+                self._start_converted(partition, conversions)  # the groups as they were before
             else:
                 for answer in outcome:
                     _parked(answer.reply).send(answer.response)
@@ -300,11 +298,11 @@ class GroupCoordinator:
                 then(outcome if isinstance(outcome, BrokerError) else None)
 
         self.host.write(partition, deciding, done)
-        self._settle_in(partition, conversions)
+        self._start_converted(partition, conversions)
 
-    def _settle_in(self, partition: int, conversions: list[Conversion]) -> None:
+    def _start_converted(self, partition: int, conversions: list[Conversion]) -> None:
         if conversions:
-            self._decide(partition, lambda shard, at: shard.settle_in(conversions, at))
+            self._decide(partition, lambda shard, at: shard.start_converted(conversions, at))
 
     def _refuse(
         self,
@@ -325,10 +323,10 @@ class GroupCoordinator:
             ]
             if unstable:
                 log.warning("the assignment of group %s could not be stored: %s", ", ".join(unstable), error)
-                self._reform(partition, unstable)
+                self._rebalance(partition, unstable)
 
-    def _reform(self, partition: int, group_ids: list[str]) -> None:
-        self._decide(partition, lambda shard, at: shard.reform(group_ids, at))
+    def _rebalance(self, partition: int, group_ids: list[str]) -> None:
+        self._decide(partition, lambda shard, at: shard.rebalance(group_ids, at))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
-"""What goes into a decision about a group and what comes out of it.
+"""Input and output of decisions about groups.
 
-Driven by: handlers make JoinCalls, the coordinator's shell gives the time; `Rebalancing` fills Effects.
-Emits: values, and the responses to members in the form that all versions share.
+Driven by: handlers make calls, the coordinator's shell adds the time, protocols fill Effects. Emits: values.
 """
 
 from __future__ import annotations
@@ -9,49 +8,40 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
-from barnabas.broker.coordinator.groups.classic.state import GroupMember, Reply
 from barnabas.broker.coordinator.groups.records import AnyRecord
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
-from barnabas.protocol.messages.groups import (
-    JoinGroupRequest,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-    SyncGroupResponse,
-)
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
-__all__ = [
-    "Answer",
-    "At",
-    "Effects",
-    "GroupSettings",
-    "JoinCall",
-    "joined",
-    "rebalance_timeout_ms",
-    "refuse_join",
-    "synced",
-]
+__all__ = ["Answer", "At", "DeadlineKey", "Effects", "HeartbeatCall", "JoinCall", "Reply"]
+
+Reply = object
+"""Takes the answer to a request. Cores only store it and return it; the shell sends the answer."""
+
+DeadlineKey = tuple[str, str, str]
+"""Kind, group id, and member id or "". Kinds: "session", "rebalance", "join", "sync"."""
 
 
 class At(NamedTuple):
-    """The time of a decision: wall clock for what is written, monotonic for deadlines; milliseconds."""
+    """Time of a decision in ms: the wall clock for records, the monotonic clock for deadlines."""
 
     now_ms: int
     monotonic_ms: int
 
 
 class Answer(NamedTuple):
-    """A response and where it goes, to be sent once everything decided before it is committed."""
+    """A response and its receiver. It is sent when the records of its decision are committed."""
 
     reply: Reply
     response: JoinGroupResponse | SyncGroupResponse | ConsumerGroupHeartbeatResponse
 
 
 class JoinCall(NamedTuple):
-    """A JoinGroup with what the connection knows about its sender.
+    """A JoinGroup request and its sender.
 
-    `fresh_id` is a random UUID's text, used if the member needs an id.
+    Attributes:
+        client_host: with a leading slash, as Kafka stores it ("/127.0.0.1").
+        fresh_id: text of a random UUID, used if the coordinator chooses the member id.
     """
 
     request: JoinGroupRequest
@@ -61,60 +51,35 @@ class JoinCall(NamedTuple):
     fresh_id: str
     reply: Reply
 
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The member's rebalance timeout; its session timeout for JoinGroup 0, which has no rebalance timeout."""
+        request = self.request
+        return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """The broker's `group.*` and `offset*` configuration as the shards use it; times in ms."""
 
-    session_timeout_min_ms: int = 6_000
-    session_timeout_max_ms: int = 1_800_000
-    size_max: int = 2**31 - 1
-    initial_rebalance_delay_ms: int = 3_000
-    offset_metadata_bytes_max: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 3_600_000
+class HeartbeatCall(NamedTuple):
+    """A ConsumerGroupHeartbeat request and its sender; attributes as in JoinCall."""
+
+    request: ConsumerGroupHeartbeatRequest
+    client_id: str
+    client_host: str
+    fresh_id: str
+    reply: Reply
 
 
 @dataclass(slots=True)
 class Effects:
-    """What a decision gives out."""
+    """Answers and records of one decision."""
 
     answers: list[Answer] = field(default_factory=list)
     records: list[AnyRecord] = field(default_factory=list)
 
+    def refuse_join(self, reply: Reply, code: ErrorCode, member_id: str) -> None:
+        """Answers a JoinGroup with an error."""
+        response = JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
+        self.answers.append(Answer(reply, response))
 
-def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """JoinGroup v0 has no rebalance timeout: the session timeout stands for it."""
-    return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
-
-
-def refuse_join(reply: Reply, code: ErrorCode, member_id: str, effects: Effects) -> None:
-    """Answers a JoinGroup with an error."""
-    effects.answers.append(Answer(reply, JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)))
-
-
-def joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:
-    """The present generation, as one member is told of it: the leader with all members and their metadata."""
-    response = JoinGroupResponse(
-        generation_id=group.generation,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        leader=group.leader_id or "",
-        member_id=member.member_id,
-    )
-    if member.member_id == group.leader_id:
-        response.members = [
-            JoinGroupResponseMember(
-                member_id=other.member_id,
-                group_instance_id=other.group_instance_id,
-                metadata=other.metadata(group.protocol_name),
-            )
-            for other in group.members.values()
-        ]
-    return response
-
-
-def synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    """A member's assignment."""
-    return SyncGroupResponse(
-        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
-    )
+    def refuse_sync(self, reply: Reply, code: ErrorCode) -> None:
+        """Answers a SyncGroup with an error."""
+        self.answers.append(Answer(reply, SyncGroupResponse(error_code=code)))

@@ -1,48 +1,50 @@
-"""From the classic protocol to that of KIP-848 and back, while members are there (`group.consumer.migration.policy`).
+"""Conversion of groups with members between the classic and the consumer protocol (`group.consumer.migration.policy`).
 
-Driven by: `GroupShard`: the first member of the consumer protocol joins a classic group of consumers; the last one leaves, is put
-out, or is replaced by a static member of the classic protocol.
-Emits: the records that end the one group and make the other.
+Driven by: `ClassicDecisions` when the first member of the consumer protocol joins a classic group of consumers;
+`ConsumerDecisions` when the last such member leaves, is removed, or is replaced by a static member of the classic protocol.
+Emits: the records that delete the one group and create the other.
 
-A classic group becomes one in which everyone has what the last generation gave them, in an epoch of that number; its members go
-on with their requests and are told to rebalance. The way back makes a generation of the group epoch's number, in which everyone
-has its target: they rebalance at once.
-
-Follows KIP-848, after Kafka 4.3.1.
+An upgrade makes a consumer group whose group epoch is the generation. Every member has what that generation assigned to
+it; the members continue with their requests of the classic protocol and are told to rebalance. A downgrade makes a classic
+group whose generation is the group epoch. Every member has its target assignment, and the group rebalances.
+Follows KIP-848 and Kafka 4.3.1.
 """
 
 from __future__ import annotations
 
 from barnabas.broker.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from barnabas.broker.coordinator.groups.classic.records import group_record
 from barnabas.broker.coordinator.groups.classic.state import GroupMember
-from barnabas.broker.coordinator.groups.consumer.classic_members import (
-    assignment_bytes,
-    read_assignment,
-    read_subscription,
-)
-from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup, Topics, metadata_hash
+from barnabas.broker.coordinator.groups.consumer.embedded import assignment_bytes, read_assignment, read_subscription
+from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
 from barnabas.broker.coordinator.groups.consumer.member import (
-    ClassicProfile,
+    ClassicMemberMetadata,
     ConsumerMember,
-    Epochs,
+    CurrentAssignment,
+    MemberMetadata,
     MemberState,
-    Profile,
-    Standing,
+    PartitionEpochs,
 )
-from barnabas.broker.coordinator.groups.consumer.protocol import ConsumerSettings
-from barnabas.broker.coordinator.groups.consumer.records import ConsumerRecord, GroupEpoch, Kind, TargetEpoch
 from barnabas.broker.coordinator.groups.effects import At
-from barnabas.broker.coordinator.groups.records import GroupRecord, group_record
+from barnabas.broker.coordinator.groups.records import (
+    ConsumerRecord,
+    GroupEpoch,
+    GroupRecord,
+    Kind,
+    TargetEpoch,
+)
+from barnabas.broker.coordinator.groups.settings import ConsumerSettings
+from barnabas.broker.coordinator.groups.topics import Topics, metadata_hash
 from barnabas.errors import BrokerError, ErrorCode
 
 __all__ = ["check_upgrade", "downgraded", "may_downgrade", "upgraded"]
 
 
 def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> None:
-    """Whether a member of the consumer protocol may join the classic group.
+    """Checks that a member of the consumer protocol may join a classic group with members.
 
     Raises:
-        BrokerError: GROUP_ID_NOT_FOUND, and why.
+        BrokerError: GROUP_ID_NOT_FOUND, with the reason.
     """
     why = None
     if not settings.upgrades:
@@ -59,10 +61,10 @@ def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> None:
 
 
 def upgraded(group: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
-    """The consumer group that the classic one becomes.
+    """Returns the records of the consumer group that a classic group becomes.
 
     Raises:
-        BrokerError: GROUP_ID_NOT_FOUND: a member's subscription or assignment cannot be read.
+        BrokerError: GROUP_ID_NOT_FOUND: a member's subscription or assignment cannot be decoded.
     """
     try:
         members = _members(group, topics)
@@ -72,16 +74,16 @@ def upgraded(group: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
             f"Cannot upgrade the classic group {group.group_id} to consumer group because the embedded consumer protocol "
             f"is malformed: {error.message}.",
         ) from None
-    names = {name for member in members for name in member.profile.topic_names}
+    names = {name for member in members for name in member.metadata.topic_names}
     group_id = group.group_id
     epoch = GroupEpoch(group.generation, metadata_hash(names, topics))
-    targets = {m.member_id: {t: tuple(held) for t, held in m.standing.assigned.items()} for m in members}
+    targets = {m.member_id: {t: tuple(held) for t, held in m.assignment.assigned.items()} for m in members}
     return [
-        *(ConsumerRecord(group_id, Kind.PROFILE, member.member_id, member.profile) for member in members),
-        ConsumerRecord(group_id, Kind.EPOCH, "", epoch),
-        *(ConsumerRecord(group_id, Kind.TARGET, member_id, target) for member_id, target in targets.items()),
-        ConsumerRecord(group_id, Kind.TARGET_EPOCH, "", TargetEpoch(group.generation)),
-        *(ConsumerRecord(group_id, Kind.STANDING, member.member_id, member.standing) for member in members),
+        *(ConsumerRecord(group_id, Kind.MEMBER_METADATA, member.member_id, member.metadata) for member in members),
+        ConsumerRecord(group_id, Kind.GROUP_EPOCH, "", epoch),
+        *(ConsumerRecord(group_id, Kind.TARGET_ASSIGNMENT, member_id, target) for member_id, target in targets.items()),
+        ConsumerRecord(group_id, Kind.TARGET_ASSIGNMENT_EPOCH, "", TargetEpoch(group.generation)),
+        *(ConsumerRecord(group_id, Kind.CURRENT_ASSIGNMENT, member.member_id, member.assignment) for member in members),
     ]
 
 
@@ -89,33 +91,32 @@ def _members(group: ClassicGroup, topics: Topics) -> list[ConsumerMember]:
     taken: set[tuple[bytes, int]] = set()
     members = []
     for member in group.members.values():
-        metadata = member.metadata(group.protocol_name) or member.protocols[0][1]
-        subscription = read_subscription(metadata)
-        assigned: Epochs = {}
+        subscription = read_subscription(member.metadata(group.protocol_name) or member.protocols[0][1])
+        assigned: PartitionEpochs = {}
         for topic_id, numbers in read_assignment(member.assignment, topics).items():
-            # A leader may have given a partition twice; here it has one holder.
+            # A leader may have assigned a partition to two members; here one member holds it.
             free = {number: group.generation for number in numbers if (topic_id, number) not in taken}
             taken.update((topic_id, number) for number in free)
             if free:
                 assigned[topic_id] = free
-        profile = Profile(
+        metadata = MemberMetadata(
             instance_id=member.group_instance_id,
             rack_id=subscription.rack_id,
             client_id=member.client_id,
             client_host=member.client_host,
             topic_names=tuple(sorted(set(subscription.topics))),
             rebalance_timeout_ms=member.rebalance_timeout_ms,
-            classic=ClassicProfile(member.session_timeout_ms, tuple(member.protocols)),
+            classic=ClassicMemberMetadata(member.session_timeout_ms, tuple(member.protocols)),
         )
-        standing = Standing(group.generation, group.generation, MemberState.STABLE, assigned, {})
-        members.append(ConsumerMember(member.member_id, profile, standing))
+        assignment = CurrentAssignment(group.generation, group.generation, MemberState.STABLE, assigned, {})
+        members.append(ConsumerMember(member.member_id, metadata, assignment))
     return members
 
 
 def may_downgrade(
     gone: list[ConsumerMember], rest: list[ConsumerMember], settings: ConsumerSettings, classic_size_max: int
 ) -> bool:
-    """Whether the last members of the consumer protocol have gone and members of the classic one are left."""
+    """Returns whether the last members of the consumer protocol leave (`gone`) and only classic members remain."""
     return (
         settings.downgrades
         and 0 < len(rest) <= classic_size_max
@@ -127,20 +128,20 @@ def may_downgrade(
 def downgraded(
     group: ConsumerGroup, members: list[ConsumerMember], topics: Topics, at: At
 ) -> list[ConsumerRecord | GroupRecord]:
-    """The end of the consumer group, and the classic one that it becomes: of these members, who all speak its protocol."""
+    """Returns the tombstones of a consumer group, and the record of the classic group of these classic members."""
     classic = ClassicGroup(group.group_id, state_timestamp_ms=at.now_ms)
     for member in members:
-        metadata = member.classic.protocols[0][1]
+        subscription = member.classic.protocols[0][1]
         classic.add(
             GroupMember(
                 member.member_id,
-                member.profile.instance_id,
-                client_id=member.profile.client_id,
-                client_host=member.profile.client_host,
-                rebalance_timeout_ms=member.profile.rebalance_timeout_ms,
+                member.metadata.instance_id,
+                client_id=member.metadata.client_id,
+                client_host=member.metadata.client_host,
+                rebalance_timeout_ms=member.metadata.rebalance_timeout_ms,
                 session_timeout_ms=member.classic.session_timeout_ms,
                 protocols=list(member.classic.protocols),
-                assignment=assignment_bytes(group.target.get(member.member_id, {}), metadata, topics),
+                assignment=assignment_bytes(group.target.get(member.member_id, {}), subscription, topics),
             ),
             CONSUMER_PROTOCOL_TYPE,
             None,

@@ -1,9 +1,8 @@
-"""Groups of a shard as DescribeGroups, ConsumerGroupDescribe and ListGroups show them.
+"""Descriptions of groups: parts of the responses to DescribeGroups, ConsumerGroupDescribe and ListGroups.
 
-Driven by: handlers, through the group coordinator. Reads only.
-Emits: the parts of their responses, or GROUP_ID_NOT_FOUND, also for a group of the other protocol.
+Driven by: handlers. Emits: parts of responses; GROUP_ID_NOT_FOUND also for a group of the other protocol.
 
-Follows KIP-518 (states), KIP-848 (types), KIP-1043 (what is not there), KIP-1099 (member types).
+Follows KIP-518 (states), KIP-848 (types), KIP-1043 (unknown groups), KIP-1099 (member types).
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from __future__ import annotations
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.state import GroupState
 from barnabas.broker.coordinator.groups.consumer.assignors import Partitions
-from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup, Topics
-from barnabas.broker.coordinator.groups.consumer.member import ConsumerMember, Epochs
+from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
+from barnabas.broker.coordinator.groups.consumer.member import ConsumerMember, PartitionEpochs
 from barnabas.broker.coordinator.groups.shard import GroupShard
+from barnabas.broker.coordinator.groups.topics import Topics
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
@@ -30,10 +30,16 @@ CONSUMER_TYPE = "consumer"
 
 
 def describe_classic(shard: GroupShard, group_id: str) -> DescribedGroup:
-    """State and members; their metadata only where the group is Stable, their last assignments always. Raises GROUP_ID_NOT_FOUND."""
-    if group_id in shard.consumer_groups:
+    """Describes a classic group: state and members. Metadata of members are shown only if the group is Stable.
+
+    Raises:
+        BrokerError: GROUP_ID_NOT_FOUND.
+    """
+    group = shard.tables.classic.get(group_id)
+    if group_id in shard.tables.consumer:
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
-    group = shard.group(group_id)
+    if group is None:
+        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     stable = group.state is GroupState.STABLE
     members = [
         DescribedGroupMember(
@@ -56,45 +62,50 @@ def describe_classic(shard: GroupShard, group_id: str) -> DescribedGroup:
 
 
 def describe_consumers(shard: GroupShard, group_id: str) -> ConsumerGroupDescribedGroup:
-    """State, epochs and members of a consumer group. Raises GROUP_ID_NOT_FOUND."""
-    group = shard.consumer_groups.get(group_id)
+    """Describes a consumer group: state, epochs and members.
+
+    Raises:
+        BrokerError: GROUP_ID_NOT_FOUND.
+    """
+    tables = shard.tables
+    group = tables.consumer.get(group_id)
     if group is None:
-        shard.group(group_id)
-        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-    topics, settings = shard.topics, shard.consumer_settings(group_id)
+        reason = "is not a consumer group" if group_id in tables.classic else "not found"
+        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
+    topics, settings = tables.topics, tables.consumer_settings(group_id)
     return ConsumerGroupDescribedGroup(
         error_message=None,
         group_id=group_id,
         group_state=group.state.value,
         group_epoch=group.epoch.epoch,
         assignment_epoch=group.target_epoch.epoch,
-        assignor_name=shard.consumers.assignor(group, settings),
+        assignor_name=tables.consumer_protocol.assignor(group, settings),
         members=[_member(group, member, topics) for member in group.members.values()],
     )
 
 
 def _member(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> ConsumerGroupMember:
-    profile, standing = member.profile, member.standing
-    held: Epochs = {topic_id: dict(numbers) for topic_id, numbers in standing.assigned.items()}
-    for topic_id, numbers in standing.pending_revocation.items():
+    metadata, current = member.metadata, member.assignment
+    held: PartitionEpochs = {topic_id: dict(numbers) for topic_id, numbers in current.assigned.items()}
+    for topic_id, numbers in current.pending_revocation.items():
         held[topic_id] = dict(sorted({**held.get(topic_id, {}), **numbers}.items()))
     return ConsumerGroupMember(
         member_id=member.member_id,
-        instance_id=profile.instance_id,
-        rack_id=profile.rack_id,
-        member_epoch=standing.epoch,
-        client_id=profile.client_id,
-        client_host=profile.client_host,
-        subscribed_topic_names=list(profile.topic_names),
-        subscribed_topic_regex=profile.topic_regex,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        member_epoch=current.member_epoch,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=list(metadata.topic_names),
+        subscribed_topic_regex=metadata.topic_regex,
         assignment=_assignment(held, topics),
         target_assignment=_assignment(group.target.get(member.member_id, {}), topics),
         member_type=0 if member.is_classic else 1,
     )
 
 
-def _assignment(partitions: Epochs | Partitions, topics: Topics) -> DescribedAssignment:
-    """Of topics that still exist."""
+def _assignment(partitions: PartitionEpochs | Partitions, topics: Topics) -> DescribedAssignment:
+    """Describes an assignment, without topics that do not exist."""
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=list(numbers))
@@ -105,12 +116,12 @@ def _assignment(partitions: Epochs | Partitions, topics: Topics) -> DescribedAss
 
 
 def list_groups(shard: GroupShard, states: frozenset[str], types: frozenset[str]) -> list[ListedGroup]:
-    """Groups in these states and of these types, both in lower case; empty sets mean all."""
+    """Lists groups in these states and of these types, both in lower case; an empty set means all."""
     groups: list[ClassicGroup | ConsumerGroup] = []
     if not types or CLASSIC_TYPE in types:
-        groups += shard.groups.values()
+        groups += shard.tables.classic.values()
     if not types or CONSUMER_TYPE in types:
-        groups += shard.consumer_groups.values()
+        groups += shard.tables.consumer.values()
     return [
         ListedGroup(
             group_id=group.group_id,

@@ -3,15 +3,15 @@
 Driven by: elections and resignations of the topic's partitions, `write` with a decide function, commits of the replica.
 Emits: one batch a partition and wake-up (one more for each producer whose records are transactional), and the answers.
 
-A write goes decide → stage → append → settle → answer. `decide` only reads the shard. `stage` makes the decision visible to
-later decisions of the same shard: a group shard applies the record there, a transaction shard notes one pending transition.
-`settle` is called when the record is committed, and only then does the answer leave. `replay` is stage and settle in one, for
-records read back from the log. What was staged and could not be appended is undone in reverse order; a lost leadership drops
-the shard with all that was uncommitted.
+A write has five steps: decide, stage, append, commit, answer. `decide` only reads the shard. `stage` makes the decision
+visible to later decisions of the shard: a group shard applies the record, a transaction shard notes a pending transition.
+`on_committed` follows when the record is committed; then the answer leaves. `replay` does the work of both for a record of
+the log. Staged records that could not be appended are undone in reverse order. If the leadership is lost, the shard is
+dropped with everything that is uncommitted.
 
-Invariants: nothing is settled or answered before the high watermark has passed it; records of one decision are in one batch;
-an answer without records leaves after everything staged before it; a shard serves only while its replica leads at
-`leader_epoch`, which is the coordinator epoch.
+Invariants: nothing is answered before the high watermark has passed its records; records of one decision are in one batch;
+an answer without records leaves after everything that was staged before it; a shard serves only while its replica leads
+at `leader_epoch`, which is the coordinator epoch.
 After Kafka's CoordinatorRuntime and CoordinatorShard. Owners of a host keep it as their attribute `host`.
 """
 
@@ -96,8 +96,8 @@ class Shard(Protocol[R]):
         """A decided record, not yet appended. Returns what takes it back if the append fails."""
         ...
 
-    def settle(self, record: R) -> None:
-        """A staged record is committed."""
+    def on_committed(self, record: R) -> None:
+        """A staged record is committed; its answer leaves next."""
         ...
 
     def replay(self, record: R, producer_id: int, producer_epoch: int) -> None:
@@ -469,7 +469,7 @@ class ShardHost(Generic[S]):
         shard = part.shard
         for write in appended.writes:
             for record in write.records:
-                shard.settle(record)
+                shard.on_committed(record)
         for write in appended.writes:
             write.done(write.answer)
 

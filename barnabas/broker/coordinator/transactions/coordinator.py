@@ -158,7 +158,7 @@ class TransactionCoordinator:
         if deadline_ms is not None:
             self._arm_timeout(deadline_ms)
 
-    def on_shard_settled(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
+    def on_transition_committed(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
         state = metadata.state
         if metadata.is_prepared:
             self.markers.add(shard.partition, shard.coordinator_epoch, metadata)

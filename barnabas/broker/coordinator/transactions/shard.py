@@ -1,10 +1,10 @@
 """Transaction shard: one partition of __transaction_state as a replayed state machine.
 
 Driven by: the decisions of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, completed markers, deadlines and expiry;
-committed records through `settle`, loaded ones through `replay`.
-Emits: Decisions (answer and record); its owner learns of transitions through `on_shard_settled`, loading and resignation.
+committed records through `on_committed`, loaded ones through `replay`.
+Emits: Decisions (answer and record); its owner learns of transitions through `on_transition_committed`, loading and resignation.
 
-Invariants: settle() and replay() alone mutate what is; the newest pending transition of a transactional id is kept apart from it;
+Invariants: on_committed() and replay() alone mutate what is; the newest pending transition of a transactional id is kept apart from it;
 a decision over a pending one is refused with CONCURRENT_TRANSACTIONS, except that additions of partitions stack: the brokers a
 transaction writes to ask on their own and at once. An effect is never on another transaction than the one the request names.
 Follows KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 (an epoch per transaction, TV2),
@@ -65,7 +65,7 @@ class ShardOwner(Protocol):
 
     def on_shard_active(self, shard: TransactionShard) -> None: ...
 
-    def on_shard_settled(self, shard: TransactionShard, metadata: TransactionMetadata) -> None: ...
+    def on_transition_committed(self, shard: TransactionShard, metadata: TransactionMetadata) -> None: ...
 
     def on_shard_resigned(self, shard: TransactionShard) -> None: ...
 
@@ -120,7 +120,7 @@ class TransactionShard:
         else:
             self.pending[transactional_id] = staged
 
-    def settle(self, record: TransactionRecord) -> None:
+    def on_committed(self, record: TransactionRecord) -> None:
         metadata = record.metadata
         if metadata is None:
             del self.pending[record.transactional_id]
@@ -137,7 +137,7 @@ class TransactionShard:
                 self.deadlines[record.transactional_id] += metadata.timeout_ms - before.timeout_ms
         else:
             self.deadlines.pop(record.transactional_id, None)
-        self._owner.on_shard_settled(self, metadata)
+        self._owner.on_transition_committed(self, metadata)
 
     def replay(self, record: TransactionRecord, producer_id: int, producer_epoch: int) -> None:
         if record.metadata is None:

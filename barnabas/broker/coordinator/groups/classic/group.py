@@ -1,11 +1,10 @@
-"""One classic consumer group: members, protocol votes, leader, generation. No requests, no answers, no clock.
+"""State of a classic group: members, leader, generation, votes for protocols.
 
-Driven by: `rebalance.Rebalancing` (join, sync, heartbeat, leave, deadlines) and by replayed GroupMetadata records.
-Emits: nothing; callers read it.
+Driven by: `ClassicProtocol` and replayed GroupMetadata records. Emits: nothing; callers read it.
 
-Invariants: `state` moves only along state.VALID_PREVIOUS; the leader is a member, or None where there are none;
-`protocol_counts[name]` = number of members that support `name`; static_members maps each group.instance.id to a member;
-members keep the order of joining (dicts, never sets, so that the next leader is the same in every run).
+Invariants: `state` changes only as VALID_PREVIOUS allows; the leader is a member, or None if there are no members;
+`protocol_counts[name]` is the number of members that support `name`; `static_members` maps each group.instance.id to a
+member; members are in the order of joining (dicts, not sets, so that the same member becomes leader in every run).
 
 Follows KIP-62, KIP-345 (static members), KIP-394 (pending members), KIP-559 (protocol type and name).
 """
@@ -15,24 +14,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS, GroupMember, GroupState, Protocols, Reply
+from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS, GroupMember, GroupState, Protocols
+from barnabas.broker.coordinator.groups.effects import Reply
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import SUBSCRIBED_NAMES_MAX
 
 __all__ = ["CONSUMER_PROTOCOL_TYPE", "ClassicGroup", "subscribed_topics"]
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-KNOWN_SUBSCRIPTIONS_MAX: Final = 8  # compared with those of other members
+KNOWN_SUBSCRIPTIONS_MAX: Final = 8  # different subscriptions with which each further one is compared
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """Topics named by the subscriptions of consumers; None where one cannot be read, or they differ and name very many topics.
+    """Reads the topics to which consumers subscribe.
 
-    Only the prefix that all versions of the consumer protocol share is read: int16 version, then an array of topic names.
-    Equal subscriptions are read once.
+    It reads what all versions of the consumer protocol begin with: int16 version, then an array of topic names. Equal
+    subscriptions are read once.
+
+    Args:
+        metadata: subscriptions of the members, encoded.
+
+    Returns:
+        The names; None if a subscription cannot be read or there are more than SUBSCRIBED_NAMES_MAX names.
     """
     topics: list[str] = []
-    known: list[bytes] = []  # topics of subscriptions that were read, as they are encoded
+    known: list[bytes] = []  # encoded topics of the subscriptions that were read
     for blob in metadata:
         if any(blob.startswith(each, 2) for each in known):
             continue
@@ -63,18 +69,20 @@ def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
 
 
 class ClassicGroup:
-    """State of one group.
+    """State of one classic group.
 
     Attributes:
-        generation: 0 before the first rebalance, +1 with each completed one.
-        protocol_type: "consumer", "connect"…; None for a group known only by its offsets (a simple consumer's).
-        protocol_name: the protocol voted for in this generation; None where there are no members.
+        generation: 0 before the first rebalance, then the number of completed rebalances.
+        protocol_type: "consumer", "connect"…; None for a group without members that only has offsets.
+        protocol_name: the protocol of this generation; None without members.
         leader_id: the member that computes assignments.
         state_timestamp_ms: wall clock of the last change of state; -1 unknown (records of old versions).
-        pending_joins: member ids handed out and not yet used (KIP-394) → monotonic deadline in ms.
+        pending_joins: member ids that were given out and have not joined yet (KIP-394) → monotonic deadline in ms.
         pending_syncs: members of this generation that have not sent SyncGroup yet.
-        new_member_added: a member arrived during the initial delay, so the delay is extended.
-        subscribed: topics of all subscriptions; None where they are not known.
+        awaiting_joins: number of members whose JoinGroup is parked.
+        new_member_added: a member joined during the initial delay, so the delay is extended.
+        is_recorded: a record of the group is in the log or in the current batch.
+        subscribed: topics of all subscriptions; None if they are unknown.
     """
 
     __slots__ = (
@@ -111,9 +119,9 @@ class ClassicGroup:
         self.pending_joins: dict[str, int] = {}
         self.pending_syncs: dict[str, None] = {}
         self.protocol_counts: dict[str, int] = {}
-        self.awaiting_joins = 0  # members whose JoinGroup is parked
+        self.awaiting_joins = 0
         self.new_member_added = False
-        self.is_recorded = False  # whether a record in the log, or on its way there, makes it known
+        self.is_recorded = False
         self.subscribed: frozenset[str] | None = None
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -122,7 +130,7 @@ class ClassicGroup:
         """Enters `state` at wall-clock `now_ms`.
 
         Raises:
-            InvariantViolated: the table does not lead there.
+            InvariantViolated: VALID_PREVIOUS does not allow it.
         """
         if self.state not in VALID_PREVIOUS[state]:
             raise InvariantViolated(f"group {self.group_id!r} may not go from {self.state.value} to {state.value}")
@@ -138,7 +146,7 @@ class ClassicGroup:
 
     @property
     def is_initial_rebalance(self) -> bool:
-        """Whether the join phase waits out the initial delay, whoever has joined."""
+        """Whether the join phase lasts until the initial delay is over, even if all members have joined."""
         return self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
 
     @property
@@ -147,7 +155,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The slowest member's."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
@@ -155,7 +163,7 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members read the topic. Unknown subscriptions of consumers count as yes, of others as no."""
+        """Returns whether members read the topic. If subscriptions are unknown: True for consumers, False for others."""
         if self.subscribed is not None:
             return topic in self.subscribed
         return self.uses_consumer_protocol
@@ -163,10 +171,10 @@ class ClassicGroup:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def add(self, member: GroupMember, protocol_type: str, reply: Reply | None) -> None:
-        """Adds a member, who becomes the leader where there is none.
+        """Adds a member; the first one becomes the leader.
 
         Raises:
-            InvariantViolated: its id, instance id or protocols do not fit the group.
+            InvariantViolated: the group has the member id or instance id already, or another protocol type.
         """
         if not self.members:
             self.protocol_type = protocol_type
@@ -186,10 +194,10 @@ class ClassicGroup:
         self.park_join(member, reply)
 
     def remove(self, member_id: str) -> GroupMember | None:
-        """Removes a member or a pending one. Its parked answers must have been taken before.
+        """Removes a member or a pending member id. The caller must have answered its parked requests.
 
         Raises:
-            LocalProtocolError: an answer is still parked and would be lost.
+            LocalProtocolError: a request of the member is parked; it would never be answered.
         """
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.pop(member_id, None)
@@ -197,7 +205,7 @@ class ClassicGroup:
         if member is None:
             return None
         if member.awaiting_join is not None or member.awaiting_sync is not None:
-            raise LocalProtocolError(f"member {member_id!r} is removed with an answer parked")
+            raise LocalProtocolError(f"member {member_id!r} is removed while a request of it is parked")
         del self.members[member_id]
         self._count(member.protocols, -1)
         if member.group_instance_id is not None:
@@ -207,7 +215,7 @@ class ClassicGroup:
         return member
 
     def replace_static_member(self, old_id: str, new_id: str) -> GroupMember:
-        """Gives the static member a new id and keeps all else, leadership too (KIP-345). Answers must not be parked."""
+        """Gives a static member a new id; it keeps all else, also leadership (KIP-345). No request of it may be parked."""
         old = self.members[old_id]
         if old.group_instance_id is None:
             raise LocalProtocolError(f"member {old_id!r} is not static")
@@ -233,7 +241,7 @@ class ClassicGroup:
     def update(
         self, member: GroupMember, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
-        """What a rejoining member may change about itself."""
+        """Stores what a member that joins again may change."""
         self._count(member.protocols, -1)
         member.protocols = protocols
         self._count(protocols, +1)
@@ -241,16 +249,16 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def park_join(self, member: GroupMember, reply: Reply | None) -> Reply | None:
-        """Sets (or with None takes) the member's parked JoinGroup answer; returns the former one."""
+        """Parks a JoinGroup of the member, or with None takes the parked one; returns the former reply."""
         former, member.awaiting_join = member.awaiting_join, reply
         self.awaiting_joins += (reply is not None) - (former is not None)
         return former
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> GroupMember:
-        """The member.
+        """Returns the member of a request.
 
         Raises:
-            BrokerError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID where the instance has another member id by now.
+            BrokerError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if the instance id belongs to another member id now.
         """
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
@@ -264,7 +272,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Keeps the leader if it has joined, else takes the first member that has. False where none has."""
+        """Makes the first member that has joined the leader, unless the leader has joined. False if no member has."""
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
         if leader is None:
             return False
@@ -287,7 +295,7 @@ class ClassicGroup:
                 self.protocol_counts.pop(name, None)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols fits in: same type, and one protocol that all members support."""
+        """Returns whether a member with these protocols may join: same type, and a protocol that all members support."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
@@ -296,7 +304,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str | None:
-        """The protocol with most votes among those that every member supports; a tie goes to the one voted for first."""
+        """Returns the protocol with most votes of those that all members support; of equal ones the first voted for."""
         size = len(self.members)
         candidates = [name for name, count in self.protocol_counts.items() if count == size]
         votes: dict[str, int] = {}
@@ -308,7 +316,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name]) if votes else None
 
     def next_generation(self, now_ms: int) -> None:
-        """Closes the join phase: generation + 1, protocol chosen, CompletingRebalance (or Empty without members)."""
+        """Ends the join phase: increments the generation, chooses the protocol, enters CompletingRebalance or Empty."""
         self.generation += 1
         self.protocol_name = self.select_protocol()
         self.refresh_subscriptions()

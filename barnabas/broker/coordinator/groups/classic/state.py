@@ -1,9 +1,9 @@
-"""States of a classic consumer group, as a table, and the member that lives in it.
+"""States of a classic group, as a table, and its members.
 
-Driven by: `ClassicGroup`, which owns members and moves through the states; nothing here knows requests or time sources.
+Driven by: `ClassicGroup`, which owns the members and changes the state. Emits: nothing.
 
-Invariants: a group changes state only along VALID_PREVIOUS; a member waits for at most one JoinGroup and one SyncGroup answer;
-`awaiting_join` and `awaiting_sync` hold opaque reply handles of the shell, never called from a core.
+Invariants: a group changes its state only as VALID_PREVIOUS allows; at most one JoinGroup and one SyncGroup of a member are
+parked.
 
 Follows Kafka's classic protocol (KIP-62 background heartbeats, KIP-345 static members, KIP-394 required member ids).
 """
@@ -13,17 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-__all__ = ["VALID_PREVIOUS", "GroupMember", "GroupState", "Protocols", "Reply"]
+from barnabas.broker.coordinator.groups.effects import Reply
+
+__all__ = ["VALID_PREVIOUS", "GroupMember", "GroupState", "Protocols"]
 
 Protocols = list[tuple[str, bytes]]
 """A member's protocols in its order of preference: (name, metadata)."""
 
-Reply = object
-"""Where an answer goes: opaque to the cores, resolved by the shell."""
-
 
 class GroupState(Enum):
-    """States by the names that DescribeGroups and ListGroups show."""
+    """States, by the names of DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -39,17 +38,17 @@ VALID_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState),
 }
-"""From which states each state may be entered."""
+"""The states from which each state may be entered."""
 
 
 class GroupMember:
-    """One member: who it is, what it can do, what it was assigned, and which answers it waits for.
+    """One member of a classic group.
 
     Attributes:
-        client_host: as Kafka stores it, with a leading slash ("/127.0.0.1").
-        rebalance_timeout_ms, session_timeout_ms: as the member asked, already validated.
-        session_deadline_ms: monotonic ms after which the member is dead unless it waits for an answer.
-        is_new: joined by this rebalance and was never answered, so its session deadline counts even while it waits.
+        client_host: with a leading slash, as Kafka stores it ("/127.0.0.1").
+        rebalance_timeout_ms, session_timeout_ms: as the member requested, validated.
+        awaiting_join, awaiting_sync: replies of its parked JoinGroup and SyncGroup.
+        is_new: its first JoinGroup is not answered yet. Until then its session expires even while the request is parked.
     """
 
     __slots__ = (
@@ -63,7 +62,6 @@ class GroupMember:
         "member_id",
         "protocols",
         "rebalance_timeout_ms",
-        "session_deadline_ms",
         "session_timeout_ms",
     )
 
@@ -89,31 +87,30 @@ class GroupMember:
         self.assignment = assignment
         self.awaiting_join: Reply | None = None
         self.awaiting_sync: Reply | None = None
-        self.session_deadline_ms = 0
         self.is_new = False
 
     @property
     def is_static(self) -> bool:
-        """Whether the member survives a missed rejoin until its session ends (KIP-345)."""
+        """Whether the member keeps its place without joining a rebalance, until its session expires (KIP-345)."""
         return self.group_instance_id is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The member's metadata for the protocol; empty where it does not support it."""
+        """Returns the member's metadata for a protocol; b"" if it does not support the protocol."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         return b""
 
     def vote(self, candidates: Iterable[str]) -> str | None:
-        """The member's first protocol among the candidates; None where it supports none of them."""
+        """Returns the first of the member's protocols that is a candidate; None if none is."""
         allowed = set(candidates)
         return next((name for name, _ in self.protocols if name in allowed), None)
 
     def keeps_session_while_waiting(self) -> bool:
-        """Whether a pending answer of the coordinator excuses a missing heartbeat.
+        """Returns whether the session goes on without heartbeats because a request of the member is parked.
 
-        A new member's first JoinGroup is bounded instead: a client that gave up on it would leave a ghost behind
-        in every retry.
+        The first JoinGroup of a new member does not extend the session: a client that repeats it gets another member id
+        each time, and the former member ids must expire.
         """
         if self.is_new:
             return False

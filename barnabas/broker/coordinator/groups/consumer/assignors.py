@@ -1,6 +1,6 @@
-"""Server-side assignors: which member of a consumer group shall read which partition.
+"""Server-side assignors: they compute the target assignment of a consumer group.
 
-Driven by: `target_assignment`, with what every member subscribes to and has as its target already.
+Driven by: `ConsumerProtocol`, with the subscription and the current target of every member.
 Emits: the new target of every member.
 
 `range` gives each topic out in contiguous ranges over the members in order (static ones by instance id, then the others by member

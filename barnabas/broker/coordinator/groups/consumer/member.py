@@ -1,15 +1,15 @@
-"""A member of a consumer group (KIP-848): what it says of itself, what it has, and how it gets what it shall have.
+"""Member of a consumer group (KIP-848): its metadata, its current assignment, and the steps towards its target assignment.
 
-Driven by: `ConsumerGroup` holds members, `ConsumerProtocol` decides about them.
-Emits: new values; nothing here changes in place.
+Driven by: `ConsumerGroup`, which holds members, and `ConsumerProtocol`. Emits: new values; nothing changes in place.
 
-Reconciliation is three steps a heartbeat each: a member first gives up what is not in its target (UNREVOKED_PARTITIONS, in its
-old epoch), and only when it no longer owns that does it enter the target's epoch; there it gets what nobody else holds, and waits
-for the rest (UNRELEASED_PARTITIONS) until it is all there (STABLE).
+Reconciliation takes up to three steps, each at one heartbeat. First the member revokes the partitions that are not in its
+target assignment (UNREVOKED_PARTITIONS), still in its former epoch. When it no longer owns them, it enters the epoch of
+the target and gets the partitions that no other member holds. It waits for the rest (UNRELEASED_PARTITIONS) until it has
+all of them (STABLE).
 
-Invariants: `assigned` and `pending_revocation` are disjoint; a member holds both until it says that it gave the latter up;
-every partition has the epoch in which this member got it (commits of earlier epochs are refused).
-Follows KIP-848, KIP-1251 (assignment epochs); after Kafka's CurrentAssignmentBuilder.
+Invariants: `assigned` and `pending_revocation` are disjoint; a member holds both until it reports that it has revoked the
+latter; each partition has the member epoch in which it was assigned, and commits of earlier epochs are refused.
+Follows KIP-848, KIP-1251 (assignment epochs), and Kafka's CurrentAssignmentBuilder.
 """
 
 from __future__ import annotations
@@ -26,54 +26,54 @@ __all__ = [
     "LEAVE_EPOCH",
     "LEAVE_STATIC_EPOCH",
     "NOT_JOINED",
-    "ClassicProfile",
+    "ClassicMemberMetadata",
     "ConsumerMember",
-    "Epochs",
+    "CurrentAssignment",
+    "MemberMetadata",
     "MemberState",
     "Owned",
-    "Profile",
-    "Standing",
+    "PartitionEpochs",
     "pairs",
     "reconcile",
 ]
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_STATIC_EPOCH = -2  # of a static member that will be back
+LEAVE_STATIC_EPOCH = -2  # of a static member that leaves and may join again
 
-Epochs = dict[bytes, dict[int, int]]
-"""Partitions by topic id, each with the member epoch in which it was assigned."""
+PartitionEpochs = dict[bytes, dict[int, int]]
+"""Topic id → partition → member epoch in which the partition was assigned."""
 
 Owned = frozenset[tuple[bytes, int]]
-"""What a member says it owns."""
+"""Topic ids and partitions that a member reports as owned."""
 
 
 class MemberState(IntEnum):
-    """Where a member stands with its target; numbers as in the records."""
+    """Progress of a member towards its target assignment; the numbers are those of the records."""
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # it must give up partitions first
-    UNRELEASED_PARTITIONS = 2  # it waits for partitions that others still hold
-    UNKNOWN = 127  # of a later release
+    UNREVOKED_PARTITIONS = 1  # it must revoke partitions first
+    UNRELEASED_PARTITIONS = 2  # it waits for partitions that other members hold
+    UNKNOWN = 127  # written by a later release
 
 
-class ClassicProfile(NamedTuple):
-    """What a member of the classic protocol adds to its profile."""
+class ClassicMemberMetadata(NamedTuple):
+    """Additional metadata of a member that uses the classic protocol."""
 
     session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]  # name and metadata, preferred ones first
+    protocols: tuple[tuple[str, bytes], ...]  # name and metadata, in order of preference
 
 
-class Profile(NamedTuple):
-    """What a member says of itself.
+class MemberMetadata(NamedTuple):
+    """Metadata of a member: what its requests say about it.
 
     Attributes:
-        client_host: as Kafka stores it, with a leading slash ("/127.0.0.1").
-        topic_names: subscribed by name, ascending.
-        topic_regex: subscribed by expression, "" for none.
-        rebalance_timeout_ms: how long it may take to give partitions up.
-        server_assignor: the assignor it would like; None for no preference.
-        classic: of a member that speaks the classic protocol, None of others.
+        client_host: with a leading slash, as Kafka stores it ("/127.0.0.1").
+        topic_names: subscribed topics, ascending.
+        topic_regex: regular expression of further subscribed topics, "" for none.
+        rebalance_timeout_ms: how long the member may take to revoke partitions; -1 unknown.
+        server_assignor: the assignor that the member asks for; None for no preference.
+        classic: None unless the member uses the classic protocol.
     """
 
     instance_id: str | None = None
@@ -84,79 +84,79 @@ class Profile(NamedTuple):
     topic_regex: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
-    classic: ClassicProfile | None = None
+    classic: ClassicMemberMetadata | None = None
 
 
-class Standing(NamedTuple):
-    """What a member has.
+class CurrentAssignment(NamedTuple):
+    """Current assignment of a member.
 
     Attributes:
-        epoch: 0 before its first assignment, −2 while a static member is away.
-        previous_epoch: also accepted from the member, whose answer may have been lost.
-        assigned: what it may read.
-        pending_revocation: what it must give up, and still holds.
+        member_epoch: 0 before the first assignment; -2 after a static member has left and before it joins again.
+        previous_member_epoch: accepted from the member, too: the answer with the newer epoch may have been lost.
+        assigned: partitions that the member may read.
+        pending_revocation: partitions that the member must revoke and still holds.
     """
 
-    epoch: int = JOIN_EPOCH
-    previous_epoch: int = JOIN_EPOCH
+    member_epoch: int = JOIN_EPOCH
+    previous_member_epoch: int = JOIN_EPOCH
     state: MemberState = MemberState.STABLE
-    assigned: Epochs = {}  # noqa: RUF012  # never changed in place: every change makes a new Standing
-    pending_revocation: Epochs = {}  # noqa: RUF012  # likewise
+    assigned: PartitionEpochs = {}  # noqa: RUF012  # never changed in place: every change makes a new CurrentAssignment
+    pending_revocation: PartitionEpochs = {}  # noqa: RUF012  # likewise
 
     def holds(self) -> Iterator[tuple[bytes, int]]:
-        """Partitions that nobody else may have."""
+        """Iterates over the partitions that no other member may have: (topic id, partition)."""
         yield from pairs(self.assigned)
         yield from pairs(self.pending_revocation)
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        return self.state is MemberState.STABLE and self.epoch == target_epoch
+        return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
 
-NOT_JOINED = Standing()
+NOT_JOINED = CurrentAssignment()
 
 
 class ConsumerMember(NamedTuple):
-    """One member."""
+    """One member of a consumer group."""
 
     member_id: str
-    profile: Profile
-    standing: Standing
+    metadata: MemberMetadata
+    assignment: CurrentAssignment
 
     @property
     def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
-        return self.profile.classic is not None
+        """Whether the member uses the classic protocol."""
+        return self.metadata.classic is not None
 
     @property
-    def classic(self) -> ClassicProfile:
-        """What it said in the classic protocol.
+    def classic(self) -> ClassicMemberMetadata:
+        """Metadata of the classic protocol.
 
         Raises:
-            BrokerError: UNKNOWN_MEMBER_ID: it speaks the other one.
+            BrokerError: UNKNOWN_MEMBER_ID: the member uses the consumer protocol.
         """
-        if self.profile.classic is None:
+        if self.metadata.classic is None:
             raise BrokerError(
                 ErrorCode.UNKNOWN_MEMBER_ID, f"Member {self.member_id} does not use the classic protocol."
             )
-        return self.profile.classic
+        return self.metadata.classic
 
     def may_commit(self, epoch: int, topic_id: bytes, partition: int) -> bool:
-        """Whether a commit in `epoch` cannot be that of an owner before: same epoch, or not older than the assignment."""
-        if epoch == self.standing.epoch:
+        """Returns whether a commit in `epoch` is from the current owner: not older than the partition's assignment (KIP-1251)."""
+        if epoch == self.assignment.member_epoch:
             return True
-        assigned = self.standing.assigned.get(topic_id, {}).get(partition)
-        return assigned is not None and assigned <= epoch < self.standing.epoch
+        assigned = self.assignment.assigned.get(topic_id, {}).get(partition)
+        return assigned is not None and assigned <= epoch < self.assignment.member_epoch
 
 
-def pairs(partitions: Epochs | Partitions) -> Iterator[tuple[bytes, int]]:
-    """(topic id, partition) of each."""
+def pairs(partitions: PartitionEpochs | Partitions) -> Iterator[tuple[bytes, int]]:
+    """Iterates over the partitions: (topic id, partition)."""
     for topic_id, numbers in partitions.items():
         for number in numbers:
             yield topic_id, number
 
 
 def reconcile(
-    standing: Standing,
+    assignment: CurrentAssignment,
     target_epoch: int,
     target: Partitions,
     *,
@@ -164,24 +164,28 @@ def reconcile(
     is_taken: Callable[[bytes, int], bool],
     subscribed: Collection[bytes],
     subscription_changed: bool = False,
-) -> Standing:
-    """The next step of a member towards its target; the same Standing where there is none.
+) -> CurrentAssignment:
+    """Computes the next step of a member towards its target assignment.
 
     Args:
-        owned: what the member says it owns, None where it did not say.
-        is_taken: whether another member holds the partition.
-        subscribed: topics it subscribes to now; the target may be older than the subscription.
+        assignment: the current one.
+        owned: partitions that the member reports as owned; None if its request does not say.
+        is_taken: tells whether another member holds a partition.
+        subscribed: ids of the topics to which the member subscribes; the target may be older than the subscription.
+
+    Returns:
+        The new current assignment; the same object if nothing changes.
 
     Raises:
-        BrokerError: FENCED_MEMBER_EPOCH for a member in a state that is not known here.
+        BrokerError: FENCED_MEMBER_EPOCH for a member in a state that this release does not know.
     """
-    if standing.is_reconciled(target_epoch) and not subscription_changed:
-        return standing
-    if standing.state is MemberState.UNREVOKED_PARTITIONS:
-        if _owns_any(owned, standing.pending_revocation):
-            return _drop_unsubscribed(standing, owned, subscribed) if subscription_changed else standing
-        epoch = min(standing.epoch + 1, target_epoch)
-    elif standing.state is MemberState.UNKNOWN:
+    if assignment.is_reconciled(target_epoch) and not subscription_changed:
+        return assignment
+    if assignment.state is MemberState.UNREVOKED_PARTITIONS:
+        if _owns_any(owned, assignment.pending_revocation):
+            return _drop_unsubscribed(assignment, owned, subscribed) if subscription_changed else assignment
+        epoch = min(assignment.member_epoch + 1, target_epoch)
+    elif assignment.state is MemberState.UNKNOWN:
         if owned is None or owned:
             raise BrokerError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -189,31 +193,31 @@ def reconcile(
                 "The member must abandon all its partitions and rejoin.",
             )
         epoch = target_epoch
-    elif standing.is_reconciled(target_epoch):
-        return _drop_unsubscribed(standing, owned, subscribed)
+    elif assignment.is_reconciled(target_epoch):
+        return _drop_unsubscribed(assignment, owned, subscribed)
     else:
-        epoch = standing.epoch
+        epoch = assignment.member_epoch
     wanted = {topic_id: numbers for topic_id, numbers in target.items() if topic_id in subscribed}
-    return _approach(standing, epoch, target_epoch, wanted, owned, is_taken)
+    return _next_assignment(assignment, epoch, target_epoch, wanted, owned, is_taken)
 
 
-def _approach(
-    standing: Standing,
+def _next_assignment(
+    assignment: CurrentAssignment,
     epoch: int,
     target_epoch: int,
     target: Partitions,
     owned: Owned | None,
     is_taken: Callable[[bytes, int], bool],
-) -> Standing:
-    kept: Epochs = {}
-    revoked: Epochs = {}
-    for topic_id, held in standing.assigned.items():
+) -> CurrentAssignment:
+    kept: PartitionEpochs = {}
+    revoked: PartitionEpochs = {}
+    for topic_id, held in assignment.assigned.items():
         wanted = frozenset(target.get(topic_id, ()))
         _put(kept, topic_id, {number: since for number, since in held.items() if number in wanted})
         _put(revoked, topic_id, {number: since for number, since in held.items() if number not in wanted})
     if revoked and _owns_any(owned, revoked):
-        return Standing(epoch, standing.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
-    assigned: Epochs = dict(kept)
+        return CurrentAssignment(epoch, assignment.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
+    assigned: PartitionEpochs = dict(kept)
     unreleased = False
     for topic_id, numbers in target.items():
         merged = dict(kept.get(topic_id, {}))
@@ -226,28 +230,32 @@ def _approach(
                 merged[number] = target_epoch
         _put(assigned, topic_id, dict(sorted(merged.items())))
     state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
-    return Standing(target_epoch, standing.epoch, state, assigned, {})
+    return CurrentAssignment(target_epoch, assignment.member_epoch, state, assigned, {})
 
 
-def _drop_unsubscribed(standing: Standing, owned: Owned | None, subscribed: Collection[bytes]) -> Standing:
-    """Takes topics away at once that the member no longer subscribes to, without a new target."""
-    dropped = {topic_id: held for topic_id, held in standing.assigned.items() if topic_id not in subscribed}
+def _drop_unsubscribed(
+    assignment: CurrentAssignment, owned: Owned | None, subscribed: Collection[bytes]
+) -> CurrentAssignment:
+    """Removes topics to which the member no longer subscribes, before there is a new target assignment."""
+    dropped = {topic_id: held for topic_id, held in assignment.assigned.items() if topic_id not in subscribed}
     if not dropped:
-        return standing
-    kept = {topic_id: held for topic_id, held in standing.assigned.items() if topic_id in subscribed}
-    pending = {topic_id: dict(held) for topic_id, held in standing.pending_revocation.items()}
+        return assignment
+    kept = {topic_id: held for topic_id, held in assignment.assigned.items() if topic_id in subscribed}
+    pending = {topic_id: dict(held) for topic_id, held in assignment.pending_revocation.items()}
     for topic_id, held in dropped.items():
         pending[topic_id] = {**pending.get(topic_id, {}), **held}
     if _owns_any(owned, pending):
-        return Standing(standing.epoch, standing.epoch, MemberState.UNREVOKED_PARTITIONS, kept, pending)
-    return Standing(standing.epoch, standing.epoch, MemberState.STABLE, kept, {})
+        return CurrentAssignment(
+            assignment.member_epoch, assignment.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, pending
+        )
+    return CurrentAssignment(assignment.member_epoch, assignment.member_epoch, MemberState.STABLE, kept, {})
 
 
-def _put(partitions: Epochs, topic_id: bytes, numbers: dict[int, int]) -> None:
+def _put(partitions: PartitionEpochs, topic_id: bytes, numbers: dict[int, int]) -> None:
     if numbers:
         partitions[topic_id] = numbers
 
 
-def _owns_any(owned: Owned | None, partitions: Epochs) -> bool:
-    """Whether the member still holds one of them; so it does where it did not say."""
+def _owns_any(owned: Owned | None, partitions: PartitionEpochs) -> bool:
+    """Returns whether the member may still own one of the partitions; True if its request does not say."""
     return owned is None or any(pair in owned for pair in pairs(partitions))

@@ -1,140 +1,73 @@
-"""The consumer group protocol (KIP-848): what a heartbeat, a leave or a passed deadline does to a group.
+"""Consumer group protocol (KIP-848): decides heartbeats, leaves and deadlines of a group.
 
-Driven by: `GroupShard`, with the group, the request and the time; `ClassicMembers` for those who speak the classic protocol.
-Emits: ConsumerRecords; a decision only reads the group, and what it decides is there when its records are applied.
+Driven by: `ConsumerDecisions`, with the group, the request and the time; `ClassicMembers` for members that use the classic
+protocol. Emits: ConsumerRecords. A decision only reads the group; its records change the group when they are applied.
 
-A heartbeat: the member is added or changed; a changed subscription, or topics that have changed meanwhile, bump the group epoch;
-a group epoch above the target's makes a new target (not more often than `consumer.assignment.interval.ms`); the member takes its
-next step towards it (`consumer_member.reconcile`). There is no barrier: every member gets there by its own heartbeats.
+A heartbeat takes these steps. The member is added or updated. A changed subscription, or a change of subscribed topics,
+increments the group epoch. If the group epoch is above the epoch of the target assignment, a new target is computed, but
+not more often than `consumer.assignment.interval.ms`. Then the member takes its next step towards its target
+(`member.reconcile`). There is no barrier: every member proceeds by its own heartbeats.
 
-Invariants: a partition has one holder at any time, assigned or not given up yet; every member has a session deadline, unless it
-is a static one that is away (its last one runs on); one that must give up partitions has a rebalance deadline.
-Follows KIP-848, KIP-1082 (member ids), KIP-1101 (metadata hash), KIP-1263 (assignment interval), after Kafka 4.3.1.
+Invariants: one member holds a partition at any time, assigned or not revoked yet; every member has a session deadline (a
+static member that has left keeps its last one); a member that must revoke partitions has a rebalance deadline.
+Follows KIP-848, KIP-1101 (metadata hash), KIP-1263 (assignment interval), and Kafka 4.3.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.broker.coordinator.groups.classic.rebalance import DeadlineKey
-from barnabas.broker.coordinator.groups.classic.state import Reply
 from barnabas.broker.coordinator.groups.consumer.assignors import ASSIGNORS, Partitions, Subscriber
-from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup, Topics, existing, metadata_hash
+from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
+from barnabas.broker.coordinator.groups.consumer.heartbeat_request import is_full, owned_partitions, updated_metadata
 from barnabas.broker.coordinator.groups.consumer.member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     NOT_JOINED,
     ConsumerMember,
-    Epochs,
+    CurrentAssignment,
+    MemberMetadata,
     MemberState,
     Owned,
-    Profile,
-    Standing,
+    PartitionEpochs,
     reconcile,
 )
-from barnabas.broker.coordinator.groups.consumer.records import (
+from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, HeartbeatCall
+from barnabas.broker.coordinator.groups.records import (
     ConsumerRecord,
     GroupEpoch,
     Kind,
     ResolvedRegex,
     TargetEpoch,
 )
-from barnabas.broker.coordinator.groups.effects import At
+from barnabas.broker.coordinator.groups.settings import ConsumerSettings
+from barnabas.broker.coordinator.groups.topics import Topics, existing_names, metadata_hash
 from barnabas.broker.coordinator.host.deadlines import Deadlines
 from barnabas.broker.patterns import compile_pattern
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.messages.consumer_groups import (
-    ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     HeartbeatAssignment,
     TopicIdPartitions,
 )
 
-__all__ = ["ConsumerProtocol", "ConsumerSettings", "HeartbeatCall", "check_heartbeat", "owned_by"]
-
-NOT_SAID = -1  # a rebalance timeout that has not changed
+__all__ = ["ConsumerProtocol", "Context"]
 
 
-class HeartbeatCall(NamedTuple):
-    """A ConsumerGroupHeartbeat with what the connection knows about its sender.
+class Context(NamedTuple):
+    """What a decision depends on besides the group and the request: topics, settings of the group, time."""
 
-    `fresh_id` is a random UUID's text, used if the member has no id yet.
-    """
-
-    request: ConsumerGroupHeartbeatRequest
-    client_id: str
-    client_host: str
-    fresh_id: str
-    reply: Reply
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
-    """`group.consumer.*` as it holds for one group; times in ms.
-
-    Attributes:
-        assignors: names of those that members may ask for; the first is used where nobody has a preference.
-        upgrades, downgrades: whether a group may change its protocol while it has members (`migration.policy`).
-    """
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-    size_max: int = 2**31 - 1
-    assignors: tuple[str, ...] = ("uniform", "range")
-    upgrades: bool = True
-    downgrades: bool = True
-
-
-def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str]) -> None:
-    """What can be said of a request without its group.
-
-    Raises:
-        BrokerError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
-    """
-    epoch = request.member_epoch
-    needs_id = version >= 1 or epoch != JOIN_EPOCH  # before version 1 the coordinator makes the id
-    joins = epoch == JOIN_EPOCH
-    no_topics = request.subscribed_topic_names is None and request.subscribed_topic_regex is None
-    for wrong, message in (
-        (not request.group_id, "GroupId can't be empty."),
-        (needs_id and not request.member_id, "MemberId can't be empty."),
-        (request.instance_id == "", "InstanceId can't be empty."),
-        (request.rack_id == "", "RackId can't be empty."),
-        (epoch < LEAVE_STATIC_EPOCH, "MemberEpoch is invalid."),
-        (joins and request.rebalance_timeout_ms == NOT_SAID, "RebalanceTimeoutMs must be provided in first request."),
-        (joins and request.topic_partitions != [], "TopicPartitions must be empty when (re-)joining."),
-        (
-            joins and no_topics,
-            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
-        ),
-        (epoch == LEAVE_STATIC_EPOCH and request.instance_id is None, "InstanceId can't be null."),
-        (
-            len(request.subscribed_topic_names or ()) > SUBSCRIPTION_NAMES_MAX,
-            f"SubscribedTopicNames has more than {SUBSCRIPTION_NAMES_MAX} names; subscribe by a regular expression.",
-        ),
-    ):
-        if wrong:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, message)
-    if request.server_assignor is not None and request.server_assignor not in assignors:
-        raise BrokerError(
-            ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
-        )
-
-
-def owned_by(partitions: list[TopicIdPartitions] | None) -> Owned | None:
-    """What a member says it owns."""
-    if partitions is None:
-        return None
-    return frozenset((each.topic_id, number) for each in partitions for number in each.partitions)
+    topics: Topics
+    settings: ConsumerSettings
+    at: At
 
 
 class ConsumerProtocol:
-    """The protocol over the consumer groups of one shard. Shares the shard's deadlines."""
+    """The consumer protocol for the groups of one shard.
+
+    Args:
+        deadlines: of all groups of the shard.
+    """
 
     def __init__(self, deadlines: Deadlines[DeadlineKey]) -> None:
         self.deadlines = deadlines
@@ -145,46 +78,48 @@ class ConsumerProtocol:
         self,
         group: ConsumerGroup,
         call: HeartbeatCall,
-        topics: Topics,
-        settings: ConsumerSettings,
-        at: At,
+        context: Context,
         records: list[ConsumerRecord],
     ) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat of a member that is there or joins; `group` may be a new one.
+        """Decides a heartbeat of a member, or of a client that joins; `group` may be new.
+
+        Args:
+            records: gets the records of the decision.
 
         Raises:
-            BrokerError: a refusal, with its message.
+            BrokerError: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
+                FENCED_MEMBER_EPOCH, INVALID_REGULAR_EXPRESSION; all with a message for the client.
         """
-        request = call.request
+        request, settings = call.request, context.settings
         member_id = request.member_id or call.fresh_id
-        self.check_room(group, member_id, settings)
-        owned = owned_by(request.topic_partitions)
+        self.check_size(group, member_id, settings)
+        owned = owned_partitions(request.topic_partitions)
         if request.member_epoch == JOIN_EPOCH:
-            group, member = self.joining(group, member_id, request.instance_id, records, classic=False)
+            group, member = self.joining_member(group, member_id, request.instance_id, records, classic=False)
         else:
             member = group.validate(member_id, request.instance_id)
-            _check_epoch(member.standing, request.member_epoch, owned)
-        profile = _changed(member.profile, call)
-        updated = self.advance(group, member, profile, topics, settings, at, records, owned=owned)
-        self._set("session", group, member_id, at, settings.session_timeout_ms)
+            _check_epoch(member.assignment, request.member_epoch, owned)
+        metadata = updated_metadata(member.metadata, call)
+        updated = self.update_member(group, member, metadata, context, records, owned=owned)
+        self._set("session", group, member_id, context.at, settings.session_timeout_ms)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
-            member_epoch=updated.standing.epoch,
+            member_epoch=updated.assignment.member_epoch,
             heartbeat_interval_ms=settings.heartbeat_interval_ms,
         )
-        if _is_full(request) or updated.standing.assigned != member.standing.assigned:
-            response.assignment = _assignment(updated.standing.assigned)
+        if is_full(request) or updated.assignment.assigned != member.assignment.assigned:
+            response.assignment = _assignment(updated.assignment.assigned)
         return response
 
-    def check_room(self, group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED for a new member of a full group."""
+    def check_size(self, group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
+        """Raises GROUP_MAX_SIZE_REACHED if the group is full and has no such member."""
         if len(group.members) >= settings.size_max and member_id not in group.members:
             raise BrokerError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {settings.size_max} members.",
             )
 
-    def joining(
+    def joining_member(
         self,
         group: ConsumerGroup,
         member_id: str,
@@ -193,28 +128,35 @@ class ConsumerProtocol:
         *,
         classic: bool,
     ) -> tuple[ConsumerGroup, ConsumerMember]:
-        """The member that joins or joins again, and the group with it: a copy where it takes the place of a static one.
+        """Returns the member of a client that joins, and the group.
+
+        A client that joins with the instance id of a static member replaces that member: it gets its metadata, target
+        and current assignment under the new member id. The returned group is then a copy with these records applied.
+
+        Args:
+            classic: whether the client uses the classic protocol.
+            records: gets the records of a replacement.
 
         Raises:
-            BrokerError: UNRELEASED_INSTANCE_ID where the instance is still there.
+            BrokerError: UNRELEASED_INSTANCE_ID if the static member has not left.
         """
-        new = group.members.get(member_id, ConsumerMember(member_id, Profile(), NOT_JOINED))
+        new = group.members.get(member_id, ConsumerMember(member_id, MemberMetadata(), NOT_JOINED))
         former_id = None if instance_id is None else group.static_members.get(instance_id)
         if former_id is None:
             return group, new
         former = group.members[former_id]
-        if not classic and not former.is_classic and former.standing.epoch != LEAVE_STATIC_EPOCH:
+        if not classic and not former.is_classic and former.assignment.member_epoch != LEAVE_STATIC_EPOCH:
             raise BrokerError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
                 f"is owned by {former_id} member.",
             )
-        standing = former.standing._replace(epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        assignment = former.assignment._replace(member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
         replacement = [
             *_tombstones(group, former_id),
-            ConsumerRecord(group.group_id, Kind.PROFILE, member_id, former.profile),
-            ConsumerRecord(group.group_id, Kind.TARGET, member_id, group.target.get(former_id, {})),
-            ConsumerRecord(group.group_id, Kind.STANDING, member_id, standing),
+            ConsumerRecord(group.group_id, Kind.MEMBER_METADATA, member_id, former.metadata),
+            ConsumerRecord(group.group_id, Kind.TARGET_ASSIGNMENT, member_id, group.target.get(former_id, {})),
+            ConsumerRecord(group.group_id, Kind.CURRENT_ASSIGNMENT, member_id, assignment),
         ]
         records += replacement
         replaced = group.copy()
@@ -222,36 +164,41 @@ class ConsumerProtocol:
             replaced.apply(record)
         return replaced, replaced.members[member_id]
 
-    def advance(
+    def update_member(
         self,
         group: ConsumerGroup,
         member: ConsumerMember,
-        profile: Profile,
-        topics: Topics,
-        settings: ConsumerSettings,
-        at: At,
+        metadata: MemberMetadata,
+        context: Context,
         records: list[ConsumerRecord],
         *,
         owned: Owned | None,
     ) -> ConsumerMember:
-        """The member with this profile, one step further; what changes is in `records`.
+        """Stores the metadata of a member and takes its next step towards its target assignment.
+
+        Args:
+            owned: partitions that the member reports as owned; None if its request does not say.
+            records: gets what changes.
+
+        Returns:
+            The member after the step.
 
         Raises:
             BrokerError: INVALID_REGULAR_EXPRESSION, FENCED_MEMBER_EPOCH.
         """
-        updated = member._replace(profile=profile)
+        updated = member._replace(metadata=metadata)
         if updated != group.members.get(member.member_id):
-            records.append(ConsumerRecord(group.group_id, Kind.PROFILE, member.member_id, profile))
-        changed = profile.topic_names != member.profile.topic_names
+            records.append(ConsumerRecord(group.group_id, Kind.MEMBER_METADATA, member.member_id, metadata))
+        changed = metadata.topic_names != member.metadata.topic_names
         bump = changed
-        if profile.topic_regex != member.profile.topic_regex:
+        if metadata.topic_regex != member.metadata.topic_regex:
             changed = True
-            bump = self._change_regex(group, member.profile.topic_regex, profile.topic_regex, records) or bump
-        epoch = self._next_epoch(group, updated, topics, records, bump=bump)
-        target_epoch, target = self._target(group, updated, epoch, topics, settings, at, records)
-        subscribed = _topic_ids(group, profile, topics)
-        standing = reconcile(
-            member.standing,
+            bump = self._change_regex(group, member.metadata.topic_regex, metadata.topic_regex, records) or bump
+        epoch = self._next_epoch(group, updated, context.topics, records, bump=bump)
+        target_epoch, target = self._target(group, updated, epoch, context, records)
+        subscribed = _topic_ids(group, metadata, context.topics)
+        assignment = reconcile(
+            member.assignment,
             target_epoch,
             target,
             owned=owned,
@@ -259,13 +206,17 @@ class ConsumerProtocol:
             subscribed=subscribed,
             subscription_changed=changed,
         )
-        if standing != member.standing or member.member_id not in group.members:
-            records.append(ConsumerRecord(group.group_id, Kind.STANDING, member.member_id, standing))
-            self._time_revocation(group, updated, standing, at)
-        return updated._replace(standing=standing)
+        if assignment != member.assignment or member.member_id not in group.members:
+            records.append(ConsumerRecord(group.group_id, Kind.CURRENT_ASSIGNMENT, member.member_id, assignment))
+            self._set_rebalance_deadline(group, updated, assignment, context.at)
+        return updated._replace(assignment=assignment)
 
     def _change_regex(self, group: ConsumerGroup, old: str, new: str, records: list[ConsumerRecord]) -> bool:
-        """Whether the group epoch is bumped at once; an expression that is new to the group does so when it is looked up."""
+        """Decides a changed regular expression.
+
+        Returns whether the group epoch is incremented now. An expression that is new to the group increments it later,
+        when it is resolved.
+        """
         if old and group.regex_subscribers.get(old) == 1 and old in group.regexes:
             records.append(ConsumerRecord(group.group_id, Kind.REGEX, old, None))
         if not new:
@@ -289,7 +240,7 @@ class ConsumerProtocol:
         bump: bool,
         without: tuple[str, ...] = (),
     ) -> int:
-        """The group epoch after this decision."""
+        """Returns the group epoch after this decision."""
         found = group.epoch.metadata_hash
         if bump or group.hashed_in is not topics.topics_by_name:
             found = metadata_hash(group.topic_names(updated, without), topics)
@@ -298,7 +249,7 @@ class ConsumerProtocol:
                 group.hashed_in = topics.topics_by_name
         following = GroupEpoch(group.epoch.epoch + bump, found)
         if following != group.epoch:
-            records.append(ConsumerRecord(group.group_id, Kind.EPOCH, "", following))
+            records.append(ConsumerRecord(group.group_id, Kind.GROUP_EPOCH, "", following))
         return following.epoch
 
     # -- the target ----------------------------------------------------------------------------------------------------
@@ -308,20 +259,22 @@ class ConsumerProtocol:
         group: ConsumerGroup,
         updated: ConsumerMember,
         epoch: int,
-        topics: Topics,
-        settings: ConsumerSettings,
-        at: At,
+        context: Context,
         records: list[ConsumerRecord],
     ) -> tuple[int, Partitions]:
-        """Epoch of the target, and the member's: a new one where the group epoch has moved on and enough time has passed."""
+        """Returns the epoch of the target assignment, and the target of the member.
+
+        Computes a new target if the group epoch is above the target's and the assignment interval is over.
+        """
+        topics, settings, now_ms = context.topics, context.settings, context.at.now_ms
         made_at = group.target_epoch
-        waits = made_at.timestamp_ms > 0 and 0 <= at.now_ms - made_at.timestamp_ms < settings.assignment_interval_ms
+        waits = made_at.timestamp_ms > 0 and 0 <= now_ms - made_at.timestamp_ms < settings.assignment_interval_ms
         if epoch <= made_at.epoch or waits:
             return made_at.epoch, group.target.get(updated.member_id, {})
         members = {**group.members, updated.member_id: updated}
         subscribers = {
             member_id: Subscriber(
-                member.profile.instance_id, _topic_ids(group, member.profile, topics), group.target.get(member_id, {})
+                member.metadata.instance_id, _topic_ids(group, member.metadata, topics), group.target.get(member_id, {})
             )
             for member_id, member in members.items()
         }
@@ -329,25 +282,25 @@ class ConsumerProtocol:
         targets = assign(subscribers, _partition_counts(subscribers, topics))
         for member_id, target in targets.items():
             if group.target.get(member_id) != target:
-                records.append(ConsumerRecord(group.group_id, Kind.TARGET, member_id, target))
-        records.append(ConsumerRecord(group.group_id, Kind.TARGET_EPOCH, "", TargetEpoch(epoch, at.now_ms)))
+                records.append(ConsumerRecord(group.group_id, Kind.TARGET_ASSIGNMENT, member_id, target))
+        records.append(ConsumerRecord(group.group_id, Kind.TARGET_ASSIGNMENT_EPOCH, "", TargetEpoch(epoch, now_ms)))
         return epoch, targets[updated.member_id]
 
     def assignor(self, group: ConsumerGroup, settings: ConsumerSettings, updated: ConsumerMember | None = None) -> str:
-        """The assignor most members prefer, the first of the configured ones where nobody has a preference."""
+        """Returns the assignor that most members ask for; the first configured one if no member asks for one."""
         members = group.members if updated is None else {**group.members, updated.member_id: updated}
         votes: dict[str, int] = {}
         for member in members.values():
-            if member.profile.server_assignor in settings.assignors:
-                votes[member.profile.server_assignor] = votes.get(member.profile.server_assignor, 0) + 1
+            if member.metadata.server_assignor in settings.assignors:
+                votes[member.metadata.server_assignor] = votes.get(member.metadata.server_assignor, 0) + 1
         return max(votes, key=lambda name: votes[name]) if votes else settings.assignors[0]
 
     # -- regular expressions -------------------------------------------------------------------------------------------
 
-    def resolved(
+    def store_resolved(
         self, group: ConsumerGroup, found: dict[str, ResolvedRegex], topics: Topics, records: list[ConsumerRecord]
     ) -> None:
-        """Expressions were looked up: other topics than before bump the group epoch."""
+        """Stores the topics that regular expressions match; if they changed, increments the group epoch."""
         after = group.copy()
         bump = False
         for regex, resolved in found.items():
@@ -365,21 +318,21 @@ class ConsumerProtocol:
 
     # -- leaving -------------------------------------------------------------------------------------------------------
 
-    def leave_for_a_while(self, group: ConsumerGroup, member: ConsumerMember, records: list[ConsumerRecord]) -> None:
-        """A static member goes and will be back: it keeps what it has, and its session runs on."""
-        standing = member.standing
-        assigned = {topic_id: dict.fromkeys(held, JOIN_EPOCH) for topic_id, held in standing.assigned.items()}
-        away = standing._replace(epoch=LEAVE_STATIC_EPOCH, assigned=assigned, pending_revocation={})
-        records.append(ConsumerRecord(group.group_id, Kind.STANDING, member.member_id, away))
+    def leave_static(self, group: ConsumerGroup, member: ConsumerMember, records: list[ConsumerRecord]) -> None:
+        """A static member leaves and may join again: it keeps its partitions until its session expires."""
+        assignment = member.assignment
+        assigned = {topic_id: dict.fromkeys(held, JOIN_EPOCH) for topic_id, held in assignment.assigned.items()}
+        away = assignment._replace(member_epoch=LEAVE_STATIC_EPOCH, assigned=assigned, pending_revocation={})
+        records.append(ConsumerRecord(group.group_id, Kind.CURRENT_ASSIGNMENT, member.member_id, away))
 
     def remove(
         self, group: ConsumerGroup, member_ids: tuple[str, ...], topics: Topics, records: list[ConsumerRecord]
     ) -> None:
-        """Members are out: their tombstones, and the next group epoch."""
+        """Removes members: their tombstones, and the next group epoch."""
         for member_id in member_ids:
             records += _tombstones(group, member_id)
-            self.forget_member(group, member_id)
-        going = [group.members[member_id].profile.topic_regex for member_id in member_ids]
+            self._cancel_member_deadlines(group, member_id)
+        going = [group.members[member_id].metadata.topic_regex for member_id in member_ids]
         for regex in dict.fromkeys(going):
             if regex in group.regexes and group.regex_subscribers.get(regex) == going.count(regex):
                 records.append(ConsumerRecord(group.group_id, Kind.REGEX, regex, None))
@@ -387,41 +340,42 @@ class ConsumerProtocol:
 
     # -- deadlines -----------------------------------------------------------------------------------------------------
 
-    def arm(self, group: ConsumerGroup, settings: ConsumerSettings, at: At) -> None:
-        """Gives the members of a loaded or converted group a whole session to show up."""
+    def start_sessions(self, group: ConsumerGroup, settings: ConsumerSettings, at: At) -> None:
+        """Starts the session of every member, after the group was loaded or converted."""
         for member in group.members.values():
-            classic = member.profile.classic
+            classic = member.metadata.classic
             session_ms = settings.session_timeout_ms if classic is None else classic.session_timeout_ms
             self._set("session", group, member.member_id, at, session_ms)
-            self._time_revocation(group, member, member.standing, at)
+            self._set_rebalance_deadline(group, member, member.assignment, at)
 
-    def forget(self, group: ConsumerGroup) -> None:
-        """The group is gone: no deadlines for it."""
+    def cancel_deadlines(self, group: ConsumerGroup) -> None:
+        """Cancels all deadlines of a group."""
         for member_id in group.members:
-            self.forget_member(group, member_id)
+            self._cancel_member_deadlines(group, member_id)
 
-    def forget_member(self, group: ConsumerGroup, member_id: str) -> None:
-        """The member is gone: no deadlines for it."""
+    def _cancel_member_deadlines(self, group: ConsumerGroup, member_id: str) -> None:
         for kind in ("session", "rebalance", "join", "sync"):
             self.deadlines.cancel((kind, group.group_id, member_id))
 
     def is_overdue(self, group: ConsumerGroup, key: DeadlineKey) -> bool:
-        """Whether a deadline that has passed puts its member out."""
+        """Returns whether a member must be removed because this deadline has passed."""
         kind, _, member_id = key
         member = group.members.get(member_id)
         if member is None:
             return False
-        return kind != "rebalance" or member.standing.state is MemberState.UNREVOKED_PARTITIONS
+        return kind != "rebalance" or member.assignment.state is MemberState.UNREVOKED_PARTITIONS
 
     def _set(self, kind: str, group: ConsumerGroup, member_id: str, at: At, delay_ms: int) -> None:
         self.deadlines.set((kind, group.group_id, member_id), at.monotonic_ms + delay_ms)
 
-    def _time_revocation(self, group: ConsumerGroup, member: ConsumerMember, standing: Standing, at: At) -> None:
-        """Members of the classic protocol have deadlines for joining and syncing instead."""
+    def _set_rebalance_deadline(
+        self, group: ConsumerGroup, member: ConsumerMember, assignment: CurrentAssignment, at: At
+    ) -> None:
+        """Sets or cancels the rebalance deadline; members of the classic protocol have join and sync deadlines instead."""
         if member.is_classic:
             return
-        if standing.state is MemberState.UNREVOKED_PARTITIONS:
-            self._set("rebalance", group, member.member_id, at, member.profile.rebalance_timeout_ms)
+        if assignment.state is MemberState.UNREVOKED_PARTITIONS:
+            self._set("rebalance", group, member.member_id, at, member.metadata.rebalance_timeout_ms)
         else:
             self.deadlines.cancel(("rebalance", group.group_id, member.member_id))
 
@@ -429,49 +383,28 @@ class ConsumerProtocol:
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def _check_epoch(standing: Standing, epoch: int, owned: Owned | None) -> None:
-    """The member's epoch, or the one before it where the answer that told of the new one may have been lost."""
-    if epoch == standing.epoch:
+def _check_epoch(assignment: CurrentAssignment, epoch: int, owned: Owned | None) -> None:
+    """Checks a member's epoch: the current one, or the previous one if the answer with the current one may be lost.
+
+    Raises:
+        BrokerError: FENCED_MEMBER_EPOCH.
+    """
+    if epoch == assignment.member_epoch:
         return
-    may_have_missed_one = epoch == standing.previous_epoch and epoch < standing.epoch and owned is not None
-    if may_have_missed_one and all(number in standing.assigned.get(topic, ()) for topic, number in owned or ()):
+    may_have_missed_one = (
+        epoch == assignment.previous_member_epoch and epoch < assignment.member_epoch and owned is not None
+    )
+    if may_have_missed_one and all(number in assignment.assigned.get(topic, ()) for topic, number in owned or ()):
         return
-    relation = "greater" if epoch > standing.epoch else "smaller"
+    relation = "greater" if epoch > assignment.member_epoch else "smaller"
     raise BrokerError(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({standing.epoch}). The member must abandon all its partitions and rejoin.",
+        f"({assignment.member_epoch}). The member must abandon all its partitions and rejoin.",
     )
 
 
-def _changed(profile: Profile, call: HeartbeatCall) -> Profile:
-    """What the member says of itself now; what it leaves out is as before."""
-    request = call.request
-    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-    said = request.rebalance_timeout_ms != NOT_SAID
-    return Profile(
-        profile.instance_id if request.instance_id is None else request.instance_id,
-        profile.rack_id if request.rack_id is None else request.rack_id,
-        call.client_id,
-        call.client_host,
-        profile.topic_names if names is None else tuple(sorted(set(names))),
-        profile.topic_regex if regex is None else regex,
-        request.rebalance_timeout_ms if said else profile.rebalance_timeout_ms,
-        profile.server_assignor if request.server_assignor is None else request.server_assignor,
-        None,
-    )
-
-
-def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """A member that says everything is told everything."""
-    return request.member_epoch == JOIN_EPOCH or (
-        request.rebalance_timeout_ms != NOT_SAID
-        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
-        and request.topic_partitions is not None
-    )
-
-
-def _assignment(assigned: Epochs) -> HeartbeatAssignment:
+def _assignment(assigned: PartitionEpochs) -> HeartbeatAssignment:
     return HeartbeatAssignment(
         topic_partitions=[
             TopicIdPartitions(topic_id=topic_id, partitions=list(numbers)) for topic_id, numbers in assigned.items()
@@ -479,9 +412,9 @@ def _assignment(assigned: Epochs) -> HeartbeatAssignment:
     )
 
 
-def _topic_ids(group: ConsumerGroup, profile: Profile, topics: Topics) -> frozenset[bytes]:
-    """Topics that the member subscribes to and that exist."""
-    ids = [topics.topic_id(name) for name in existing(group.topic_names_of(profile), topics)]
+def _topic_ids(group: ConsumerGroup, metadata: MemberMetadata, topics: Topics) -> frozenset[bytes]:
+    """Returns the ids of the existing topics to which a member subscribes."""
+    ids = [topics.topic_id(name) for name in existing_names(group.topic_names_of(metadata), topics)]
     return frozenset([topic_id for topic_id in ids if topic_id is not None])
 
 
@@ -496,5 +429,6 @@ def _partition_counts(subscribers: dict[str, Subscriber], topics: Topics) -> dic
 
 def _tombstones(group: ConsumerGroup, member_id: str) -> list[ConsumerRecord]:
     return [
-        ConsumerRecord(group.group_id, kind, member_id, None) for kind in (Kind.STANDING, Kind.TARGET, Kind.PROFILE)
+        ConsumerRecord(group.group_id, kind, member_id, None)
+        for kind in (Kind.CURRENT_ASSIGNMENT, Kind.TARGET_ASSIGNMENT, Kind.MEMBER_METADATA)
     ]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
-from barnabas.broker.coordinator.groups.consumer.records import ResolvedRegex
+from barnabas.broker.coordinator.groups.records import ResolvedRegex
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.patterns import Pattern, compile_pattern
 from barnabas.broker.reactor import Reactor

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.broker.coordinator.groups.classic.group import subscribed_topics
 from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS, GroupState
-from barnabas.broker.coordinator.groups.effects import GroupSettings
+from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.groups.views import describe_classic, list_groups
 from barnabas.errors import ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import SUBSCRIBED_NAMES_MAX
@@ -16,7 +16,7 @@ NONE = ErrorCode.NONE
 
 
 def state(bench: Bench, group: str = "g") -> GroupState:
-    return bench.shard.groups[group].state
+    return bench.shard.tables.classic[group].state
 
 
 # -- joining
@@ -27,7 +27,7 @@ def test_new_member_is_asked_to_come_back_with_its_id() -> None:
     response = bench.join(version=4).response
     assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert response.member_id == "client-1"
-    assert bench.shard.groups["g"].pending_joins
+    assert bench.shard.tables.classic["g"].pending_joins
     ticket = bench.join(response.member_id, version=4)
     bench.advance(0)
     assert ticket.response.generation_id == 1
@@ -48,7 +48,7 @@ def test_group_that_is_not_there_knows_nobody() -> None:
     bench = Bench()
     refused = bench.join("ghost").response
     assert (refused.error_code, refused.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "ghost")
-    assert "g" not in bench.shard.groups
+    assert "g" not in bench.shard.tables.classic
     assert outcome(bench.sync("ghost", 0)) is ErrorCode.UNKNOWN_MEMBER_ID
     assert bench.heartbeat("ghost", 0) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -57,7 +57,7 @@ def test_first_join_makes_the_group_known_in_the_log() -> None:
     bench = Bench()
     bench.join()
     assert len(bench.log) == 1
-    assert bench.replayed().groups["g"].state is GroupState.EMPTY
+    assert bench.replayed().tables.classic["g"].state is GroupState.EMPTY
 
 
 def test_initial_rebalance_waits_and_waits_longer_while_members_come() -> None:
@@ -111,7 +111,7 @@ def test_dynamic_members_that_do_not_rejoin_in_time_are_out() -> None:
     bench.advance(1)
     assert rejoined.response.generation_id == 2
     assert rejoined.response.leader == follower
-    assert leader not in bench.shard.groups["g"].members
+    assert leader not in bench.shard.tables.classic["g"].members
 
 
 def test_follower_that_rejoins_unchanged_gets_the_present_generation() -> None:
@@ -173,7 +173,7 @@ def test_a_protocol_named_twice_counts_once() -> None:
     bench.advance(0)
     assert ticket.response.protocol_name == "a"
     bench.leave((ticket.response.member_id, None))
-    assert bench.shard.groups["g"].protocol_counts == {}
+    assert bench.shard.tables.classic["g"].protocol_counts == {}
 
 
 def test_group_is_full() -> None:
@@ -232,7 +232,7 @@ def test_members_that_never_sync_are_out() -> None:
     bench.advance(0)
     bench.sync(first, 1, {})
     bench.advance(7_000)
-    assert list(bench.shard.groups["g"].members) == [first]
+    assert list(bench.shard.tables.classic["g"].members) == [first]
     assert state(bench) is GroupState.PREPARING_REBALANCE
     assert bench.heartbeat(lazy, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -247,7 +247,7 @@ def test_assignment_that_cannot_be_stored_leaves_the_group_rebalancing() -> None
         bench.sync(leader, 2, {leader: b"too large"})
     assert state(bench) is GroupState.COMPLETING_REBALANCE  # as if it had never come
     bench.append_fails = False
-    bench.release(bench.commit(bench.shard.reform(["g"], bench.at)))
+    bench.release(bench.commit(bench.shard.rebalance(["g"], bench.at)))
     assert state(bench) is GroupState.PREPARING_REBALANCE
 
 
@@ -256,7 +256,7 @@ def test_group_whose_first_record_fails_is_not_there() -> None:
     bench.append_fails = True
     with pytest.raises(Exception, match="MESSAGE_TOO_LARGE"):
         bench.join()
-    assert bench.shard.groups == {}
+    assert bench.shard.tables.classic == {}
     bench.advance(1_000_000)
 
 
@@ -299,14 +299,14 @@ def test_last_member_leaves_an_empty_group_in_the_log() -> None:
     bench = Bench()
     (leader,) = bench.stable(1)
     assert bench.leave((leader, None)).members[0].error_code == NONE
-    group = bench.shard.groups["g"]
+    group = bench.shard.tables.classic["g"]
     assert (group.state, group.generation, group.leader_id, group.protocol_type) == (
         GroupState.EMPTY,
         2,
         None,
         "consumer",
     )
-    loaded = bench.replayed().groups["g"]
+    loaded = bench.replayed().tables.classic["g"]
     assert (loaded.state, loaded.generation, loaded.protocol_type) == (GroupState.EMPTY, 2, "consumer")
 
 
@@ -317,7 +317,7 @@ def test_leaving_answers_each_member() -> None:
     response = bench.leave(("ghost", None), (follower, None), ("", "static"), ("", "nobody"), ("", None))
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert [member.error_code for member in response.members] == [unknown, NONE, NONE, unknown, unknown]
-    assert list(bench.shard.groups["g"].members) == [leader]
+    assert list(bench.shard.tables.classic["g"].members) == [leader]
 
 
 def test_leaving_answers_a_parked_join() -> None:
@@ -340,7 +340,7 @@ def test_member_that_waits_needs_no_heartbeat_but_a_new_one_is_not_kept_forever(
     assert not ticket.answered
     bench.advance(5_000)  # five minutes: the newcomer's client has long given up
     assert outcome(ticket) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert newcomer not in bench.shard.groups["g"].members
+    assert newcomer not in bench.shard.tables.classic["g"].members
     assert not rejoined.answered
 
 
@@ -364,7 +364,7 @@ def test_static_member_comes_back_under_a_new_id_without_a_rebalance() -> None:
     assert outcome(bench.sync(b, 1, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
     assert outcome(bench.join(b, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
     # and the new one is in the log
-    assert list(bench.replayed().groups["g"].members) == [a, response.member_id]
+    assert list(bench.replayed().tables.classic["g"].members) == [a, response.member_id]
 
 
 def test_static_leader_that_comes_back_skips_the_assignment() -> None:
@@ -381,7 +381,7 @@ def test_static_leader_that_comes_back_skips_the_assignment() -> None:
     assert not older.skip_assignment
     assert older.leader == skipping.member_id != older.member_id  # it must not think that it leads
     assert older.members == []
-    assert bench.shard.groups["g"].leader_id == older.member_id
+    assert bench.shard.tables.classic["g"].leader_id == older.member_id
 
 
 def test_static_member_with_another_protocol_rebalances() -> None:
@@ -420,7 +420,7 @@ def test_static_members_outlive_a_missed_rejoin_but_not_their_session() -> None:
     for _ in range(4):
         bench.advance(5_000)
         bench.heartbeat(a, 2, instance="a")
-    assert b not in bench.shard.groups["g"].members
+    assert b not in bench.shard.tables.classic["g"].members
 
 
 def test_operator_removes_a_static_member_by_its_name() -> None:
@@ -519,7 +519,7 @@ def test_list_filters_by_state_and_type() -> None:
 def test_states_follow_the_table() -> None:
     bench = Bench()
     bench.stable(1)
-    group = bench.shard.groups["g"]
+    group = bench.shard.tables.classic["g"]
     with pytest.raises(InvariantViolated, match="from Stable to CompletingRebalance"):
         group.transition(GroupState.COMPLETING_REBALANCE, 0)
     assert set(VALID_PREVIOUS) == set(GroupState)
@@ -529,7 +529,7 @@ def test_member_is_not_removed_with_an_answer_parked() -> None:
     bench = Bench()
     member_id, _ = bench.member()
     with pytest.raises(LocalProtocolError, match="parked"):
-        bench.shard.groups["g"].remove(member_id)
+        bench.shard.tables.classic["g"].remove(member_id)
 
 
 @pytest.mark.parametrize(

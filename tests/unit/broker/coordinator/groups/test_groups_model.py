@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.state import GroupState
-from barnabas.broker.coordinator.groups.effects import GroupSettings
+from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.errors import BrokerError
 from tests.support.bench.group import Bench, Ticket
 
@@ -36,7 +36,7 @@ class Group(RuleBasedStateMachine):
 
     @property
     def group(self) -> ClassicGroup | None:
-        return self.bench.shard.groups.get("g")
+        return self.bench.shard.tables.classic.get("g")
 
     def learn(self, ticket: Ticket, instance: str | None) -> None:
         self.tickets.append(ticket)
@@ -89,7 +89,7 @@ class Group(RuleBasedStateMachine):
             self.tickets.append(ticket)
         except BrokerError:  # as the coordinator's shell does it
             self.bench.append_fails = False
-            self.bench.release(self.bench.commit(self.bench.shard.reform(["g"], self.bench.at)))
+            self.bench.release(self.bench.commit(self.bench.shard.rebalance(["g"], self.bench.at)))
         finally:
             self.bench.append_fails = False
 
@@ -158,7 +158,7 @@ class Group(RuleBasedStateMachine):
             assert not group.awaiting_joins
         if group.state is not GroupState.COMPLETING_REBALANCE:
             assert all(member.awaiting_sync is None for member in members)
-        deadlines = self.bench.shard.rebalancing.deadlines
+        deadlines = self.bench.shard.tables.deadlines
         if group.state is GroupState.PREPARING_REBALANCE:
             assert ("join", "g", "") in deadlines
         for member in members:
@@ -170,7 +170,7 @@ class Group(RuleBasedStateMachine):
         group = self.group if hasattr(self, "bench") else None
         if group is None or group.state not in (GroupState.STABLE, GroupState.EMPTY):
             return
-        recorded = self.bench.replayed().groups["g"]
+        recorded = self.bench.replayed().tables.classic["g"]
         assert (recorded.generation, recorded.state) == (group.generation, group.state)
         assert recorded.members.keys() == group.members.keys()
         for member_id, member in group.members.items():

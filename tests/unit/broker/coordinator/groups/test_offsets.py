@@ -7,15 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.coordinator.groups.classic.state import GroupState
-from barnabas.broker.coordinator.groups.effects import GroupSettings
 from barnabas.broker.coordinator.groups.offsets import CHUNK, OffsetStore
-from barnabas.broker.coordinator.groups.records import (
-    CommittedOffset,
-    GroupRecord,
-    OffsetRecord,
-    decode_record,
-    encode_record,
-)
+from barnabas.broker.coordinator.groups.record_codec import decode_record, encode_record
+from barnabas.broker.coordinator.groups.records import CommittedOffset, GroupRecord, OffsetRecord
+from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.messages.internal import GroupMetadataValue
 from tests.support.bench.group import WALL_MS, Bench
@@ -44,7 +39,7 @@ def test_anybody_commits_to_a_group_without_members() -> None:
     bench = Bench()
     assert bench.offset(record(7)) is NONE
     assert position(bench) == 7
-    group = bench.shard.groups["g"]
+    group = bench.shard.tables.classic["g"]
     assert (group.state, group.protocol_type) == (GroupState.EMPTY, None)
     assert bench.offset(record(8), member_id="whoever") is NONE
 
@@ -54,7 +49,7 @@ def test_a_generation_of_a_group_that_is_not_there() -> None:
     assert bench.offset(record(7), generation=1, version=8) is ErrorCode.ILLEGAL_GENERATION
     assert bench.offset(record(7), generation=1, version=9) is ErrorCode.GROUP_ID_NOT_FOUND
     assert bench.offset(record(7), generation=1, producer_id=5) is ErrorCode.ILLEGAL_GENERATION
-    assert bench.shard.groups == {}
+    assert bench.shard.tables.classic == {}
 
 
 def test_only_members_of_the_generation_commit() -> None:
@@ -148,7 +143,7 @@ def test_tombstone_takes_pending_offsets_along() -> None:
     bench.offset(record(1))
     bench.offset(record(5), producer_id=9)
     bench.commit(bench.shard.delete_group("g"))
-    assert bench.shard.groups == {}
+    assert bench.shard.tables.classic == {}
     bench.marker(9, commit=True)
     assert not bench.shard.offsets.has_any("g")
     assert not bench.replayed().offsets.has_any("g")
@@ -179,7 +174,7 @@ def test_a_simple_group_whose_commit_fails_is_not_there() -> None:
     bench = Bench()
     bench.append_fails = True
     assert bench.offset(record(1)) is ErrorCode.MESSAGE_TOO_LARGE
-    assert bench.shard.groups == {}
+    assert bench.shard.tables.classic == {}
     assert not bench.shard.offsets.has_any("g")
 
 
@@ -200,7 +195,7 @@ def test_offsets_of_simple_groups_expire_from_their_commit() -> None:
     assert expire(bench) == []
     bench.advance(1)
     assert expire(bench) == [("g", "t", 0), "g"]
-    assert bench.shard.groups == {}
+    assert bench.shard.tables.classic == {}
 
 
 def test_offsets_of_an_emptied_group_expire_from_that_moment() -> None:
@@ -269,7 +264,7 @@ def test_delete_group_only_without_members() -> None:
     bench.commit(bench.shard.delete_group("g"))
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
         bench.shard.delete_group("g")
-    assert bench.replayed().groups == {}
+    assert bench.replayed().tables.classic == {}
 
 
 def test_delete_offsets_of_topics_nobody_reads() -> None:
@@ -278,20 +273,21 @@ def test_delete_offsets_of_topics_nobody_reads() -> None:
     (leader,) = bench.stable(1, protocols=[("range", subscription)])
     bench.offset(record(1), member_id=leader, generation=1)
     bench.offset(record(1, topic="left"), member_id=leader, generation=1)
-    group = bench.shard.check_offset_delete("g")
-    with pytest.raises(BrokerError, match="GROUP_SUBSCRIBED_TO_TOPIC"):
-        bench.shard.delete_offset(group, "t", 0)
-    assert bench.shard.delete_offset(group, "left", 0) == record(None, topic="left")
-    assert bench.shard.delete_offset(group, "left", 1) is None
+    group = bench.shard.group("g")
+    group.check_offset_delete()
+    assert group.is_subscribed_to("t")
+    assert not group.is_subscribed_to("left")
+    assert bench.shard.offset_tombstone("g", "left", 0) == record(None, topic="left")
+    assert bench.shard.offset_tombstone("g", "left", 1) is None
 
 
 def test_offsets_of_others_than_consumers_are_deleted_only_without_members() -> None:
     bench = Bench()
     bench.stable(1, protocol_type="connect")
     with pytest.raises(BrokerError, match="NON_EMPTY_GROUP"):
-        bench.shard.check_offset_delete("g")
+        bench.shard.group("g").check_offset_delete()
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
-        bench.shard.check_offset_delete("other")
+        bench.shard.group("other").check_offset_delete()
 
 
 def test_deleted_topics_take_their_offsets() -> None:
@@ -340,8 +336,8 @@ def test_replay_gives_the_same_offsets(steps: list[tuple[str, int, int, int]]) -
             bench.offset(record(second, first), producer_id=None if producer_id == -1 else producer_id)
         elif kind == "marker":
             bench.marker(first, commit=bool(second))
-        elif "g" in bench.shard.groups:
-            tombstone = bench.shard.delete_offset(bench.shard.groups["g"], "t", first)
+        elif "g" in bench.shard.tables.classic:
+            tombstone = bench.shard.offset_tombstone("g", "t", first)
             if tombstone is not None:
                 bench.offset(tombstone)
     replayed = bench.replayed()

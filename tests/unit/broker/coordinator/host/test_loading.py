@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.groups.effects import GroupSettings
-from barnabas.broker.coordinator.groups.records import CommittedOffset, GroupRecord, OffsetRecord, encode_record
+from barnabas.broker.coordinator.groups.record_codec import encode_record
+from barnabas.broker.coordinator.groups.records import CommittedOffset, GroupRecord, OffsetRecord
+from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host import loading
 from barnabas.broker.coordinator.host.loading import replay_log
@@ -99,7 +100,7 @@ def of_groups(shard: GroupShard) -> dict[str, Any]:
         "open": {group: {key: set(of) for key, of in keys.items()} for group, keys in store._open.items()},
         "groups": {
             name: (group.protocol_type, group.generation, group.state, sorted(group.members))
-            for name, group in shard.groups.items()
+            for name, group in shard.tables.classic.items()
             if group.protocol_type is not None or store.has_any(name)
         },
     }

@@ -57,7 +57,7 @@ class Registry:
 
         return undo
 
-    def settle(self, record: tuple[bytes, int]) -> None:
+    def on_committed(self, record: tuple[bytes, int]) -> None:
         self.settled.append(record)
 
     def replay(self, record: tuple[bytes, int], producer_id: int, producer_epoch: int) -> None:

@@ -65,7 +65,7 @@ class Stage:
         for prepared in shard.prepared():
             self.out.append(f"owes markers: {tell(prepared)}")
 
-    def on_shard_settled(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
+    def on_transition_committed(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
         self.out.append(f"committed: {tell(metadata)}")
 
     def on_shard_resigned(self, shard: TransactionShard) -> None:
@@ -92,7 +92,7 @@ class Stage:
         staged, self.staged = self.staged, []
         for record, _, encoded in staged:
             self.log.append(encoded)
-            self.shard.settle(record)
+            self.shard.on_committed(record)
             if record.metadata is None:
                 self.out.append(f"committed: {record.transactional_id} forgotten")
 

@@ -11,11 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from barnabas.broker.coordinator.groups.classic.state import GroupState
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupState
+from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
 from barnabas.broker.coordinator.groups.consumer.member import MemberState
-from barnabas.broker.coordinator.groups.consumer.protocol import check_heartbeat
-from barnabas.broker.coordinator.groups.consumer.records import ResolvedRegex
-from barnabas.broker.coordinator.groups.effects import GroupSettings
-from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord, ResolvedRegex
+from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.groups.views import describe_consumers, list_groups
 from barnabas.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.errors import BrokerError, ErrorCode
@@ -47,7 +46,7 @@ def bench() -> Bench:
 
 
 def group(bench: Bench) -> ConsumerGroup:
-    return bench.shard.consumer_groups["g"]
+    return bench.shard.tables.consumer["g"]
 
 
 def settle(*clients: Client) -> None:
@@ -62,7 +61,7 @@ def test_first_member_gets_everything_and_is_in_the_log(bench: Bench) -> None:
     a.join()
     assert (a.epoch, a.owned) == (2, {("t", number) for number in range(4)})
     assert group(bench).state is ConsumerGroupState.STABLE
-    loaded = bench.replayed().consumer_groups["g"]
+    loaded = bench.replayed().tables.consumer["g"]
     assert loaded.members == group(bench).members
     assert loaded.target == group(bench).target
     assert (loaded.epoch, loaded.target_epoch) == (group(bench).epoch, group(bench).target_epoch)
@@ -73,7 +72,7 @@ def test_a_partition_moves_only_when_it_was_given_up(bench: Bench) -> None:
     a.join()
     b.join()
     assert b.owned == set()
-    assert group(bench).members["b"].standing.state is MemberState.UNRELEASED_PARTITIONS
+    assert group(bench).members["b"].assignment.state is MemberState.UNRELEASED_PARTITIONS
     a.beat(report=False)  # is told to give up two, and does not say that it did
     b.beat()
     assert b.owned == set()
@@ -110,7 +109,7 @@ def test_silence_ends_a_session_and_only_that(bench: Bench) -> None:
     assert list(group(bench).members) == ["b"]
     settle(b)
     assert len(b.owned) == 4
-    assert list(bench.replayed().consumer_groups["g"].members) == ["b"]
+    assert list(bench.replayed().tables.consumer["g"].members) == ["b"]
 
 
 def test_two_members_that_die_at_once_make_one_step(bench: Bench) -> None:
@@ -236,26 +235,26 @@ def test_expressions_are_looked_up_and_forgotten_with_their_last_member(bench: B
     a.join()
     assert a.owned == set()
     found = {"u.*": ResolvedRegex(("u",), 1, WALL_MS)}
-    bench.release(bench.commit(bench.shard.resolved("g", found)))
+    bench.release(bench.commit(bench.shard.store_resolved("g", found)))
     a.beat()
     assert a.owned == {("u", number) for number in range(3)}
     b.join()
     settle(a, b)
     assert len(b.owned) == 1
-    assert bench.replayed().consumer_groups["g"].regexes == group(bench).regexes == found
+    assert bench.replayed().tables.consumer["g"].regexes == group(bench).regexes == found
     a.leave()
     assert group(bench).regexes == found
     b.leave()
     assert group(bench).regexes == {}
     assert group(bench).regex_subscribers == {}
-    assert bench.replayed().consumer_groups["g"].regexes == {}
+    assert bench.replayed().tables.consumer["g"].regexes == {}
 
 
 def test_an_expression_that_does_not_compile_changes_nothing(bench: Bench) -> None:
     a = Client(bench, "a", [], regex="(")
     a.join()
     assert a.code is ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert "g" not in bench.shard.consumer_groups
+    assert "g" not in bench.shard.tables.consumer
     assert bench.log == []
 
 
@@ -277,10 +276,10 @@ def test_commits_are_fenced_by_epoch_and_assignment(bench: Bench) -> None:
     assert commit(ours, 3, version=8) is ErrorCode.UNSUPPORTED_VERSION
     assert commit(theirs, 2, producer_id=7) is ErrorCode.ILLEGAL_GENERATION
     assert commit(ours, 3, producer_id=7) is ErrorCode.NONE
-    bench.shard.check_fetch("g", "a", 3)
-    bench.shard.check_fetch("g", None, -1)
+    bench.shard.group("g").check_fetch("a", 3)
+    bench.shard.group("g").check_fetch(None, -1)
     with pytest.raises(BrokerError) as caught:
-        bench.shard.check_fetch("g", "a", 2)
+        bench.shard.group("g").check_fetch("a", 2)
     assert caught.value.code is ErrorCode.STALE_MEMBER_EPOCH
     a.leave()
     assert commit(ours, 3) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -301,7 +300,7 @@ def test_offsets_of_consumer_groups_expire_and_then_the_group(bench: Bench) -> N
     assert expired[:2] == [OffsetRecord("g", "t", 0, None), OffsetRecord("g", "u", 0, None)]
     for record in expired:
         bench.shard.stage(record, None)
-    assert "g" not in bench.shard.consumer_groups
+    assert "g" not in bench.shard.tables.consumer
 
 
 def test_pending_offsets_keep_an_empty_group(bench: Bench) -> None:
@@ -325,18 +324,18 @@ def test_deleting_an_empty_group_leaves_nothing_in_the_log(bench: Bench) -> None
     a.leave()
     bench.commit(bench.shard.delete_group("g"))
     loaded = bench.replayed()
-    assert (loaded.consumer_groups, loaded.groups) == ({}, {})
+    assert (loaded.tables.consumer, loaded.tables.classic) == ({}, {})
 
 
 def test_a_group_known_by_its_offsets_becomes_a_consumer_group(bench: Bench) -> None:
     record = OffsetRecord("g", "t", 0, CommittedOffset(5, -1, "", WALL_MS))
     assert bench.offset(record) is ErrorCode.NONE
-    assert "g" in bench.shard.groups
+    assert "g" in bench.shard.tables.classic
     a = Client(bench, "a", ["t"])
     a.join()
     for shard in (bench.shard, bench.replayed()):
-        assert "g" not in shard.groups
-        assert "a" in shard.consumer_groups["g"].members
+        assert "g" not in shard.tables.classic
+        assert "a" in shard.tables.consumer["g"].members
         assert shard.offsets.get("g", "t", 0) is not None
 
 
@@ -372,7 +371,7 @@ def test_a_classic_group_takes_a_consumer_and_becomes_classic_again(bench: Bench
     b = Client(bench, "b", ["t"])
     b.join()
     assert (b.epoch, b.owned) == (2, set())
-    assert "g" not in bench.shard.groups
+    assert "g" not in bench.shard.tables.classic
     assert bench.heartbeat(classic, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     everything = {("t", number) for number in range(4)}
     first = bench.join(classic, protocols=subscription("t", owned=everything)).response
@@ -389,13 +388,13 @@ def test_a_classic_group_takes_a_consumer_and_becomes_classic_again(bench: Bench
     bench.fail_over()
     assert bench.heartbeat(classic, second.generation_id) is ErrorCode.NONE
     b.leave()
-    assert "g" not in bench.shard.consumer_groups
-    assert bench.shard.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert "g" not in bench.shard.tables.consumer
+    assert bench.shard.tables.classic["g"].state is GroupState.PREPARING_REBALANCE
     again = bench.join(classic, protocols=subscription("t"))
     assert again.response.generation_id == 3
     loaded = bench.replayed()
-    assert loaded.consumer_groups == {}
-    assert list(loaded.groups["g"].members) == [classic]
+    assert loaded.tables.consumer == {}
+    assert list(loaded.tables.classic["g"].members) == [classic]
 
 
 def test_who_waits_in_the_classic_group_is_told_to_join_again(bench: Bench) -> None:
@@ -428,7 +427,7 @@ def test_groups_that_may_not_change_their_protocol(bench: Bench, wanted: str) ->
     b = Client(bench, "b", ["t"])
     b.join()
     assert b.code is ErrorCode.GROUP_ID_NOT_FOUND
-    assert "g" in bench.shard.groups
+    assert "g" in bench.shard.tables.classic
 
 
 def test_without_downgrade_the_group_stays_one_of_consumers(bench: Bench) -> None:
@@ -446,11 +445,11 @@ def test_an_upgrade_that_cannot_be_stored_leaves_the_classic_group(bench: Bench)
     with pytest.raises(BrokerError):
         Client(bench, "b", ["t"]).join()
     bench.append_fails = False
-    bench.settle_conversions()
-    assert list(bench.shard.groups["g"].members) == [classic]
-    assert "g" not in bench.shard.consumer_groups
+    bench.start_converted()
+    assert list(bench.shard.tables.classic["g"].members) == [classic]
+    assert "g" not in bench.shard.tables.consumer
     bench.advance(10_000)  # its session runs on
-    assert not bench.shard.groups["g"].members
+    assert not bench.shard.tables.classic["g"].members
 
 
 # -- what others see ---------------------------------------------------------------------------------------------------
@@ -587,7 +586,7 @@ class Lives(RuleBasedStateMachine):
         }
         owned = [pair for client in living for pair in client.owned]
         assert sorted(owned) == sorted(wanted)
-        found = self.bench.shard.consumer_groups.get("g")
+        found = self.bench.shard.tables.consumer.get("g")
         assert found is None or found.state in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
 
     @invariant()
@@ -597,14 +596,14 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def the_log_tells_it_all(self) -> None:
-        live, loaded = self.bench.shard.consumer_groups, self.bench.replayed().consumer_groups
+        live, loaded = self.bench.shard.tables.consumer, self.bench.replayed().tables.consumer
         assert list(live) == list(loaded)
         for name, here in live.items():
             there = loaded[name]
             assert dict(here.members) == dict(there.members)
             assert (here.target, here.regexes) == (there.target, there.regexes)
             assert (here.epoch, here.target_epoch) == (there.epoch, there.target_epoch)
-            holders = {pair: m.member_id for m in here.members.values() for pair in m.standing.holds()}
+            holders = {pair: m.member_id for m in here.members.values() for pair in m.assignment.holds()}
             assert all(here.owner(*pair) == holder for pair, holder in holders.items())
 
 

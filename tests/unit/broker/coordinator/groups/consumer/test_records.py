@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.coordinator.groups.consumer.member import ClassicProfile, MemberState, Profile, Standing
-from barnabas.broker.coordinator.groups.consumer.records import (
-    ConsumerRecord,
-    GroupEpoch,
-    Kind,
-    ResolvedRegex,
-    TargetEpoch,
+from barnabas.broker.coordinator.groups.consumer.member import (
+    ClassicMemberMetadata,
+    CurrentAssignment,
+    MemberMetadata,
+    MemberState,
 )
-from barnabas.broker.coordinator.groups.records import decode_record, encode_record
+from barnabas.broker.coordinator.groups.record_codec import decode_record, encode_record
+from barnabas.broker.coordinator.groups.records import ConsumerRecord, GroupEpoch, Kind, ResolvedRegex, TargetEpoch
 from barnabas.errors import RemoteProtocolError
 
 SUBSCRIPTION = bytes.fromhex("00010000000100027434ffffffff00000000")
@@ -20,11 +19,11 @@ TOPIC = bytes(range(16))
 
 FROM_KAFKA = [
     (
-        Profile("i1", None, "obs", "/127.0.0.1", ("t4",), "", 30_000),
+        MemberMetadata("i1", None, "obs", "/127.0.0.1", ("t4",), "", 30_000),
         "000003693100046f62730b2f3132372e302e302e310203743401000075300001000100",
     ),
     (
-        Profile(
+        MemberMetadata(
             None,
             None,
             "c2",
@@ -33,7 +32,7 @@ FROM_KAFKA = [
             "",
             10_000,
             None,
-            ClassicProfile(10_000, (("range", SUBSCRIPTION),)),
+            ClassicMemberMetadata(10_000, (("range", SUBSCRIPTION),)),
         ),
         "000000000363320b2f3132372e302e302e31020374340100002710000100210100002710020672616e6765"
         "1300010000000100027434ffffffff000000000000",
@@ -41,9 +40,9 @@ FROM_KAFKA = [
 ]
 
 
-@pytest.mark.parametrize(("profile", "written"), FROM_KAFKA, ids=["consumer", "classic"])
-def test_profiles_are_kafkas_bytes(profile: Profile, written: str) -> None:
-    record = ConsumerRecord("g", Kind.PROFILE, "m", profile)
+@pytest.mark.parametrize(("metadata", "written"), FROM_KAFKA, ids=["consumer", "classic"])
+def test_member_metadata_is_kafkas_bytes(metadata: MemberMetadata, written: str) -> None:
+    record = ConsumerRecord("g", Kind.MEMBER_METADATA, "m", metadata)
     key, value = encode_record(record)
     assert key == b"\0\5\0\1g\0\1m"
     assert value is not None
@@ -52,16 +51,16 @@ def test_profiles_are_kafkas_bytes(profile: Profile, written: str) -> None:
 
 
 RECORDS = [
-    ConsumerRecord("g", Kind.EPOCH, "", GroupEpoch(3, -5)),
-    ConsumerRecord("g", Kind.EPOCH, "", GroupEpoch(3)),
-    ConsumerRecord("g", Kind.TARGET_EPOCH, "", TargetEpoch(3, 1_700_000_000_000)),
-    ConsumerRecord("g", Kind.TARGET, "m", {TOPIC: (0, 2)}),
-    ConsumerRecord("g", Kind.TARGET, "m", {}),
+    ConsumerRecord("g", Kind.GROUP_EPOCH, "", GroupEpoch(3, -5)),
+    ConsumerRecord("g", Kind.GROUP_EPOCH, "", GroupEpoch(3)),
+    ConsumerRecord("g", Kind.TARGET_ASSIGNMENT_EPOCH, "", TargetEpoch(3, 1_700_000_000_000)),
+    ConsumerRecord("g", Kind.TARGET_ASSIGNMENT, "m", {TOPIC: (0, 2)}),
+    ConsumerRecord("g", Kind.TARGET_ASSIGNMENT, "m", {}),
     ConsumerRecord(
         "g",
-        Kind.STANDING,
+        Kind.CURRENT_ASSIGNMENT,
         "m",
-        Standing(4, 3, MemberState.UNREVOKED_PARTITIONS, {TOPIC: {0: 2, 1: 4}}, {TOPIC: {5: 1}}),
+        CurrentAssignment(4, 3, MemberState.UNREVOKED_PARTITIONS, {TOPIC: {0: 2, 1: 4}}, {TOPIC: {5: 1}}),
     ),
     ConsumerRecord("g", Kind.REGEX, "t.*", ResolvedRegex(("t1", "t2"), 7, 1_700_000_000_000)),
 ]
@@ -78,9 +77,11 @@ def test_records_and_tombstones_come_back(record: ConsumerRecord) -> None:
 def test_what_kafka_wrote_before_is_read_too() -> None:
     # Before 4.1 the group's topics stood in a record of their own; before 4.3 partitions had no epochs.
     assert decode_record(b"\0\4\0\1g", b"\0\0whatever") == ConsumerRecord("g", Kind.PARTITION_METADATA, "", None)
-    standing = bytes.fromhex("000000000004000000030002") + TOPIC + bytes.fromhex("0200000001000100")
-    record = decode_record(b"\0\x08\0\1g\0\1m", standing)
-    assert record == ConsumerRecord("g", Kind.STANDING, "m", Standing(4, 3, MemberState.STABLE, {TOPIC: {1: 4}}, {}))
+    assignment = bytes.fromhex("000000000004000000030002") + TOPIC + bytes.fromhex("0200000001000100")
+    record = decode_record(b"\0\x08\0\1g\0\1m", assignment)
+    assert record == ConsumerRecord(
+        "g", Kind.CURRENT_ASSIGNMENT, "m", CurrentAssignment(4, 3, MemberState.STABLE, {TOPIC: {1: 4}}, {})
+    )
     unknown = bytes.fromhex("0000000000040000000363010100")
     read = decode_record(b"\0\x08\0\1g\0\1m", unknown)
     assert isinstance(read, ConsumerRecord)

@@ -1,23 +1,31 @@
-"""Records of consumer groups (KIP-848) in `__consumer_offsets`: in memory, and as Kafka's keys and values.
+"""Codec of the records of consumer groups (KIP-848): to Kafka's keys and values, and back.
 
-Driven by: `ConsumerProtocol` when it decides, `ConsumerGroup` when it applies, `group_records` for encoding and decoding.
-Emits: `ConsumerRecord`s and their bytes.
+Driven by: `groups.record_codec`. Emits: bytes and ConsumerRecords.
 
-One group is many records, each replaced or deleted alone: its epoch (kind 3), members (5), the target's epoch (6) and each
-member's target (7), what each member has (8), regular expressions with their matches (16). Kind 4, of Kafka before 4.1, is read
-past and only its tombstone is written. Values as Kafka 4.3.1 writes them, all of version 0.
+All values have version 0, as Kafka 4.3.1 writes them.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from barnabas.broker.coordinator.groups.consumer.assignors import Partitions
-from barnabas.broker.coordinator.groups.consumer.member import ClassicProfile, Epochs, MemberState, Profile, Standing
-from barnabas.protocol.messages.internal import (
+from barnabas.broker.coordinator.groups.consumer.member import (
     ClassicMemberMetadata,
-    ClassicProtocol,
+    CurrentAssignment,
+    MemberMetadata,
+    MemberState,
+    PartitionEpochs,
+)
+from barnabas.broker.coordinator.groups.records import (
+    ConsumerRecord,
+    GroupEpoch,
+    Kind,
+    ResolvedRegex,
+    TargetEpoch,
+)
+from barnabas.protocol.messages import internal
+from barnabas.protocol.messages.internal import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -36,79 +44,22 @@ from barnabas.protocol.messages.internal import (
 )
 from barnabas.protocol.schema import Record, decode_versioned, encode_versioned
 
-__all__ = [
-    "ConsumerRecord",
-    "GroupEpoch",
-    "Kind",
-    "ResolvedRegex",
-    "TargetEpoch",
-    "decode_consumer_record",
-    "encode_consumer_record",
-]
-
-
-class Kind(IntEnum):
-    """What a record tells, by the prefix of its key."""
-
-    EPOCH = 3
-    PARTITION_METADATA = 4
-    PROFILE = 5
-    TARGET_EPOCH = 6
-    TARGET = 7
-    STANDING = 8
-    REGEX = 16
-
-
-class GroupEpoch(NamedTuple):
-    """The group's epoch, and the hash of the topics it subscribes to; 0 for none."""
-
-    epoch: int
-    metadata_hash: int = 0
-
-
-class TargetEpoch(NamedTuple):
-    """The group epoch a target was computed for, and when (wall clock, ms; 0 unknown)."""
-
-    epoch: int
-    timestamp_ms: int = 0
-
-
-class ResolvedRegex(NamedTuple):
-    """Topics that an expression matched, ascending, in the metadata of `version` (an offset), and when."""
-
-    topics: tuple[str, ...]
-    version: int
-    timestamp_ms: int
-
-
-class ConsumerRecord(NamedTuple):
-    """A part of a group, or with None its tombstone.
-
-    Attributes:
-        part: member id, or regular expression; "" where there is one of its kind a group.
-        value: GroupEpoch, Profile, TargetEpoch, Partitions, Standing or ResolvedRegex, by `kind`.
-    """
-
-    group_id: str
-    kind: Kind
-    part: str
-    value: Any
-
+__all__ = ["decode_consumer_record", "encode_consumer_record"]
 
 _VERSION = 0
 _KEYS: dict[Kind, tuple[type[Record], str | None]] = {
-    Kind.EPOCH: (ConsumerGroupMetadataKey, None),
+    Kind.GROUP_EPOCH: (ConsumerGroupMetadataKey, None),
     Kind.PARTITION_METADATA: (ConsumerGroupPartitionMetadataKey, None),
-    Kind.PROFILE: (ConsumerGroupMemberMetadataKey, "member_id"),
-    Kind.TARGET_EPOCH: (ConsumerGroupTargetAssignmentMetadataKey, None),
-    Kind.TARGET: (ConsumerGroupTargetAssignmentMemberKey, "member_id"),
-    Kind.STANDING: (ConsumerGroupCurrentMemberAssignmentKey, "member_id"),
+    Kind.MEMBER_METADATA: (ConsumerGroupMemberMetadataKey, "member_id"),
+    Kind.TARGET_ASSIGNMENT_EPOCH: (ConsumerGroupTargetAssignmentMetadataKey, None),
+    Kind.TARGET_ASSIGNMENT: (ConsumerGroupTargetAssignmentMemberKey, "member_id"),
+    Kind.CURRENT_ASSIGNMENT: (ConsumerGroupCurrentMemberAssignmentKey, "member_id"),
     Kind.REGEX: (ConsumerGroupRegularExpressionKey, "regular_expression"),
 }
 
 
 def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
-    """Key and value for the log."""
+    """Returns key and value of a record; the value of a tombstone is None."""
     key_type, part = _KEYS[record.kind]
     fields = {"group_id": record.group_id}
     if part is not None:
@@ -118,10 +69,10 @@ def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]
 
 
 def decode_consumer_record(kind: Kind, key: bytes, value: bytes | None) -> ConsumerRecord:
-    """The record of a key of this kind and a value.
+    """Returns the record of a key of this kind and a value.
 
     Raises:
-        RemoteProtocolError: the bytes are no such record.
+        RemoteProtocolError: the bytes are not such a record.
     """
     key_type, part = _KEYS[kind]
     read: Any = decode_versioned(key_type, key)
@@ -134,41 +85,41 @@ def decode_consumer_record(kind: Kind, key: bytes, value: bytes | None) -> Consu
 
 
 def _value(kind: Kind, value: Any) -> Record:
-    if kind is Kind.EPOCH:
+    if kind is Kind.GROUP_EPOCH:
         return ConsumerGroupMetadataValue(epoch=value.epoch, metadata_hash=value.metadata_hash)
-    if kind is Kind.TARGET_EPOCH:
+    if kind is Kind.TARGET_ASSIGNMENT_EPOCH:
         return ConsumerGroupTargetAssignmentMetadataValue(
             assignment_epoch=value.epoch, assignment_timestamp=value.timestamp_ms
         )
-    if kind is Kind.TARGET:
+    if kind is Kind.TARGET_ASSIGNMENT:
         return _target_value(value)
-    if kind is Kind.STANDING:
-        return _standing_value(value)
+    if kind is Kind.CURRENT_ASSIGNMENT:
+        return _current_assignment_value(value)
     if kind is Kind.REGEX:
         return ConsumerGroupRegularExpressionValue(
             topics=list(value.topics), version=value.version, timestamp=value.timestamp_ms
         )
-    return _profile_value(value)
+    return _member_metadata_value(value)
 
 
-def _profile_value(profile: Profile) -> ConsumerGroupMemberMetadataValue:
+def _member_metadata_value(metadata: MemberMetadata) -> ConsumerGroupMemberMetadataValue:
     classic = None
-    if profile.classic is not None:
-        classic = ClassicMemberMetadata(
-            session_timeout_ms=profile.classic.session_timeout_ms,
+    if metadata.classic is not None:
+        classic = internal.ClassicMemberMetadata(
+            session_timeout_ms=metadata.classic.session_timeout_ms,
             supported_protocols=[
-                ClassicProtocol(name=name, metadata=metadata) for name, metadata in profile.classic.protocols
+                internal.ClassicProtocol(name=name, metadata=data) for name, data in metadata.classic.protocols
             ],
         )
     return ConsumerGroupMemberMetadataValue(
-        instance_id=profile.instance_id,
-        rack_id=profile.rack_id,
-        client_id=profile.client_id,
-        client_host=profile.client_host,
-        subscribed_topic_names=list(profile.topic_names),
-        subscribed_topic_regex=profile.topic_regex,
-        rebalance_timeout_ms=profile.rebalance_timeout_ms,
-        server_assignor=profile.server_assignor,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=list(metadata.topic_names),
+        subscribed_topic_regex=metadata.topic_regex,
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        server_assignor=metadata.server_assignor,
         classic_member_metadata=classic,
     )
 
@@ -181,17 +132,17 @@ def _target_value(target: Partitions) -> ConsumerGroupTargetAssignmentMemberValu
     )
 
 
-def _standing_value(standing: Standing) -> ConsumerGroupCurrentMemberAssignmentValue:
+def _current_assignment_value(assignment: CurrentAssignment) -> ConsumerGroupCurrentMemberAssignmentValue:
     return ConsumerGroupCurrentMemberAssignmentValue(
-        member_epoch=standing.epoch,
-        previous_member_epoch=standing.previous_epoch,
-        state=standing.state,
-        assigned_partitions=_current(standing.assigned),
-        partitions_pending_revocation=_current(standing.pending_revocation),
+        member_epoch=assignment.member_epoch,
+        previous_member_epoch=assignment.previous_member_epoch,
+        state=assignment.state,
+        assigned_partitions=_current(assignment.assigned),
+        partitions_pending_revocation=_current(assignment.pending_revocation),
     )
 
 
-def _current(partitions: Epochs) -> list[CurrentTopicPartitions]:
+def _current(partitions: PartitionEpochs) -> list[CurrentTopicPartitions]:
     return [
         CurrentTopicPartitions(topic_id=topic_id, partitions=list(numbers), assignment_epochs=list(numbers.values()))
         for topic_id, numbers in partitions.items()
@@ -199,29 +150,29 @@ def _current(partitions: Epochs) -> list[CurrentTopicPartitions]:
 
 
 def _read(kind: Kind, value: bytes) -> Any:
-    if kind is Kind.EPOCH:
+    if kind is Kind.GROUP_EPOCH:
         epoch = decode_versioned(ConsumerGroupMetadataValue, value)
         return GroupEpoch(epoch.epoch, epoch.metadata_hash)
-    if kind is Kind.TARGET_EPOCH:
+    if kind is Kind.TARGET_ASSIGNMENT_EPOCH:
         target_epoch = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value)
         return TargetEpoch(target_epoch.assignment_epoch, target_epoch.assignment_timestamp)
-    if kind is Kind.TARGET:
+    if kind is Kind.TARGET_ASSIGNMENT:
         target = decode_versioned(ConsumerGroupTargetAssignmentMemberValue, value)
         return {each.topic_id: tuple(sorted(each.partitions)) for each in target.topic_partitions}
-    if kind is Kind.STANDING:
-        return _read_standing(decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value))
+    if kind is Kind.CURRENT_ASSIGNMENT:
+        return _read_current_assignment(decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value))
     if kind is Kind.REGEX:
         regex = decode_versioned(ConsumerGroupRegularExpressionValue, value)
         return ResolvedRegex(tuple(regex.topics), regex.version, regex.timestamp)
-    return _read_profile(decode_versioned(ConsumerGroupMemberMetadataValue, value))
+    return _read_member_metadata(decode_versioned(ConsumerGroupMemberMetadataValue, value))
 
 
-def _read_profile(read: ConsumerGroupMemberMetadataValue) -> Profile:
+def _read_member_metadata(read: ConsumerGroupMemberMetadataValue) -> MemberMetadata:
     classic = None
     if read.classic_member_metadata is not None and read.classic_member_metadata.supported_protocols:
         protocols = tuple((each.name, each.metadata) for each in read.classic_member_metadata.supported_protocols)
-        classic = ClassicProfile(read.classic_member_metadata.session_timeout_ms, protocols)
-    return Profile(
+        classic = ClassicMemberMetadata(read.classic_member_metadata.session_timeout_ms, protocols)
+    return MemberMetadata(
         read.instance_id,
         read.rack_id,
         read.client_id,
@@ -234,10 +185,10 @@ def _read_profile(read: ConsumerGroupMemberMetadataValue) -> Profile:
     )
 
 
-def _read_standing(read: ConsumerGroupCurrentMemberAssignmentValue) -> Standing:
+def _read_current_assignment(read: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
     known = tuple(MemberState)
     state = MemberState(read.state) if read.state in known else MemberState.UNKNOWN
-    return Standing(
+    return CurrentAssignment(
         read.member_epoch,
         read.previous_member_epoch,
         state,
@@ -246,9 +197,9 @@ def _read_standing(read: ConsumerGroupCurrentMemberAssignmentValue) -> Standing:
     )
 
 
-def _read_current(partitions: list[CurrentTopicPartitions], epoch: int) -> Epochs:
-    """Kafka before 4.3 did not write the epochs: the member's own stands for them."""
-    result: Epochs = {}
+def _read_current(partitions: list[CurrentTopicPartitions], epoch: int) -> PartitionEpochs:
+    """Reads partitions with their assignment epochs. Kafka before 4.3 did not write these: then the member epoch is used."""
+    result: PartitionEpochs = {}
     for each in partitions:
         epochs = cast("list[int]", each.assignment_epochs or [epoch] * len(each.partitions))
         result[each.topic_id] = dict(sorted(zip(each.partitions, epochs, strict=False)))

@@ -1,0 +1,148 @@
+"""Group: one interface to a group of a shard, whichever protocol it has.
+
+Driven by: `GroupShard`, the handlers of offsets, views and expiry. Emits: answers and records, into `Effects`.
+
+There are three implementations: `ClassicDecisions` for a classic group, `ConsumerDecisions` for a consumer group (KIP-848),
+and `MissingGroup` for a group id without a group. They decide; only applied records change what the log contains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from barnabas.broker.coordinator.groups.committing import Committer
+from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, Effects, HeartbeatCall, JoinCall, Reply
+from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
+from barnabas.protocol.messages.groups import MemberIdentity, MemberResponse, SyncGroupRequest
+
+__all__ = ["Group", "OffsetExpiry"]
+
+
+class OffsetExpiry(NamedTuple):
+    """How the offsets of a group expire (KIP-211).
+
+    Attributes:
+        emptied_ms: wall clock from which the retention counts; None if it counts from each commit.
+    """
+
+    emptied_ms: int | None
+
+
+class Group(Protocol):
+    """A group. Methods raise BrokerError to refuse a request; then nothing has changed."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    # -- membership
+
+    def join(self, call: JoinCall, at: At, effects: Effects) -> None:
+        """Decides a JoinGroup: parks it or answers it; refusals are answers, too."""
+        ...
+
+    def sync(self, request: SyncGroupRequest, reply: Reply, at: At, effects: Effects) -> None:
+        """Decides a SyncGroup: parks it or answers it.
+
+        Raises:
+            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+                REBALANCE_IN_PROGRESS.
+        """
+        ...
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, at: At) -> None:
+        """Extends the session of a member that uses the classic protocol.
+
+        Raises:
+            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS if the session
+                is extended and the member must join again.
+        """
+        ...
+
+    def leave(self, members: Sequence[MemberIdentity], at: At, effects: Effects) -> list[MemberResponse]:
+        """Removes members and returns a response for each.
+
+        Raises:
+            BrokerError: UNKNOWN_MEMBER_ID: there is no such group.
+        """
+        ...
+
+    def consumer_heartbeat(self, call: HeartbeatCall, at: At, effects: Effects) -> ConsumerGroupHeartbeatResponse:
+        """Decides a ConsumerGroupHeartbeat: a member joins, stays or leaves.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND, and the errors of `ConsumerProtocol.heartbeat`.
+        """
+        ...
+
+    # -- time
+
+    def start_sessions(self, at: At) -> None:
+        """Starts the session of every member, after the group was loaded or converted."""
+        ...
+
+    def rebalance(self, at: At, effects: Effects) -> None:
+        """Starts a rebalance if the group needs one to get a new assignment and its state allows it."""
+        ...
+
+    def is_over_size(self) -> bool:
+        """Returns whether the group must rebalance because it has more members than the settings allow."""
+        ...
+
+    def on_deadline(self, key: DeadlineKey, at: At, effects: Effects) -> bool:
+        """Acts on a deadline that has passed. Returns whether `remove_members` must be called for its member."""
+        ...
+
+    def remove_members(self, member_ids: tuple[str, ...], at: At, effects: Effects) -> None:
+        """Removes members whose deadlines have passed."""
+        ...
+
+    # -- offsets
+
+    def check_commit(self, committer: Committer, offsets: Sequence[OffsetRecord], at: At) -> None:
+        """Checks that a member may commit these offsets. A commit extends the session of a classic member.
+
+        Raises:
+            BrokerError: the errors of `committing`.
+        """
+        ...
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Checks that a member may read offsets; raises as `committing.check_fetch`."""
+        ...
+
+    def check_offset_delete(self) -> None:
+        """Checks that offsets may be deleted: the topics that members read must be known.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        ...
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Returns whether members read the topic."""
+        ...
+
+    def offset_expiry(self) -> OffsetExpiry | None:
+        """Returns how offsets expire; None if they do not expire now."""
+        ...
+
+    # -- deletion
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        ...
+
+    def check_delete(self) -> None:
+        """Checks that the group may be deleted.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        ...
+
+    def tombstones(self) -> Sequence[AnyRecord]:
+        """Returns the tombstones that delete the group, without its offsets."""
+        ...

@@ -1,0 +1,41 @@
+"""Settings of the group coordinator, as its cores use them.
+
+Driven by: `GroupCoordinator`, which reads them from the configuration. Emits: values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ConsumerSettings", "GroupSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The broker's settings `group.*` and `offset*`; they hold for all groups. Times are ms."""
+
+    session_timeout_min_ms: int = 6_000
+    session_timeout_max_ms: int = 1_800_000
+    size_max: int = 2**31 - 1
+    initial_rebalance_delay_ms: int = 3_000
+    offset_metadata_bytes_max: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """The settings `group.consumer.*` of one group. Times are ms.
+
+    Attributes:
+        assignors: names that members may ask for; the first one is used if no member asks for one.
+        upgrades, downgrades: whether a group may change its protocol while it has members
+            (`group.consumer.migration.policy`).
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    size_max: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    upgrades: bool = True
+    downgrades: bool = True

@@ -1,0 +1,211 @@
+"""Groups and offsets of one shard, and what a record changes in them.
+
+Driven by: `GroupShard`: staged and replayed records, transaction markers; decisions, which read and create groups.
+Emits: an undo for each staged record.
+
+What the log contains changes only by `stage`, `replay` and `replay_marker`: offsets, consumer groups, and the last recorded
+generation of each classic group. What happens between two generations (who has joined, parked requests, sessions) is only
+in memory. It changes in decisions and is lost with the leadership; members then join again.
+
+Invariants: a shard that replays the log of another one has the same offsets, and the same groups as far as they were
+recorded; every group with an offset or a record is in `classic` or in `consumer`, and in one of them only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
+from barnabas.broker.coordinator.groups.classic.protocol import ClassicProtocol
+from barnabas.broker.coordinator.groups.classic.records import group_from_record
+from barnabas.broker.coordinator.groups.classic.state import GroupState
+from barnabas.broker.coordinator.groups.consumer.classic_members import ClassicMembers
+from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
+from barnabas.broker.coordinator.groups.consumer.protocol import ConsumerProtocol, Context
+from barnabas.broker.coordinator.groups.effects import At, DeadlineKey
+from barnabas.broker.coordinator.groups.offsets import NO_PRODUCER_ID, OffsetStore
+from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, Kind, OffsetRecord
+from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
+from barnabas.broker.coordinator.groups.topics import Topics
+from barnabas.broker.coordinator.host.deadlines import Deadlines
+from barnabas.broker.coordinator.host.shard import ProducerStamp, Undo
+from barnabas.protocol.messages.internal import GroupMetadataValue
+
+__all__ = ["Conversion", "Environment", "GroupTables"]
+
+
+class Conversion(NamedTuple):
+    """A decision converted a group to the other protocol.
+
+    Attributes:
+        rebalances: the group is a classic one that must rebalance, because members were removed.
+    """
+
+    group_id: str
+    rebalances: bool
+
+
+class Environment(Protocol):
+    """What decisions read besides their shard."""
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the cluster as this node knows them."""
+        ...
+
+    def consumer_settings(self, group_id: str) -> ConsumerSettings:
+        """Returns the current settings of a consumer group."""
+        ...
+
+
+class GroupTables:
+    """The groups of one shard, with their offsets, deadlines and protocols.
+
+    Attributes:
+        classic, consumer: groups by id.
+        conversions: decided ones; `GroupShard.start_converted` follows when their records are staged.
+    """
+
+    def __init__(self, settings: GroupSettings, environment: Environment) -> None:
+        self.settings = settings
+        self.classic: dict[str, ClassicGroup] = {}
+        self.consumer: dict[str, ConsumerGroup] = {}
+        self.offsets = OffsetStore()
+        self.conversions: list[Conversion] = []
+        self.deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self.classic_protocol = ClassicProtocol(settings, self.deadlines)
+        self.consumer_protocol = ConsumerProtocol(self.deadlines)
+        self.classic_members = ClassicMembers(self.consumer_protocol)
+        self._environment = environment
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the cluster as this node knows them."""
+        return self._environment.topics
+
+    def consumer_settings(self, group_id: str) -> ConsumerSettings:
+        """Returns the current settings of a consumer group."""
+        return self._environment.consumer_settings(group_id)
+
+    def context(self, group_id: str, at: At) -> Context:
+        """Returns what a decision about a consumer group depends on."""
+        return Context(self.topics, self.consumer_settings(group_id), at)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def stage(self, record: AnyRecord, producer: ProducerStamp | None) -> Undo:
+        """Applies a decided record; the undo is called if its append fails."""
+        if isinstance(record, OffsetRecord):
+            return self._put_offset(record, NO_PRODUCER_ID if producer is None else producer.producer_id)
+        if isinstance(record, ConsumerRecord):
+            return self._apply_consumer_record(record)
+        if record.value is None:
+            return self._remove_classic(record.group_id)
+        group = self.classic.get(record.group_id)
+        if group is None:
+            return self._install_classic(record.group_id, record.value)
+        return self._record_generation(group, record.value)
+
+    def replay(self, record: AnyRecord, producer_id: int) -> None:
+        """Applies a record of the log; the producer id is -1 if its batch is not transactional."""
+        if isinstance(record, OffsetRecord):
+            self._put_offset(record, producer_id)
+        elif isinstance(record, ConsumerRecord):
+            self._apply_consumer_record(record)
+        elif record.value is None:
+            self._remove_classic(record.group_id)
+        else:
+            self._install_classic(record.group_id, record.value)
+
+    def _put_offset(self, record: OffsetRecord, producer_id: int) -> Undo:
+        undo = self.offsets.put(record, producer_id)
+        if record.value is None or record.group_id in self.classic or record.group_id in self.consumer:
+            return undo
+        # A commit without membership creates a simple group: Empty, without a protocol type.
+        group = ClassicGroup(record.group_id, state_timestamp_ms=record.value.commit_timestamp_ms)
+        group.is_recorded = True
+        self.classic[record.group_id] = group
+
+        def undo_both() -> None:
+            undo()
+            self.classic.pop(record.group_id, None)
+
+        return undo_both
+
+    def _apply_consumer_record(self, record: ConsumerRecord) -> Undo:
+        group_id = record.group_id
+        group = self.consumer.get(group_id)
+        if record.value is None and (group is None or record.kind is Kind.GROUP_EPOCH):
+            return self._remove_consumer(group_id)
+        if group is not None:
+            return group.apply(record)
+        group = self.consumer[group_id] = ConsumerGroup(group_id)
+        group.apply(record)
+        # A simple group has no record of its own, so it has no tombstone.
+        former = self.classic.pop(group_id, None)
+
+        def undo() -> None:
+            del self.consumer[group_id]
+            if former is not None:
+                self.classic[group_id] = former
+
+        return undo
+
+    def _remove_consumer(self, group_id: str) -> Undo:
+        group = self.consumer.pop(group_id, None)
+        if group is None:
+            return _nothing
+
+        def undo() -> None:
+            self.consumer[group_id] = group
+
+        return undo
+
+    def _install_classic(self, group_id: str, value: GroupMetadataValue) -> Undo:
+        former = self.classic.get(group_id)
+        group = self.classic[group_id] = group_from_record(group_id, value)
+        group.is_recorded = True
+
+        def undo() -> None:
+            if former is None:
+                self.classic.pop(group_id, None)
+            else:
+                self.classic[group_id] = former
+
+        return undo
+
+    def _remove_classic(self, group_id: str) -> Undo:
+        group = self.classic.pop(group_id, None)
+        if group is None:
+            return _nothing
+        self.classic_protocol.cancel_deadlines(group)
+
+        def undo() -> None:
+            self.classic[group_id] = group
+
+        return undo
+
+    def _record_generation(self, group: ClassicGroup, value: GroupMetadataValue) -> Undo:
+        """Applies the record of a known group: its first one, or the assignment that makes it Stable."""
+        was_recorded, group.is_recorded = group.is_recorded, True
+        assigns = group.state is GroupState.COMPLETING_REBALANCE and group.generation == value.generation
+        if assigns:
+            for recorded in value.members:
+                group.members[recorded.member_id].assignment = recorded.assignment
+            group.transition(GroupState.STABLE, value.current_state_timestamp)
+
+        def undo() -> None:
+            if not was_recorded:
+                group.is_recorded = False
+                if self.classic.get(group.group_id) is group:
+                    del self.classic[group.group_id]
+                    self.classic_protocol.cancel_deadlines(group)
+            if assigns and group.state is GroupState.STABLE and group.generation == value.generation:
+                # Not a transition of the protocol: the transition to Stable did not happen.
+                group.state, group.previous_state = GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE
+
+        return undo
+
+
+def _nothing() -> None:
+    """Undoes nothing."""
