@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COMPOSITION_ROOT = "barnabas.broker.node"
 # The programs that start or draw a node. No other module of the package imports it.
-STARTERS = {"barnabas.cli.serve", "barnabas.testing.simulation.process"}
+STARTERS = {"barnabas.cli.serve", "barnabas.testing.node_host", "barnabas.testing.simulation.process"}
 
 
 def module_of(path: Path) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import threading
 
 __all__ = ["collect_by_growth", "collect_if_grown", "hold_collector", "keep_freed_memory", "release_collector"]
 
@@ -39,21 +40,24 @@ YOUNG_OBJECTS_MAX = 5_000  # visited in about a millisecond
 GROWTH_BLOCKS_MAX = 2_000_000  # of memory: about 150 MB
 _blocks_max = 0  # allocated blocks at which a full collection is due; 0: not known yet
 _holding = 0  # calls of hold_collector without a release; several, because tests run several nodes in one process
+_holding_lock = threading.Lock()  # the nodes of one process may run in threads of their own
 
 
 def hold_collector() -> None:
     """Stops the cyclic collector until each call of this has its call of `release_collector`."""
     global _holding
-    _holding += 1
+    with _holding_lock:
+        _holding += 1
     gc.disable()
 
 
 def release_collector() -> None:
     """Starts the collector again when every `hold_collector` has been released."""
     global _holding
-    _holding -= 1
-    if _holding:
-        return
+    with _holding_lock:
+        _holding -= 1
+        if _holding:
+            return
     if gc.get_count()[0] > YOUNG_OBJECTS_MAX:
         # Both calls only join lists. They move young objects to the oldest generation: otherwise the next young collection would
         # visit 99,000 elements of a request that still waits for its answer, in 30 to 130 ms.

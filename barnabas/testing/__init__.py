@@ -1,1 +1,32 @@
-"""Tools for tests: simulation, faults, clusters."""
+"""Kafka for tests: `Cluster` and `Broker`, and their errors. The simulated world is in `barnabas.testing.simulation`.
+
+The names are imported on first use, so that the pytest plugin costs nothing in a run without Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barnabas.testing.cluster import Broker, BrokerHandle, Cluster
+    from barnabas.testing.errors import KitError, KitTimeout, NotPossible
+
+__all__ = ["Broker", "BrokerHandle", "Cluster", "KitError", "KitTimeout", "NotPossible"]
+
+_PLACES = {
+    "Broker": "cluster",
+    "BrokerHandle": "cluster",
+    "Cluster": "cluster",
+    "KitError": "errors",
+    "KitTimeout": "errors",
+    "NotPossible": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _PLACES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,0 +1,8 @@
+"""`python -m barnabas`: the `barnabas` command."""
+
+from __future__ import annotations
+
+from barnabas.cli.main import main
+
+if __name__ == "__main__":
+    main()

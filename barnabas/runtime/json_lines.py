@@ -1,0 +1,61 @@
+"""JSON values in both directions over a connected socket, one per line: the link between a process and a child that it has started.
+
+Driven by: the loop, `send`. Emits: `on_value` for each line of the peer, `on_end` once when the peer has closed or died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["LINE_BYTES_MAX", "JsonLines"]
+
+LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # a longer line ends the connection
+
+
+class JsonLines(asyncio.Protocol):
+    """One end of the link; `open` makes it."""
+
+    def __init__(self, on_value: Callable[[Any], None], on_end: Callable[[], None]) -> None:
+        self._on_value = on_value
+        self._on_end = on_end
+        self._transport: asyncio.WriteTransport | None = None
+        self._unfinished = bytearray()
+
+    @classmethod
+    async def open(
+        cls, connected: socket.socket, on_value: Callable[[Any], None], on_end: Callable[[], None]
+    ) -> JsonLines:
+        """Takes over a connected stream socket of the family AF_UNIX."""
+        connected.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_unix_connection(lambda: cls(on_value, on_end), sock=connected)
+        return protocol
+
+    def send(self, value: Any) -> None:
+        """Sends a value; does nothing after the end."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(json.dumps(value).encode() + b"\n")
+
+    def close(self) -> None:
+        """Ends the link; what was sent still leaves."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # asyncio types it for datagrams and pipes as well
+
+    def data_received(self, data: bytes) -> None:
+        *lines, rest = (self._unfinished + data).split(b"\n")
+        self._unfinished = bytearray(rest)
+        for line in lines:
+            self._on_value(json.loads(line))
+        if len(self._unfinished) > LINE_BYTES_MAX:
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._on_end()

@@ -1,0 +1,86 @@
+"""ClusterAio: the methods of a cluster handle as coroutines, for asyncio and trio.
+
+Driven by: `Cluster.aio`. The work runs in the kit's own thread, so a coroutine works on every loop, whatever loop started the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.testing.cluster import Cluster
+
+__all__ = ["ClusterAio"]
+
+
+class ClusterAio:
+    """Each method does what the method of `Cluster` with its name does."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def start(self) -> None:
+        """Starts the brokers."""
+        await self._cluster.__aenter__()
+
+    async def stop(self) -> None:
+        """Ends the brokers."""
+        await self._cluster.__aexit__(None, None, None)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> str:
+        """Creates a topic."""
+        core = self._cluster._running()
+        return await self._cluster._await(core.create_topic(name, partitions, replication_factor, config))
+
+    async def delete_topics(self, *names: str) -> None:
+        """Deletes topics."""
+        await self._cluster._await(self._cluster._running().delete_topics(list(names)))
+
+    async def topics(self) -> list[str]:
+        """Names of all topics that are not internal."""
+        return await self._cluster._await(self._cluster._running().topics())
+
+    async def kill(self, broker_id: int = 1) -> None:
+        """Ends a broker as SIGKILL does."""
+        await self._cluster._await(self._cluster._running().kill(broker_id))
+
+    async def stop_broker(self, broker_id: int = 1) -> None:
+        """Stops a broker cleanly."""
+        await self._cluster._await(self._cluster._running().stop_broker(broker_id))
+
+    async def restart(self, broker_id: int = 1) -> None:
+        """Starts a broker again."""
+        await self._cluster._await(self._cluster._running().restart(broker_id))
+
+    async def pause(self, broker_id: int = 1) -> None:
+        """Stops a broker as SIGSTOP does."""
+        await self._cluster._await(self._cluster._running().pause(broker_id))
+
+    async def resume(self, broker_id: int = 1) -> None:
+        """Continues a paused broker."""
+        await self._cluster._await(self._cluster._running().resume(broker_id))
+
+    async def rolling_restart(self) -> None:
+        """Restarts one broker after the other."""
+        work = self._cluster._running().rolling_restart()
+        await self._cluster._await(work, factor=len(self._cluster.brokers))
+
+    async def leader(self, topic: str, partition: int = 0) -> int:
+        """Broker id of the leader of a partition."""
+        return await self._cluster._await(self._cluster._running().leader(topic, partition))
+
+    async def controller(self) -> int:
+        """Broker id of the active controller."""
+        return await self._cluster._await(self._cluster._running().controller())
+
+    async def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
+        """Makes another replica the leader of a partition."""
+        return await self._cluster._await(self._cluster._running().move_leader(topic, partition, to), factor=2)

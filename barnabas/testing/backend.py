@@ -1,0 +1,190 @@
+"""Backend: what carries the brokers of a cluster. Each mode of the kit is one class of this protocol.
+
+Driven by: `Core` (core.py), in the kit's event loop. Emits: `on_event`, for extensions.
+
+Every coroutine has its own deadline or ends by the deadline of its caller; `abandon` never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+from barnabas.errors import BrokerError
+from barnabas.testing.errors import KitError, NotPossible, unknown
+
+__all__ = ["MODES", "Backend", "BrokerState", "Mode", "Shape", "not_possible"]
+
+Mode = Literal["thread", "process", "remote"]
+BrokerState = Literal["down", "running", "paused"]
+MODES: Final[tuple[Mode, ...]] = ("thread", "process")  # those that start brokers
+BROKERS_MAX: Final = 9  # all run on this machine
+REPLICAS_MAX: Final = 3
+
+# Below the settings of the user. A test waits for no further members, and a cluster of a moment needs few internal partitions.
+DEFAULTS: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a cluster consists of. Two clusters of one shape are interchangeable.
+
+    Attributes:
+        brokers: number of brokers; each is a voter, too. Their ids are 1 to `brokers`.
+        config: settings of server.properties for every broker, sorted.
+        port: client port of the first broker; 0 takes free ports.
+    """
+
+    brokers: int = 1
+    config: tuple[tuple[str, str], ...] = ()
+    port: int = 0
+    mode: Mode = field(default="thread")
+
+    @classmethod
+    def of(cls, brokers: int, config: Mapping[str, object] | None, port: int, mode: str) -> Shape:
+        """Checks the arguments of a cluster. Raises KitError with the correct form."""
+        if mode not in MODES:
+            raise KitError(unknown("mode", mode, MODES))
+        if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= BROKERS_MAX:
+            raise KitError(f"brokers={brokers!r}: 1 to {BROKERS_MAX} are possible")
+        if config is not None and not isinstance(config, Mapping):
+            raise KitError(f"config={config!r}: write a dict of Kafka's settings, for example {{'num.partitions': 3}}")
+        texts = {str(name): _text(value) for name, value in (config or {}).items()}
+        if texts:
+            _check_settings(texts)
+        return cls(brokers, tuple(sorted(texts.items())), port, "thread" if mode == "thread" else "process")
+
+    @property
+    def broker_ids(self) -> range:
+        """Ids of the brokers."""
+        return range(1, self.brokers + 1)
+
+    def settings(self, node_id: int, host: str, ports: list[int]) -> dict[str, str]:
+        """Returns the settings of one node; `ports` has a client port of each broker, then a quorum port of each.
+
+        Raises:
+            KitError: a setting is not Kafka's, or the kit itself sets it.
+        """
+        replicas = min(REPLICAS_MAX, self.brokers)
+        own = {"node.id": str(node_id), "listeners": f"PLAINTEXT://{host}:{ports[node_id - 1]}"}
+        if self.brokers > 1:
+            quorum_ports = ports[self.brokers :]
+            own["controller.quorum.voters"] = ",".join(
+                f"{each}@{host}:{quorum_ports[each - 1]}" for each in self.broker_ids
+            )
+            own["listeners"] += f",CONTROLLER://{host}:{quorum_ports[node_id - 1]}"
+        given = dict(self.config)
+        for name in (*own, "log.dirs", "log.dir"):
+            if name in given:
+                raise KitError(f"config[{name!r}] = {given[name]!r}: the kit sets it itself; remove it")
+        return {
+            **DEFAULTS,
+            "default.replication.factor": str(replicas),
+            "min.insync.replicas": str(max(1, replicas - 1)),
+            **given,
+            **own,
+        }
+
+
+def _check_settings(texts: dict[str, str]) -> None:
+    """Raises KitError for a setting that Kafka does not have, or a value that the setting does not accept."""
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.config_remarks import remarks
+
+    try:
+        parsed = BrokerConfig(texts)
+    except BrokerError as error:
+        raise KitError(f"config: {error}") from None
+    if parsed.unknown_keys:
+        found = [each.replace(" ignored", "") for each in remarks(parsed) if each.startswith("unknown setting ")]
+        raise KitError(f"config: {'; '.join(found)}")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+class Backend(Protocol):
+    """One cluster's brokers. Broker ids are checked by the caller."""
+
+    mode: Mode
+    on_event: Callable[[int, str, Any], None]  # broker id, name, JSON value; called in the kit's thread
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT of every broker, separated by commas."""
+        ...
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """Ids of all brokers, running or not."""
+        ...
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        """Host and port for clients."""
+        ...
+
+    def pid(self, broker_id: int) -> int | None:
+        """Process id of a running broker; None if it has none here."""
+        ...
+
+    def state(self, broker_id: int) -> BrokerState:
+        """Whether it runs."""
+        ...
+
+    def failures(self) -> list[str]:
+        """A sentence for each broker that has stopped by itself since the last call."""
+        ...
+
+    async def start(self) -> None:
+        """Starts every broker; returns when all serve. On an error none is left."""
+        ...
+
+    async def stop(self) -> None:
+        """Ends every broker and releases everything that belongs to the cluster. The data are not kept."""
+        ...
+
+    def abandon(self) -> None:
+        """Does the same as `stop` without a loop, at the end of the process. Never waits long."""
+        ...
+
+    async def start_broker(self, broker_id: int) -> None:
+        """Starts a broker that is down, on its data; returns when it serves."""
+        ...
+
+    async def stop_broker(self, broker_id: int) -> None:
+        """Stops a broker cleanly: it hands its leaderships over."""
+        ...
+
+    async def kill_broker(self, broker_id: int) -> None:
+        """Ends a broker as SIGKILL does: its written data stay."""
+        ...
+
+    async def pause_broker(self, broker_id: int) -> None:
+        """Stops a broker as SIGSTOP does."""
+        ...
+
+    async def resume_broker(self, broker_id: int) -> None:
+        """Continues a paused broker."""
+        ...
+
+    async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Runs a command of node_commands.py in the loop of a running broker."""
+        ...
+
+
+def not_possible(what: str, mode: Mode) -> NotPossible:
+    """The error for a mode that cannot do something."""
+    return NotPossible(
+        f"{what} is not possible in mode '{mode}': this Kafka was started elsewhere. "
+        f"Modes {' and '.join(repr(each) for each in MODES)} can do it"
+    )

@@ -1,0 +1,363 @@
+"""Core: what a cluster handle does, as coroutines of the kit's event loop. `Cluster` and `.aio` hand their calls to it.
+
+Driven by: `Cluster` and `ClusterAio`. Emits: calls of its backend, and requests of an admin client.
+
+What every Kafka can do goes over the Kafka protocol, through the bundled admin client. What only brokers of the kit can do (kill,
+pause, what each broker knows) goes through the backend.
+
+Invariants: the calls of one cluster run one at a time, in their order. A wait has a deadline, and its error names what was missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from barnabas.client import Admin, NewTopic, TopicPartition
+from barnabas.client.errors import KafkaError
+from barnabas.testing.backend import Backend, not_possible
+from barnabas.testing.errors import KitError, KitTimeout, unknown
+
+__all__ = ["ADMIN_CLIENT_ID", "Core"]
+
+ADMIN_CLIENT_ID: Final = "barnabas-kit"  # of the kit's own admin client; not reported as a leaked one
+POLL_FIRST_S: Final = 0.001
+POLL_S: Final = 0.02
+
+
+class Core:
+    """See the module.
+
+    Args:
+        timeout_s: longest duration of one call.
+    """
+
+    def __init__(self, backend: Backend, timeout_s: float) -> None:
+        self.backend = backend
+        self.timeout_s = timeout_s
+        self.started = False
+        self._admin: Admin | None = None
+        self._turn = asyncio.Lock()
+        self._missing = ""  # what the present call waits for
+
+    # -- start and stop
+
+    async def start(self, topics: Mapping[str, int]) -> None:
+        """Starts the brokers and creates topics, name to number of partitions."""
+        try:
+            async with self._deadline("the start of the cluster"):
+                await self.backend.start()
+            self.started = True
+            for name, partitions in topics.items():
+                await self.create_topic(name, partitions)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> list[str]:
+        """Ends everything. Returns a sentence for each broker that had stopped by itself."""
+        self.started = False
+        try:
+            await self._close_admin()
+        finally:
+            await self.backend.stop()
+        return self.backend.failures()
+
+    @asynccontextmanager
+    async def _deadline(self, what: str, timeout_s: float | None = None) -> AsyncIterator[None]:
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        self._missing = ""
+        try:
+            async with asyncio.timeout(limit) as deadline:
+                yield
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise KitTimeout(f"{what} took longer than {limit:g} s{self._why()}") from error
+
+    def _why(self) -> str:
+        """What may explain a missed deadline."""
+        missing = f"missing: {self._missing}" if self._missing else ""
+        down = [each for each in self.backend.broker_ids if self.backend.state(each) != "running"]
+        states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in down)
+        failures = "; ".join(self.backend.failures())
+        return "".join(f"; {each}" for each in (missing, states, failures) if each)
+
+    async def admin(self) -> Admin:
+        """The kit's own admin client, connected."""
+        if self._admin is None:
+            admin = Admin(bootstrap_servers=self.backend.bootstrap_servers, client_id=ADMIN_CLIENT_ID)
+            await admin.start()
+            self._admin = admin
+        return self._admin
+
+    async def _close_admin(self) -> None:
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            await admin.stop()
+
+    # -- topics
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> str:
+        """Creates a topic; returns its name when every running broker knows it and its replicas are in sync."""
+        settings = {
+            key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (config or {}).items()
+        }
+        self._check_topic_config(settings)
+        async with self._turn, self._deadline(f"the creation of topic '{name}'"):
+            admin = await self.admin()
+            try:
+                await admin.create_topics([NewTopic(name, partitions, replication_factor or -1, settings)])
+            except KafkaError as error:
+                raise KitError(f"topic '{name}' was not created: {error}") from error
+            await self._until(lambda: self._in_sync(name, partitions), f"topic '{name}' is in sync")
+        return name
+
+    def _check_topic_config(self, settings: Mapping[str, str]) -> None:
+        from barnabas.broker.topic_config import TOPIC_KEYS
+
+        for key in settings:
+            if key not in TOPIC_KEYS:
+                raise KitError(unknown("topic setting", key, TOPIC_KEYS))
+
+    async def delete_topics(self, names: list[str]) -> None:
+        """Deletes topics; returns when no running broker knows them."""
+        async with self._turn, self._deadline(f"the deletion of {len(names)} topics"):
+            admin = await self.admin()
+            await admin.delete_topics(names)
+            await self._until(lambda: self._without(names), f"the topics {', '.join(names)} are gone")
+
+    async def topics(self) -> list[str]:
+        """Names of all topics that are not internal."""
+        async with self._turn, self._deadline("the list of topics"):
+            return sorted(await (await self.admin()).list_topics())
+
+    # -- what brokers know
+
+    async def partitions(self, topic: str) -> list[dict[str, Any]]:
+        """Leader, replicas and in-sync replicas of each partition. Raises KitError for an unknown topic."""
+        async with self._deadline(f"the description of topic '{topic}'"):
+            return await self._partitions(topic)
+
+    async def _partitions(self, topic: str) -> list[dict[str, Any]]:
+        found = await self._known(self._any_running(), topic)
+        if not found:
+            raise KitError(unknown("topic", topic, await (await self.admin()).list_topics()))
+        return found
+
+    async def _known(self, broker_id: int | None, topic: str) -> list[dict[str, Any]]:
+        if self.backend.mode == "remote" or broker_id is None:
+            from barnabas.client.errors import UnknownTopicOrPartition
+
+            try:
+                info = (await (await self.admin()).describe_topics([topic]))[topic]
+            except UnknownTopicOrPartition:
+                return []
+            return [
+                {"leader": each.leader, "replicas": list(each.replicas), "isr": list(each.isr)}
+                for each in info.partitions
+            ]
+        found: dict[str, list[dict[str, Any]]] = await self.backend.command(broker_id, "partitions", {"topic": topic})
+        return found.get(topic, [])
+
+    def _any_running(self) -> int | None:
+        return next(iter(self._running()), None)
+
+    def _running(self) -> list[int]:
+        return [each for each in self.backend.broker_ids if self.backend.state(each) == "running"]
+
+    async def _in_sync(self, topic: str, partitions: int = 0) -> bool:
+        """Whether every running broker knows all partitions, with a running leader and all replicas of running brokers in sync."""
+        running = self._running()
+        for broker_id in [None] if self.backend.mode == "remote" else running:
+            found = await self._known(broker_id, topic)
+            if len(found) < max(partitions, 1):
+                return False
+            for each in found:
+                expected = set(each["replicas"]).intersection(running)
+                if each["leader"] not in running or not expected <= set(each["isr"]):
+                    return False
+        return True
+
+    async def _without(self, names: list[str]) -> bool:
+        for broker_id in [None] if self.backend.mode == "remote" else self._running():
+            for name in names:
+                if await self._known(broker_id, name):
+                    return False
+        return True
+
+    async def _until(self, reached: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Asks until it is so; the caller's deadline limits it."""
+        self._missing, pause_s = what, POLL_FIRST_S
+        while not await reached():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, POLL_S)
+        self._missing = ""
+
+    # -- one broker
+
+    def _check(self, broker_id: object) -> int:
+        known = self.backend.broker_ids
+        if isinstance(broker_id, bool) or not isinstance(broker_id, int) or broker_id not in known:
+            raise KitError(f"broker {broker_id!r} is unknown; this cluster has {_listed('broker', known)}")
+        return broker_id
+
+    def _own(self, what: str) -> None:
+        if self.backend.mode == "remote":
+            raise not_possible(what, "remote")
+
+    async def kill(self, broker_id: int) -> None:
+        """Ends a broker as SIGKILL does."""
+        self._own("kill")
+        async with self._turn, self._deadline(f"the end of broker {self._check(broker_id)}"):
+            await self.backend.kill_broker(broker_id)
+
+    async def stop_broker(self, broker_id: int) -> None:
+        """Stops a broker cleanly."""
+        self._own("stop_broker")
+        async with self._turn, self._deadline(f"the clean stop of broker {self._check(broker_id)}"):
+            if self.backend.state(broker_id) == "paused":
+                raise KitError(f"broker {broker_id} is paused, so it cannot stop cleanly: resume it, or kill it")
+            await self.backend.stop_broker(broker_id)
+
+    async def restart(self, broker_id: int) -> None:
+        """Starts a broker again on its data; stops a running one cleanly first."""
+        self._own("restart")
+        async with self._turn, self._deadline(f"the restart of broker {self._check(broker_id)}"):
+            await self._restart(broker_id)
+
+    async def _restart(self, broker_id: int) -> None:
+        state = self.backend.state(broker_id)
+        if state == "paused":
+            await self.backend.kill_broker(broker_id)
+        elif state == "running":
+            await self.backend.stop_broker(broker_id)
+        await self.backend.start_broker(broker_id)
+        await self._until(
+            lambda: self._listed_everywhere(broker_id), f"every broker knows that broker {broker_id} serves"
+        )
+
+    async def _listed_everywhere(self, broker_id: int) -> bool:
+        for each in self._running():
+            if broker_id not in await self.backend.command(each, "live_brokers", {}):
+                return False
+        return True
+
+    async def rolling_restart(self) -> None:
+        """Restarts one broker after the other; each is in sync again before the next one stops."""
+        self._own("rolling_restart")
+        async with self._turn, self._deadline("the rolling restart", self.timeout_s * len(self.backend.broker_ids)):
+            for broker_id in self.backend.broker_ids:
+                await self._restart(broker_id)
+                await self._until(
+                    self._all_in_sync, f"all replicas are in sync after the restart of broker {broker_id}"
+                )
+
+    async def _all_in_sync(self) -> bool:
+        first = self._any_running()
+        if first is None:
+            return False
+        topics: dict[str, Any] = await self.backend.command(first, "partitions", {})
+        for topic in topics:
+            if not await self._in_sync(topic):
+                return False
+        return True
+
+    async def pause(self, broker_id: int) -> None:
+        """Stops a broker as SIGSTOP does."""
+        self._own("pause")
+        async with self._turn, self._deadline(f"the pause of broker {self._check(broker_id)}"):
+            if self.backend.state(broker_id) == "down":
+                raise KitError(f"broker {broker_id} is down, so it cannot be paused: restart it first")
+            await self.backend.pause_broker(broker_id)
+
+    async def resume(self, broker_id: int) -> None:
+        """Continues a paused broker."""
+        self._own("resume")
+        async with self._turn, self._deadline(f"the resumption of broker {self._check(broker_id)}"):
+            await self.backend.resume_broker(broker_id)
+
+    async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Runs a command inside a running broker (node_commands.py)."""
+        self._own(f"command '{name}'")
+        if self.backend.state(self._check(broker_id)) != "running":
+            raise KitError(f"broker {broker_id} is {self.backend.state(broker_id)}, so it cannot do '{name}'")
+        async with self._deadline(f"command '{name}' of broker {broker_id}"):
+            return await self.backend.command(broker_id, name, arguments)
+
+    async def client_connections(self) -> list[tuple[int, str, str]]:
+        """Open connections of clients other than the kit's: broker id, client id, address."""
+        async with self._deadline("the list of connections"):
+            return [
+                (broker_id, each["client_id"], each["address"])
+                for broker_id in self._running()
+                for each in await self.backend.command(broker_id, "connections", {})
+                if each["client_id"] != ADMIN_CLIENT_ID
+            ]
+
+    # -- leaders
+
+    async def leader(self, topic: str, partition: int) -> int:
+        """Broker id of the leader of a partition; −1 without one."""
+        found = await self.partitions(topic)
+        if not 0 <= partition < len(found):
+            raise KitError(
+                f"partition {partition} of topic '{topic}' is unknown; it has partitions 0 to {len(found) - 1}"
+            )
+        return int(found[partition]["leader"])
+
+    async def controller(self) -> int:
+        """Broker id of the active controller; −1 without one."""
+        if self.backend.mode == "remote":
+            async with self._deadline("the description of the quorum"):
+                return (await (await self.admin()).describe_quorum()).leader_id
+        first = self._any_running()
+        return -1 if first is None else int(await self.command(first, "controller", {}))
+
+    async def move_leader(self, topic: str, partition: int, to: int | None) -> int:
+        """Makes a replica the leader of a partition; returns its broker id when every running broker knows it.
+
+        Args:
+            to: a broker with a replica; None takes the next one in the list of replicas.
+        """
+        before = await self.leader(topic, partition)
+        async with self._turn, self._deadline(f"the move of the leader of {topic}-{partition}"):
+            replicas = [int(each) for each in (await self._partitions(topic))[partition]["replicas"]]
+            if to is None:
+                others = [each for each in replicas if each != before and each in self._running()]
+                if not others:
+                    raise KitError(f"{topic}-{partition} has no other running replica than broker {before}")
+                to = others[0]
+            if to not in replicas:
+                raise KitError(
+                    f"broker {to} has no replica of {topic}-{partition}; {_listed('broker', replicas)} have one"
+                )
+            if to != before:
+                await self._elect(topic, partition, [to, *(each for each in replicas if each != to)])
+        return to
+
+    async def _elect(self, topic: str, partition: int, replicas: list[int]) -> None:
+        admin, where = await self.admin(), TopicPartition(topic, partition)
+        await admin.alter_partition_reassignments({where: replicas})
+        await admin.elect_leaders([where])
+
+        async def moved() -> bool:
+            for broker_id in [None] if self.backend.mode == "remote" else self._running():
+                if (await self._known(broker_id, topic))[partition]["leader"] != replicas[0]:
+                    return False
+            return True
+
+        await self._until(moved, f"broker {replicas[0]} leads {topic}-{partition}")
+
+
+def _listed(what: str, ids: list[int]) -> str:
+    """ "broker 1" or "brokers 1, 2, 3"."""
+    return f"{what}{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"

@@ -1,0 +1,70 @@
+"""Errors of the test kit, and the nearest right word for a wrong one.
+
+Each text names the thing, its value and the correct form.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from barnabas.errors import BarnabasError
+
+__all__ = ["KitError", "KitTimeout", "NotPossible", "named_arguments", "unknown"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CHOICES_SHOWN = 12  # of known words in one text
+LIKENESS_MIN = 0.6  # of difflib
+
+
+class KitError(BarnabasError):
+    """A wrong use of the test kit, or a cluster that cannot do what was asked."""
+
+
+class KitTimeout(KitError, TimeoutError):
+    """Something did not happen within its time; the text names it."""
+
+
+class NotPossible(KitError):
+    """The mode of this cluster cannot do this; the text names the mode and those that can."""
+
+
+def unknown(what: str, word: object, known: Iterable[object]) -> str:
+    """Returns a sentence about an unknown word: the nearest known one, and the known ones if they are few.
+
+    >>> unknown("mode", "proces", ["thread", "process"])
+    "unknown mode 'proces'; did you mean 'process'? Known: 'thread', 'process'"
+    """
+    from difflib import get_close_matches
+
+    words = list(dict.fromkeys(known))
+    near = get_close_matches(str(word), [str(each) for each in words], n=1, cutoff=LIKENESS_MIN)
+    text = f"unknown {what} {word!r}"
+    if near:
+        text += f"; did you mean {near[0]!r}?"
+    if len(words) <= CHOICES_SHOWN:
+        text += f"{'' if near else '.'} Known: {', '.join(repr(each) for each in words)}"
+    return text
+
+
+def named_arguments(function: F) -> F:
+    """Makes a function refuse an unknown keyword argument with the nearest known one (TypeError)."""
+    known = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(
+                    f"{function.__qualname__.removesuffix('.__init__')}(): {unknown('option', name, known)}"
+                )
+        return function(*args, **kwargs)
+
+    return checked  # type: ignore[return-value]  # it has the signature of the wrapped function

@@ -1,0 +1,109 @@
+"""The kit's thread: one event loop of the process that runs the work of all cluster handles and blocking clients.
+
+Driven by: `wait` from a plain thread, `wait_async` from a coroutine on asyncio or trio; `keep` and `release` of what must be ended at
+the latest with the process. Emits: results, or KitTimeout; at the end of the process, the calls that `keep` was given.
+
+The thread starts on first use. A forked child has none of its threads: there the next use starts a new one, and nothing that the
+parent started is ended by the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+from collections.abc import Callable, Coroutine
+from importlib import import_module
+from typing import Any, TypeVar
+
+from barnabas.runtime.loop_thread import LoopThread
+from barnabas.testing.errors import KitError, KitTimeout
+
+__all__ = ["keep", "loop_thread", "release", "wait", "wait_async"]
+
+T = TypeVar("T")
+
+_thread: LoopThread | None = None
+_owner = 0  # process id of the thread's process
+_kept: dict[object, Callable[[], None]] = {}  # what is ended with the process, in the order of its start
+
+
+def loop_thread() -> LoopThread:
+    """The kit's thread of this process."""
+    global _thread, _owner
+    if _thread is None or _owner != os.getpid() or not _thread.alive:
+        if _owner != os.getpid():
+            _kept.clear()
+            atexit.register(_end_all, os.getpid())
+        _thread, _owner = LoopThread("barnabas-kit"), os.getpid()
+    return _thread
+
+
+def wait(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """Runs a coroutine in the kit's thread and blocks until it ends.
+
+    Raises:
+        KitTimeout: it took longer.
+        KitError: the caller is a callback of the kit's thread itself.
+    """
+    try:
+        return loop_thread().run(work, timeout_s, "a call of the test kit")
+    except KitTimeout:
+        raise
+    except TimeoutError as error:
+        raise KitTimeout(str(error)) from None
+    except RuntimeError as error:
+        if isinstance(error, (NotImplementedError, RecursionError)):
+            raise
+        raise KitError(str(error)) from error
+
+
+async def wait_async(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """Runs a coroutine in the kit's thread and waits for it in the caller's loop: asyncio's or trio's. Raises KitTimeout."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return await _wait_on_trio(work, timeout_s)
+    future = loop_thread().submit(work)
+    try:
+        async with asyncio.timeout(timeout_s) as deadline:
+            return await asyncio.wrap_future(future)
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise
+        raise KitTimeout(f"a call of the test kit did not end within {timeout_s:g} s") from error
+
+
+async def _wait_on_trio(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    try:
+        run_sync = import_module("trio.to_thread").run_sync
+    except ImportError:
+        work.close()
+        raise KitError("the test kit's coroutines run on asyncio or trio; use the blocking methods elsewhere") from None
+    result: T = await run_sync(wait, work, timeout_s)
+    return result
+
+
+def keep(owner: object, end: Callable[[], None]) -> None:
+    """Calls `end` at the end of this process, unless `release` was called for the owner."""
+    loop_thread()
+    _kept[owner] = end
+
+
+def release(owner: object) -> None:
+    """The owner has been ended."""
+    _kept.pop(owner, None)
+
+
+def _end_all(pid: int) -> None:
+    """At the end of the process: ends what is left, the latest first."""
+    if os.getpid() != pid:
+        return
+    while _kept:
+        owner, end = _kept.popitem()
+        try:
+            end()
+        except Exception as error:  # the others must be ended, too
+            import logging
+
+            logging.getLogger(__name__).error("%r was not ended: %s", owner, error)

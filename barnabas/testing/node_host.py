@@ -1,0 +1,106 @@
+"""NodeHost: one node with its disk, inside the running event loop; the same for a thread of this process and for a process of its own.
+
+Driven by: a backend, or the main program of a node's process: `start`, `stop`, `kill`, `command`.
+Emits: events through `emit`, for extensions; `on_fatal` if the node stops by itself.
+
+A host belongs to one incarnation of a node: a restart makes another host on the same disk.
+
+Extensions work in two ways. A command (`node_commands.py`) is a function of a host and of arguments that are JSON values. A port that
+an extension wants to wrap is an attribute of the host until `start`, which gives it to the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from inspect import isawaitable
+from typing import Any
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.node import Node
+from barnabas.errors import LocalProtocolError
+from barnabas.ports import Clock, Disk, Network, Rng
+from barnabas.runtime.clock import SystemClock
+from barnabas.runtime.network import AsyncioNetwork
+from barnabas.runtime.offload import WorkerThread
+from barnabas.runtime.randomness import SystemRng
+from barnabas.testing.node_commands import COMMANDS
+
+__all__ = ["Json", "NodeHost"]
+
+Json = Any  # None, bool, int, float, str, list or dict with str keys, of the same
+
+
+class NodeHost:
+    """See the module.
+
+    Attributes:
+        clock, rng, disk, network: the node's ports; an extension may replace them before `start`.
+        node: the node, from `start` on.
+        state: for extensions: one value each, under the extension's name.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        disk: Disk,
+        *,
+        emit: Callable[[str, Json], None],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        """Raises BrokerError: a setting is wrong."""
+        self.config = BrokerConfig(settings)
+        self.node_id = self.config.node_id
+        self.clock: Clock = SystemClock()
+        self.rng: Rng = SystemRng()
+        self.disk = disk
+        self.network: Network = AsyncioNetwork()
+        self.emit = emit
+        self.state: dict[str, Any] = {}
+        self.node: Node | None = None
+        self._on_fatal = on_fatal
+
+    async def start(self) -> None:
+        """Starts the node; returns when it serves. Raises what `Node.start` raises."""
+        self.node = Node(
+            self.config,
+            clock=self.clock,
+            rng=self.rng,
+            disk=self.disk,
+            network=self.network,
+            offload=WorkerThread().run,
+            on_fatal=self._on_fatal,
+        )
+        await self.node.start()
+
+    async def stop(self) -> None:
+        """Stops the node cleanly."""
+        if self.node is not None:
+            await self.node.stop()
+
+    def kill(self) -> None:
+        """Ends the node as a crash does."""
+        if self.node is not None:
+            self.node.kill()
+
+    @property
+    def running(self) -> Node:
+        """The node. Raises LocalProtocolError before `start`."""
+        if self.node is None:
+            raise LocalProtocolError(f"node {self.node_id} was not started")
+        return self.node
+
+    async def command(self, name: str, arguments: Mapping[str, Json]) -> Json:
+        """Runs a command of the table and returns its value.
+
+        Raises:
+            LocalProtocolError: no such command.
+            Exception: what the command raises.
+        """
+        place = COMMANDS.get(name)
+        if place is None:
+            raise LocalProtocolError(f"node command {name!r} is not in barnabas/testing/node_commands.py")
+        module, _, function = place.partition(":")
+        command: Callable[..., Json | Awaitable[Json]] = getattr(import_module(module), function)
+        value = command(self, **arguments)
+        return await value if isawaitable(value) else value

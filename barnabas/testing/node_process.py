@@ -1,0 +1,133 @@
+"""The main program of a node's process in mode "process".
+
+Driven by: one socket to the process that started it, with one JSON value per line. The first line has the node's settings and the
+directory of the cluster. Every later line is a command: {"id": 1, "name": "partitions", "arguments": {}}; the name "stop" stops the
+node cleanly and ends the process. Emits: {"ready": true} once the node serves, or {"error": text}; {"id": 1, "value": …} or
+{"id": 1, "error": text} for each command; {"event": name, "value": …} for what an extension reports; {"failed": text} if the node
+stops by itself.
+
+Invariants: the end of the socket is the end of the starting process. The node then ends at once, and removes the directory of the
+cluster, which has no owner any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+from typing import Any
+
+from barnabas.errors import BarnabasError
+from barnabas.runtime.json_lines import JsonLines
+from barnabas.runtime.loop import run
+from barnabas.runtime.scope import Scope
+from barnabas.testing.node_host import NodeHost
+
+__all__ = ["main"]
+
+
+class _Program:
+    """One node and the link to the process that started it."""
+
+    def __init__(self) -> None:
+        self._link: JsonLines | None = None
+        self._host: NodeHost | None = None
+        self._cluster_directory = ""
+        self._scope = Scope("commands")
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def run(self, link: socket.socket) -> int:
+        """Serves until a stop, or until the link ends; returns the exit code."""
+        self._link = await JsonLines.open(link, self._on_value, self._on_orphaned)
+        code = await self._ended
+        self._link.close()
+        await asyncio.sleep(0)
+        return code
+
+    def _on_value(self, value: dict[str, Any]) -> None:
+        if self._host is None and "settings" in value:
+            self._scope.start(self._start(value["settings"], value["cluster_directory"]), name="start")
+        else:
+            self._scope.start(self._answer(value), name=f"command {value['name']}")
+
+    async def _start(self, settings: dict[str, str], cluster_directory: str) -> None:
+        from barnabas.runtime import descriptors
+        from barnabas.runtime.files import FileDisk
+
+        self._cluster_directory = cluster_directory
+        descriptors.raise_limit()
+        disk = FileDisk(settings["log.dirs"], open_files_max=descriptors.open_files_max(1))
+        try:
+            self._host = NodeHost(settings, disk, emit=self._emit, on_fatal=self._on_fatal)
+            await self._host.start()
+        except (BarnabasError, OSError) as error:
+            self._send({"error": str(error)})
+            self._end(1)
+        else:
+            self._send({"ready": True})
+
+    async def _answer(self, command: dict[str, Any]) -> None:
+        name, value = command["name"], None
+        try:
+            if self._host is None:
+                raise RuntimeError("the node was not started")
+            if name == "stop":
+                await self._host.stop()
+            else:
+                value = await self._host.command(name, command["arguments"])
+        except Exception as error:  # the caller gets it
+            self._send({"id": command["id"], "error": f"{type(error).__name__}: {error}"})
+        else:
+            self._send({"id": command["id"], "value": value})
+        if name == "stop":
+            self._end(0)
+
+    def _on_orphaned(self) -> None:
+        """The starting process has ended."""
+        if self._ended.done():
+            return
+        if self._host is not None:
+            self._host.kill()
+        if self._cluster_directory:
+            shutil.rmtree(self._cluster_directory, ignore_errors=True)
+        self._end(1)
+
+    def _emit(self, name: str, value: Any) -> None:
+        self._send({"event": name, "value": value})
+
+    def _on_fatal(self, error: BaseException) -> None:
+        self._send({"failed": str(error)})
+
+    def _send(self, value: Any) -> None:
+        if self._link is not None:
+            self._link.send(value)
+
+    def _end(self, code: int) -> None:
+        if not self._ended.done():
+            self._ended.set_result(code)
+
+
+async def _serve(link: socket.socket) -> int:
+    return await _Program().run(link)
+
+
+def main(link_fd: int) -> None:
+    """Runs the node that the first line of the link describes.
+
+    Args:
+        link_fd: descriptor of a socket that is connected to the starting process.
+    """
+    import logging
+
+    from barnabas.runtime.memory import collect_by_growth, keep_freed_memory
+
+    logging.basicConfig(level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the starting process, which ends this one
+    keep_freed_memory()
+    collect_by_growth()
+    code = run(_serve(socket.socket(fileno=link_fd)))
+    sys.stderr.flush()
+    os._exit(code)  # no thread or exit handler delays the end

@@ -1,0 +1,257 @@
+"""Mode "process": each node is a process with real files in a temporary directory; `kill` is SIGKILL, `pause` is SIGSTOP.
+
+Driven by: `Core`, in the kit's loop. Emits: settings and commands over a socket to each process (`node_process.py`).
+
+A child ends when its socket ends, so none is left when this process dies, however it dies. A stopped child could not notice that. So
+each child has a process group of its own in this session: when the starting process dies, the kernel ends the stopped processes of
+such an orphaned group (SIGHUP, SIGCONT).
+
+Invariants: every child has ended when `stop` returns, and the directory is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from barnabas.runtime.json_lines import JsonLines
+from barnabas.testing.backend import BrokerState, Mode, Shape
+from barnabas.testing.directories import ClusterDirectory, remove_ownerless
+from barnabas.testing.errors import KitError, NotPossible
+from barnabas.testing.ports import HOST, ReservedPorts
+
+__all__ = ["ProcessBackend"]
+
+ROOT: Final = str(Path(__file__).parents[2])  # where the package is imported from
+PROGRAM: Final = (
+    f"import sys; sys.path.append({ROOT!r}); from barnabas.testing.node_process import main; main(int(sys.argv[1]))"
+)
+END_S: Final = 10.0  # a killed process is gone within this time
+QUOTED_LINES: Final = 5  # lines of a node's log that an error quotes
+
+
+class _Broker:
+    """One node: its settings, and its process while it runs."""
+
+    def __init__(self, node_id: int, settings: dict[str, str], log: Path) -> None:
+        self.node_id = node_id
+        self.settings = settings
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+        self.link: JsonLines | None = None
+        self.paused = False
+        self.expected_to_end = True
+        self.ready: asyncio.Future[None] | None = None
+        self.answers: dict[int, asyncio.Future[Any]] = {}
+        self.sent = 0  # number of commands so far
+
+    @property
+    def state(self) -> BrokerState:
+        if self.process is None or self.process.poll() is not None:
+            return "down"
+        return "paused" if self.paused else "running"
+
+    def last_lines(self) -> str:
+        try:
+            lines = self.log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return "it has no log"
+        return " / ".join(lines[-QUOTED_LINES:]) or "its log is empty"
+
+
+class ProcessBackend:
+    """See the module, and `Backend`."""
+
+    mode: Mode = "process"
+
+    def __init__(self, shape: Shape) -> None:
+        if not hasattr(os, "fork"):
+            raise NotPossible("mode 'process' needs a POSIX system; use mode 'thread' here")
+        self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
+        self._ports = ReservedPorts(shape.brokers, shape.port)
+        self._quorum_ports = ReservedPorts(shape.brokers if shape.brokers > 1 else 0)
+        ports = [*self._ports.numbers, *self._quorum_ports.numbers]
+        self._failures: list[str] = []
+        self._brokers: dict[int, _Broker] = {}
+        self._directory: ClusterDirectory | None = None
+        try:
+            settings = {each: shape.settings(each, HOST, ports) for each in shape.broker_ids}
+            remove_ownerless()
+            self._directory = ClusterDirectory()
+            for node_id, own in settings.items():
+                data = self._directory.path / f"node-{node_id}"
+                data.mkdir()
+                log = data.with_name(f"node-{node_id}.log")
+                self._brokers[node_id] = _Broker(node_id, {**own, "log.dirs": str(data)}, log)
+        except BaseException:
+            self.abandon()
+            raise
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._ports.numbers)
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._brokers)
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        return HOST, self._ports.numbers[broker_id - 1]
+
+    def pid(self, broker_id: int) -> int | None:
+        broker = self._brokers[broker_id]
+        return None if broker.process is None or broker.state == "down" else broker.process.pid
+
+    def state(self, broker_id: int) -> BrokerState:
+        return self._brokers[broker_id].state
+
+    def failures(self) -> list[str]:
+        found, self._failures = self._failures, []
+        return found
+
+    # -- start and stop
+
+    async def start(self) -> None:
+        try:
+            await asyncio.gather(*(self.start_broker(each) for each in self._brokers))
+        except BaseException:
+            self.abandon()
+            raise
+
+    async def stop(self) -> None:
+        self.abandon()
+
+    def abandon(self) -> None:
+        for broker in self._brokers.values():
+            broker.expected_to_end = True
+            if broker.process is not None and broker.process.poll() is None:
+                broker.process.kill()
+        for broker in self._brokers.values():
+            _reap(broker)
+        if self._directory is not None:
+            self._directory.remove()
+        self._ports.release()
+        self._quorum_ports.release()
+
+    # -- one broker
+
+    async def start_broker(self, broker_id: int) -> None:
+        broker = self._brokers[broker_id]
+        if self._directory is None:
+            raise KitError("the cluster has ended")
+        broker.ready = asyncio.get_running_loop().create_future()
+        ours = _launch(broker)
+        broker.paused, broker.expected_to_end = False, False
+        broker.link = await JsonLines.open(
+            ours, lambda value: self._on_value(broker, value), lambda: self._on_end(broker)
+        )
+        broker.link.send({"settings": broker.settings, "cluster_directory": str(self._directory.path)})
+        try:
+            await broker.ready
+        except BaseException:
+            await self.kill_broker(broker_id)
+            raise
+
+    async def stop_broker(self, broker_id: int) -> None:
+        broker = self._brokers[broker_id]
+        broker.expected_to_end = True
+        await self.command(broker_id, "stop", {})
+        await asyncio.get_running_loop().run_in_executor(None, _reap, broker)
+
+    async def kill_broker(self, broker_id: int) -> None:
+        broker = self._brokers[broker_id]
+        broker.expected_to_end = True
+        if broker.process is not None and broker.process.poll() is None:
+            broker.process.kill()
+        await asyncio.get_running_loop().run_in_executor(None, _reap, broker)
+
+    async def pause_broker(self, broker_id: int) -> None:
+        self._signal(broker_id, signal.SIGSTOP)
+        self._brokers[broker_id].paused = True
+
+    async def resume_broker(self, broker_id: int) -> None:
+        self._signal(broker_id, signal.SIGCONT)
+        self._brokers[broker_id].paused = False
+
+    def _signal(self, broker_id: int, number: int) -> None:
+        process = self._brokers[broker_id].process
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+
+    async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
+        broker = self._brokers[broker_id]
+        if broker.link is None or broker.state == "down":
+            raise RuntimeError(f"broker {broker_id} is down")
+        broker.sent += 1
+        number = broker.sent
+        answer = broker.answers[number] = asyncio.get_running_loop().create_future()
+        broker.link.send({"id": number, "name": name, "arguments": dict(arguments)})
+        try:
+            return await answer
+        finally:
+            del broker.answers[number]
+
+    # -- what a process sends
+
+    def _on_value(self, broker: _Broker, value: dict[str, Any]) -> None:
+        if "ready" in value:
+            _settle(broker.ready, None)
+        elif "id" in value:
+            problem = KitError(f"broker {broker.node_id}: {value['error']}") if "error" in value else None
+            _settle(broker.answers.get(value["id"]), value.get("value"), problem)
+        elif "error" in value:
+            _settle(broker.ready, None, KitError(f"broker {broker.node_id} did not start: {value['error']}"))
+        elif "failed" in value:
+            self._failures.append(f"broker {broker.node_id} stopped by itself: {value['failed']}")
+        elif "event" in value:
+            self.on_event(broker.node_id, value["event"], value["value"])
+
+    def _on_end(self, broker: _Broker) -> None:
+        """The process has ended, or ends now."""
+        problem = KitError(f"broker {broker.node_id} ended; the end of its log: {broker.last_lines()}")
+        for waiting in (broker.ready, *broker.answers.values()):
+            _settle(waiting, None, problem)
+        if not broker.expected_to_end:
+            self._failures.append(str(problem))
+
+
+def _launch(broker: _Broker) -> socket.socket:
+    """Starts the process of a broker; returns our end of its link."""
+    ours, theirs = socket.socketpair()
+    with theirs, broker.log.open("ab") as log:
+        broker.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[theirs.fileno()],
+            process_group=0,
+        )
+    return ours
+
+
+def _settle(waiting: asyncio.Future[Any] | None, value: Any, problem: Exception | None = None) -> None:
+    if waiting is None or waiting.done():
+        return
+    if problem is None:
+        waiting.set_result(value)
+    else:
+        waiting.set_exception(problem)
+
+
+def _reap(broker: _Broker) -> None:
+    """Waits for the end of a process that was stopped or killed."""
+    if broker.process is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            broker.process.wait(END_S)
+        if broker.process.poll() is None:
+            broker.process.kill()
+            broker.process.wait(END_S)

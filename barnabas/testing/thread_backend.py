@@ -1,0 +1,171 @@
+"""Mode "thread": the nodes run in this process, on memory disks, each in a thread with an event loop of its own.
+
+Driven by: `Core`, in the kit's loop. A node's thread does all work of that node, so `pause` stops exactly one node.
+
+Invariants: a node that is down has no thread, and its port stays reserved. Its disk keeps its contents until the cluster ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from barnabas.runtime.loop_thread import LoopThread
+from barnabas.storage.disk import MemoryDisk
+from barnabas.testing.backend import BrokerState, Mode, Shape
+from barnabas.testing.node_host import NodeHost
+from barnabas.testing.ports import HOST, ReservedPorts
+
+__all__ = ["ThreadBackend"]
+
+T = TypeVar("T")
+
+
+class _Broker:
+    """One node: its disk, and its host and thread while it is not down."""
+
+    def __init__(self, node_id: int, settings: dict[str, str]) -> None:
+        self.node_id = node_id
+        self.settings = settings
+        self.disk = MemoryDisk(f"memory of broker {node_id}")
+        self.host: NodeHost | None = None
+        self.thread: LoopThread | None = None
+
+    @property
+    def state(self) -> BrokerState:
+        if self.thread is None or not self.thread.alive:
+            return "down"
+        return "paused" if self.thread.paused else "running"
+
+
+class ThreadBackend:
+    """See the module, and `Backend`."""
+
+    mode: Mode = "thread"
+
+    def __init__(self, shape: Shape) -> None:
+        self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
+        self._ports = ReservedPorts(shape.brokers, shape.port)
+        self._quorum_ports = ReservedPorts(shape.brokers if shape.brokers > 1 else 0)
+        ports = [*self._ports.numbers, *self._quorum_ports.numbers]
+        self._brokers: dict[int, _Broker] = {}
+        self._failures: list[str] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        try:
+            for node_id in shape.broker_ids:
+                self._brokers[node_id] = _Broker(
+                    node_id, {**shape.settings(node_id, HOST, ports), "log.dirs": f"memory-{node_id}"}
+                )
+        except BaseException:
+            self._release()
+            raise
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._ports.numbers)
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._brokers)
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        return HOST, self._ports.numbers[broker_id - 1]
+
+    def pid(self, broker_id: int) -> int | None:
+        return None  # it has no process of its own
+
+    def state(self, broker_id: int) -> BrokerState:
+        return self._brokers[broker_id].state
+
+    def failures(self) -> list[str]:
+        found, self._failures = self._failures, []
+        return found
+
+    # -- start and stop
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            await asyncio.gather(*(self.start_broker(each) for each in self._brokers))
+        except BaseException:
+            self.abandon()
+            raise
+
+    async def stop(self) -> None:
+        self.abandon()
+
+    def abandon(self) -> None:
+        for broker in self._brokers.values():
+            _end(broker)
+        self._release()
+
+    def _release(self) -> None:
+        self._ports.release()
+        self._quorum_ports.release()
+
+    # -- one broker
+
+    async def start_broker(self, broker_id: int) -> None:
+        broker = self._brokers[broker_id]
+        loop = self._loop = asyncio.get_running_loop()
+
+        def emit(name: str, value: Any) -> None:
+            loop.call_soon_threadsafe(self.on_event, broker_id, name, value)
+
+        def on_fatal(error: BaseException) -> None:
+            self._failures.append(f"broker {broker_id} stopped by itself: {error}")
+
+        host = NodeHost(broker.settings, broker.disk, emit=emit, on_fatal=on_fatal)
+        broker.host, broker.thread = host, LoopThread(f"barnabas-broker-{broker_id}")
+        try:
+            await self._within(broker, host.start())
+        except BaseException:
+            _end(broker)
+            raise
+
+    async def stop_broker(self, broker_id: int) -> None:
+        broker = self._brokers[broker_id]
+        if broker.host is not None:
+            await self._within(broker, broker.host.stop())
+        _end(broker)
+
+    async def kill_broker(self, broker_id: int) -> None:
+        _end(self._brokers[broker_id])
+
+    async def pause_broker(self, broker_id: int) -> None:
+        thread = self._brokers[broker_id].thread
+        if thread is not None:
+            thread.pause()
+
+    async def resume_broker(self, broker_id: int) -> None:
+        thread = self._brokers[broker_id].thread
+        if thread is not None:
+            thread.resume()
+
+    async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
+        broker = self._brokers[broker_id]
+        if broker.host is None:
+            raise RuntimeError(f"broker {broker_id} is down")
+        return await self._within(broker, broker.host.command(name, arguments))
+
+    async def _within(self, broker: _Broker, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the broker's thread."""
+        if broker.thread is None:
+            work.close()
+            raise RuntimeError(f"broker {broker.node_id} is down")
+        return await asyncio.wrap_future(broker.thread.submit(work))
+
+
+def _end(broker: _Broker) -> None:
+    """Ends a node at once; its disk keeps what was written, as the page cache does when a process is killed."""
+    host, thread = broker.host, broker.thread
+    broker.host = broker.thread = None
+
+    def kill() -> None:
+        if host is not None:
+            host.kill()
+        broker.disk.kill()  # before tasks are cancelled: what they still do has no effect
+
+    if thread is not None:
+        thread.end(kill)

@@ -1,0 +1,102 @@
+"""What is left when the process of a test ends: no broker process and no directory, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+SECONDS_MAX = 30.0
+SCRIPT = """
+import json, os, signal, sys, time
+from barnabas.testing import Cluster
+kafka = Cluster(2, mode="process").start()
+kafka.pause(2)
+print(json.dumps([each.pid for each in kafka.brokers]), flush=True)
+end = sys.argv[1]
+if end == "return":
+    sys.exit(0)
+if end == "error":
+    raise RuntimeError("a test has failed")
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory for temporary files of the programs that a test starts."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _wait_until_gone(pids: list[int], folder: Path) -> tuple[list[int], list[Path]]:
+    """The processes and directories that are left after SECONDS_MAX."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        left = [pid for pid in pids if _alive(pid)], list(folder.iterdir())
+        if left == ([], []) or time.monotonic() > deadline:
+            return left
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("end", ["return", "error", "SIGINT", "SIGTERM", "SIGKILL"])
+def test_nothing_is_left(temporary: Path, end: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, end],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # its own session, as a terminal or a CI job has
+    ) as parent:
+        assert parent.stdout is not None
+        pids = json.loads(parent.stdout.readline())
+        assert len(pids) == 2
+        assert len(list(temporary.iterdir())) == 1
+        if end.startswith("SIG"):
+            parent.send_signal(getattr(signal, end))
+        parent.wait(SECONDS_MAX)
+    assert _wait_until_gone(pids, temporary) == ([], [])
+
+
+def test_the_next_start_removes_what_a_machine_wide_kill_left(temporary: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, "wait"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pids = json.loads(parent.stdout.readline())
+        for pid in (*pids, parent.pid):
+            os.kill(pid, signal.SIGKILL)
+    left = list(temporary.iterdir())
+    assert len(left) == 1, "SIGKILL of all processes at once should leave the directory"
+    subprocess.run([sys.executable, "-c", SCRIPT, "return"], stdout=subprocess.DEVNULL, check=True)
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_directory_of_a_running_cluster_is_kept(temporary: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, "wait"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        before = list(temporary.iterdir())
+        subprocess.run([sys.executable, "-c", SCRIPT, "return"], stdout=subprocess.DEVNULL, check=True)
+        assert list(temporary.iterdir()) == before
+        parent.send_signal(signal.SIGINT)
+        parent.wait(SECONDS_MAX)
