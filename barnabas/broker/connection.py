@@ -110,7 +110,6 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_blocked_by",
-        "_client_id",
         "_client_id_bytes",
         "_continue_due",
         "_flush_due",
@@ -131,6 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         "_write_paused",
         "active",
         "client_host",
+        "client_id",
         "client_port",
         "closed",
         "get_buffer",
@@ -161,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0  # the part of them that is in _out
         self._unread_before = 0  # written bytes that the peer had not read at the last check
         self._blocked_by: Pending[Any] | None = None
-        self._client_id: str | None = None
+        self.client_id: str | None = None  # of its last request
         self._client_id_bytes = b""
         self._turn = False  # inside buffer_updated or _continue, which write at their end
         self._turn_requests = 0  # served in it, long requests counted as several
@@ -178,11 +178,6 @@ class Connection(asyncio.BufferedProtocol):
     def apis(self) -> Mapping[int, Api]:
         """The APIs that its listener serves, by key."""
         return self._router.apis
-
-    @property
-    def client_id(self) -> str | None:
-        """The client id of its last request; None before the first one, or if requests have none."""
-        return self._client_id
 
     def begin(self) -> None:
         """The node is ready: serves the requests that waited for it."""
@@ -308,11 +303,11 @@ class Connection(asyncio.BufferedProtocol):
                 if position > len(frame):
                     raise RemoteProtocolError(f"client id of {client_id_length} bytes exceeds its frame")
                 try:
-                    self._client_id = client_id_bytes.decode()
+                    self.client_id = client_id_bytes.decode()
                 except UnicodeDecodeError:
                     raise RemoteProtocolError("client id is not UTF-8") from None
                 self._client_id_bytes = client_id_bytes
-            client_id = self._client_id
+            client_id = self.client_id
         elif client_id_length < -1:
             raise RemoteProtocolError(f"client id of length {client_id_length}")
         else:
