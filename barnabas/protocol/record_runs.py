@@ -112,17 +112,22 @@ def _extent(columns: list[bytes]) -> tuple[int, int] | None:
     if len(others) == 1:
         low, high = _firsts(others[0], last, least), _firsts(others[0], last, most)
         if low and high:
-            return _number(min(low), least), _number(max(high), most)
+            lowest, highest = low[0], high[-1]
+            if low.translate(None, _FOLLOWED[(lowest & 127) >> 1 :]):
+                lowest = min(set(low))
+            if high.translate(None, _FOLLOWED[: ((highest & 127) >> 1) + 1]):
+                highest = max(set(high))
+            return _number(lowest, least), _number(highest, most)
     elif any(column.translate(None, _MORE) for column in others):
         return None
     encoded = set(zip(*reversed(columns), strict=True))  # the last byte first: they are ordered as their values are
     return _number(*reversed(min(encoded))), _number(*reversed(max(encoded)))
 
 
-def _firsts(first: bytes, last: bytes, edge: int) -> set[int]:
+def _firsts(first: bytes, last: bytes, edge: int) -> bytes:
     """The first bytes of the varints of two bytes whose last byte is `edge`; none where other varints lie between them."""
     start, stop = last.index(edge), last.rindex(edge) + 1
-    return set(first[start:stop]) if last.count(edge, start, stop) == stop - start else set()
+    return first[start:stop] if last.count(edge, start, stop) == stop - start else b""
 
 
 def _number(*encoded: int) -> int:

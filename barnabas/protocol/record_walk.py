@@ -4,6 +4,9 @@ Pure functions over the decompressed records of one batch; the format is describ
 producer wrote to Kafka's rules: lengths add up exactly, offset deltas run from 0 upwards without a gap. `deltas` reads
 batches as they lie in a log, where the cleaner may have left gaps.
 
+Compiled, the loop takes some nanoseconds a record. In plain Python it takes half a microsecond, so runs of records of equal lengths
+are checked by columns there (`record_runs`).
+
 Invariants: malformed input raises only RemoteProtocolError; a run of `walk` over consecutive ranges accepts the records that
 `record_codec.decode` accepts and whose offsets are right. Both can be called for a part of the records, so that a caller can limit
 the work of one call; `walk` limits itself by what it costs. Follows KIP-98 (record format) and Kafka's LogValidator.
@@ -11,27 +14,30 @@ the work of one call; `walk` limits itself by what it costs. Follows KIP-98 (rec
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol import record_codec
-from barnabas.protocol.record_codec import RECORD_BYTES_MIN, varint, varint_tail
+from barnabas.protocol.record_codec import RECORD_BYTES_MIN, varint
 from barnabas.protocol.record_runs import run
 
-__all__ = ["check_count", "deltas", "walk"]
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # an int in Python, a machine word in mypyc; `_tail` keeps every number below 2**60
 
-_HEADER_BYTES_MIN = 2  # key length, value length
+__all__ = ["USUAL_BYTES_MAX", "check_count", "deltas", "is_usual", "walk", "walk_view"]
+
+USUAL_BYTES_MAX: Final = 1 << 14  # of a record whose length has two bytes: of no larger one `is_usual`
+_VARINT_BYTES_MAX: Final = 10
+_HEADER_BYTES_MIN: Final = 2  # key length, value length
 _COMPILED: Final = not str(record_codec.__file__).endswith(".py")
-_LOOP: Final = 16 if _COMPILED else 1  # records in the loop that cost 1
-_RUN_MIN: Final = 1_024 if _COMPILED else 32  # records; for fewer a look at the columns costs more than the loop
-_RUNS_FROM: Final = (
-    64 if _COMPILED else 0
-)  # a run ends where offset deltas get wider: the first one would be a short one
-_PAUSE_MAX: Final = 32 * _RUN_MIN  # records that are walked one by one before the next look
+_LOOP: Final = 32 if _COMPILED else 1  # records in the loop that cost 1
+_RUN_MIN: Final = 2**62 if _COMPILED else 32  # records; for fewer a look at the columns costs more than the loop
+_PAUSE_MAX: Final = 1_024  # records that are walked one by one before the next look
+_PIECE_BYTES: Final = 128 * 1024 if _COMPILED else 2**62  # of a batch, copied at once; runs are faster over long pieces
 _RUN_COST: Final = 24  # of one look
-_CHEAP: Final = (
-    16  # records of a run, or records in the compiled loop, that cost as much as one in the loop of plain Python
-)
+_CHEAP: Final = 16  # records of a run that cost as much as one in the loop
+_TAIL_BITS: Final = 56  # read of a long varint; no length and no offset delta has more
+_HUGE: Final = 1 << 60  # stands for a number of more bits, zigzag still in it
 
 
 def check_count(data: bytes, count: int) -> None:
@@ -40,51 +46,139 @@ def check_count(data: bytes, count: int) -> None:
         raise RemoteProtocolError(f"batch claims {count} records in {len(data)} bytes")
 
 
-def walk(data: bytes, position: int, first: int, stop: int, cost_max: int) -> tuple[int, int, int, int, int, int]:
+def walk(
+    data: bytes, position: int, first: int, stop: int, cost_max: int, partial: bool = False
+) -> tuple[int, int, int, int, int, int]:
     """Checks the records `first` to `stop` − 1 of a batch, which begin at `position`, until that has cost `cost_max` or a little more.
 
     A cost of 1 is that of one record in the loop of plain Python, half a microsecond.
 
+    Args:
+        partial: more of the batch follows `data`. The walk ends before the first record that ends less than ten bytes before the
+            end of `data`.
+
     Returns:
-        The number of the next record and its position, the lowest and highest timestamp delta of those before it, how many of them
-        have no key, and what they have cost.
+        The number of the next record and its position, the lowest and highest timestamp delta of those before it (of no meaning if
+        there is none), how many of them have no key, and what they have cost.
 
     Raises:
         RemoteProtocolError: lengths do not add up, or an offset delta is not the number of its record.
     """
+    limit = len(data) - _VARINT_BYTES_MAX if partial else len(data)
     try:
         if stop - first < _RUN_MIN:
-            position, lowest, highest, without_key = _walk(data, position, first, stop)
-            return stop, position, lowest, highest, without_key, (stop - first) // _LOOP
-        lowest, highest, without_key = 2**64, -(2**64), 0
-        pause = _RUN_MIN
-        cost = 0
-        while first < stop and cost < cost_max:
-            following = first
-            if stop - first >= _RUN_MIN and first >= _RUNS_FROM:
-                following, after, low, high, missing = run(data, position, first, stop)
-                cost += _RUN_COST + (following - first) // _CHEAP
-            if following > first:
-                pause = _RUN_MIN
-            else:
-                following = min(stop, first + pause if first >= _RUNS_FROM else _RUNS_FROM)
-                pause = min(2 * pause, _PAUSE_MAX)
-                after, low, high, missing = _walk(data, position, first, following)
-                cost += (following - first) // _LOOP
-            lowest, highest, without_key = min(lowest, low), max(highest, high), without_key + missing
-            first, position = following, after
-        return first, position, lowest, highest, without_key, cost
+            if _COMPILED:
+                stop = min(stop, first + max(cost_max, 1) * _LOOP)
+            following, position, lowest, highest, without_key = _walk(data, position, first, stop, limit)
+            return following, position, lowest, highest, without_key, (following - first) // _LOOP
+        return _walk_by_runs(data, position, first, stop, cost_max, limit)
     except IndexError:
         raise RemoteProtocolError("records end in the middle of a record") from None
 
 
-def _walk(data: bytes, position: int, first: int, stop: int) -> tuple[int, int, int, int]:
+def walk_view(
+    records: memoryview, count: int, cost_max: int, piece_bytes: int = _PIECE_BYTES
+) -> tuple[int, int, int, int, int, int]:
+    """Does what `walk` does for a whole batch. Copies `piece_bytes` (≥ 20) at a time: a copy of a megabyte would evict the batch from the cache."""
+    size = len(records)
+    if size <= piece_bytes:
+        return walk(bytes(records), 0, 0, count, cost_max)
+    number = start = without_key = cost = 0
+    lowest, highest = 2**64, -(2**64)
+    while number < count and cost < cost_max:
+        data = bytes(records[start : start + piece_bytes])
+        partial = start + len(data) < size
+        following, position, low, high, missing, spent = walk(data, 0, number, count, cost_max - cost, partial)
+        if following > number:
+            number = following
+            start += position
+            lowest, highest = min(lowest, low), max(highest, high)
+            without_key += missing
+            cost += spent
+        else:  # the next record is longer than the piece
+            piece_bytes = size
+    return number, start, lowest, highest, without_key, cost
+
+
+def is_usual(data: bytes) -> bool:
+    """Whether `data` is one well-formed record of the usual form: a value, with or without a key, no headers, both deltas 0, and lengths of
+    one or two bytes. Others may be well-formed, too: `walk` checks them. Where latency matters, a batch of one record is the usual one.
+    In zigzag an odd number is a negative one.
+    """
+    try:
+        raw: i64 = data[0]
+        at: i64 = 1
+        if raw > 127:
+            if data[1] > 127:
+                return False
+            raw += (data[1] << 7) - 128
+            at = 2
+        if raw & 1 or at + (raw >> 1) != len(data) or data[at + 1] or data[at + 2]:
+            return False
+        at += 4
+        raw = data[at - 1]
+        if raw > 127:
+            if data[at] > 127:
+                return False
+            raw += (data[at] << 7) - 128
+            at += 1
+        if raw != 1:  # there is a key
+            if raw & 1:
+                return False
+            at += raw >> 1
+        raw = data[at]
+        at += 1
+        if raw > 127:
+            if data[at] > 127:
+                return False
+            raw += (data[at] << 7) - 128
+            at += 1
+        return not raw & 1 and at + (raw >> 1) == len(data) - 1 and not data[len(data) - 1]
+    except IndexError:
+        return False
+
+
+def _walk_by_runs(
+    data: bytes, position: int, first: int, stop: int, cost_max: int, limit: int
+) -> tuple[int, int, int, int, int, int]:
+    lowest, highest, without_key = 2**64, -(2**64), 0
+    pause = _RUN_MIN
+    cost = 0
+    while first < stop and cost < cost_max:
+        following = first
+        if stop - first >= _RUN_MIN:
+            following, after, low, high, missing = run(data, position, first, stop)
+            cost += _RUN_COST + (following - first) // _CHEAP
+        if following > first:
+            pause = _RUN_MIN
+        else:
+            following, after, low, high, missing = _walk(data, position, first, min(stop, first + pause), limit)
+            if following == first:
+                break
+            pause = min(2 * pause, _PAUSE_MAX)
+            cost += following - first
+        lowest, highest, without_key = min(lowest, low), max(highest, high), without_key + missing
+        first, position = following, after
+        if position > limit:
+            break
+    return first, position, lowest, highest, without_key, cost
+
+
+def _walk(data: bytes, position: i64, first: i64, stop: i64, limit: i64) -> tuple[i64, i64, i64, i64, i64]:
     """Varints of one and two bytes are read inline: most are. In zigzag an odd number is a negative one. IndexError at the end of `data`."""
-    size = len(data)
-    lowest = highest = 0
-    seen = -1  # timestamp delta of the record before, as it is encoded: most repeat it
-    without_key = 0
+    size: i64 = len(data)
+    lowest: i64 = 2**63 - 1
+    highest: i64 = -(2**63)
+    seen: i64 = -1  # timestamp delta of the record before, as it is encoded: most repeat it
+    without_key: i64 = 0
+    number: i64
+    begin: i64
+    end: i64
+    raw: i64
+    byte: i64
+    delta: i64
     for number in range(first, stop):
+        begin = position
         raw = data[position]
         position += 1
         if raw > 127:
@@ -93,9 +187,11 @@ def _walk(data: bytes, position: int, first: int, stop: int) -> tuple[int, int, 
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = varint_tail(data, position, raw)
+                raw, position = _tail(data, position, raw)
         end = position + (raw >> 1)
-        if raw & 1 or end > size:
+        if raw & 1 or end > limit:
+            if limit < size and not raw & 1:
+                return number, begin, lowest, highest, without_key
             raise RemoteProtocolError(f"record of {(raw >> 1) ^ -(raw & 1)} bytes where {size - position} are left")
         position += 1  # attributes of a record: none are defined
 
@@ -107,14 +203,20 @@ def _walk(data: bytes, position: int, first: int, stop: int) -> tuple[int, int, 
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = varint_tail(data, position, raw)
+                begin = position - 1
+                raw, position = _tail(data, position, raw)
+                if raw == _HUGE:
+                    delta, position = varint(data, begin)
+                    if delta > highest:
+                        highest = delta
+                    if delta < lowest:
+                        lowest = delta
+                    raw = seen
         if raw != seen:
             delta = (raw >> 1) ^ -(raw & 1)
-            if seen < 0:
-                lowest = highest = delta
-            elif delta > highest:
+            if delta > highest:
                 highest = delta
-            elif delta < lowest:
+            if delta < lowest:
                 lowest = delta
             seen = raw
 
@@ -126,7 +228,7 @@ def _walk(data: bytes, position: int, first: int, stop: int) -> tuple[int, int, 
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = varint_tail(data, position, raw)
+                raw, position = _tail(data, position, raw)
         if raw != number << 1:
             raise RemoteProtocolError(f"record {number} has offset delta {(raw >> 1) ^ -(raw & 1)}")
 
@@ -138,7 +240,7 @@ def _walk(data: bytes, position: int, first: int, stop: int) -> tuple[int, int, 
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = varint_tail(data, position, raw)
+                raw, position = _tail(data, position, raw)
         if raw & 1:
             without_key += 1
         else:
@@ -152,7 +254,7 @@ def _walk(data: bytes, position: int, first: int, stop: int) -> tuple[int, int, 
                 raw += (byte << 7) - 128
                 position += 1
             else:
-                raw, position = varint_tail(data, position, raw)
+                raw, position = _tail(data, position, raw)
         if not raw & 1:
             position += raw >> 1
 
@@ -162,25 +264,56 @@ def _walk(data: bytes, position: int, first: int, stop: int) -> tuple[int, int, 
             position += 1
         if position != end:
             raise RemoteProtocolError(f"record ends at byte {position}, its length says {end}")
-    return position, lowest, highest, without_key
+    return stop, position, lowest, highest, without_key
 
 
-def _walk_headers(data: bytes, position: int, end: int) -> int:
+def _walk_headers(data: bytes, position: i64, end: i64) -> i64:
     """Passes over the headers of a record that ends at `end`, from their count on."""
-    count, position = varint(data, position)
+    count: i64
+    length: i64
+    count, position = _number(data, position)
     if count < 0 or count * _HEADER_BYTES_MIN > end - position:
         raise RemoteProtocolError(f"record claims {count} headers in {end - position} bytes")
-    for _ in range(count):
-        length, position = varint(data, position)
+    while count > 0:
+        count -= 1
+        length, position = _number(data, position)
         if length < 0 or position + length > end:
             raise RemoteProtocolError(f"header key of {length} bytes where {end - position} are left")
         position += length
-        length, position = varint(data, position)
+        length, position = _number(data, position)
         if length >= 0:
             if position + length > end:
                 raise RemoteProtocolError(f"header value of {length} bytes where {end - position} are left")
             position += length
     return position
+
+
+def _number(data: bytes, position: i64) -> tuple[i64, i64]:
+    """A zigzag varint and the position after it."""
+    raw: i64 = data[position]
+    position += 1
+    if raw > 127:
+        raw, position = _tail(data, position, raw)
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _tail(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
+    """The rest of a varint whose first byte was `first`, zigzag still in it, and the position after it; _HUGE for more than _TAIL_BITS."""
+    raw: i64 = first & 0x7F
+    shift: i64 = 7
+    byte: i64
+    while True:
+        byte = data[position]
+        position += 1
+        if shift < _TAIL_BITS:
+            raw |= (byte & 0x7F) << shift
+        elif byte & 0x7F:
+            raw = _HUGE
+        if byte < 128:
+            return raw, position
+        shift += 7
+        if shift > 63:
+            raise RemoteProtocolError(f"varint before byte {position} is longer than ten bytes")
 
 
 def deltas(data: bytes, position: int, count: int) -> tuple[list[tuple[int, int, bool]], int]:

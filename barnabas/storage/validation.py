@@ -44,7 +44,7 @@ from barnabas.protocol.batch_layout import (
 )
 from barnabas.protocol.compression import Compression, DecompressedTooLarge
 from barnabas.protocol.record_codec import RECORD_BYTES_MIN
-from barnabas.protocol.record_walk import walk
+from barnabas.protocol.record_walk import USUAL_BYTES_MAX, is_usual, walk_view
 from barnabas.protocol.records import frame_batch, read_header, stamp_log_append_time
 from barnabas.storage.inspection import CODECS, Inspection, RecordValidationError, changes_codec
 from barnabas.storage.log_config import LogConfig, Origin
@@ -292,14 +292,22 @@ def _walk_plain(
     Raises:
         LongBatch: the walk takes too long for one turn of the loop.
     """
-    data = bytes(records)
-    size = len(data)
+    size = len(records)
+    if (
+        count == 1
+        and base_timestamp == max_timestamp
+        and base_timestamp >= now_ms - config.message_timestamp_before_max_ms
+        and not config.compacted
+        and size < USUAL_BYTES_MAX
+        and is_usual(bytes(records))
+    ):
+        return 0
     if count * RECORD_BYTES_MIN > size:
         return -1
     # The check covers many records only while that is cheap: an abandoned check must be repeated.
     cost_max = 2 * SLICE_RECORDS if count <= SLICE_RECORDS else WALK_COST_MAX
     try:
-        following, end, lowest, highest, without_key, cost = walk(data, 0, 0, count, cost_max)
+        following, end, lowest, highest, without_key, cost = walk_view(records, count, cost_max)
     except RemoteProtocolError:
         return -1
     if following < count:

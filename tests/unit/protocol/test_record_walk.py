@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.record_codec import NewRecord, Record, decode, encode, encode_kept, encode_varint
-from barnabas.protocol.record_walk import check_count, deltas, walk
+from barnabas.protocol.record_walk import check_count, deltas, is_usual, walk, walk_view
 
 NOW = 1_700_000_000_000
 
@@ -93,6 +94,71 @@ def test_the_walk_accepts_what_the_decoder_accepts(
         data[place % len(data)] = value
     whole = bytes(data + bytes(longer)) if longer >= 0 else bytes(data[:longer])
     agree(whole, len(rows) + more, slice_size)
+
+
+def outcome(count: int, walking: Callable[[], tuple[int, int, int, int, int, int]]) -> tuple[int, ...] | None:
+    """What a walk over all records found, without its cost; None if it refused them."""
+    try:
+        found = walking()
+    except RemoteProtocolError:
+        return None
+    assert found[0] == count
+    return found[:5]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(records, min_size=1, max_size=50),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=2),
+    st.integers(-1, 1),
+    st.integers(20, 400),
+)
+def test_pieces_of_a_batch_are_checked_as_the_whole_is(
+    rows: list[NewRecord], changes: list[tuple[int, int]], more: int, piece_bytes: int
+) -> None:
+    data = bytearray(encode(rows, NOW)[0])
+    for place, value in changes:
+        data[place % len(data)] = value
+    count = max(len(rows) + more, 1)
+    whole = outcome(count, lambda: walk(bytes(data), 0, 0, count, 10**9))
+    assert outcome(count, lambda: walk_view(memoryview(data), count, 10**9, piece_bytes)) == whole
+
+
+@pytest.mark.parametrize("size", [1, 100, 5_000, 300_000])
+def test_pieces_of_many_records(size: int) -> None:
+    """Also of records that are longer than a piece; the cost stays limited."""
+    count = 600_000 // (size + 10)
+    data = encode([NewRecord(None, bytes(size), NOW + number // 5) for number in range(count)], NOW)[0]
+    view = memoryview(data)
+    assert walk_view(view, count, 10**9)[:5] == walk(data, 0, 0, count, 10**9)[:5]
+    for piece_bytes in (4_096, 65_536):
+        assert walk_view(view, count, 10**9, piece_bytes)[:5] == walk(data, 0, 0, count, 10**9)[:5]
+    if size == 1:
+        reached, *_, cost = walk_view(view, count, 200, 65_536)
+        assert 0 < reached < count
+        assert 200 <= cost < 400
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.builds(NewRecord, texts, texts | st.binary(min_size=8_180, max_size=8_200), st.just(NOW), headers.map(tuple)),
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 255)), max_size=2),
+    st.integers(-1, 1),
+)
+def test_the_usual_record_is_what_the_decoder_accepts(
+    row: NewRecord, changes: list[tuple[int, int]], longer: int
+) -> None:
+    data = bytearray(encode([row], NOW)[0])
+    for place, value in changes:
+        data[place % len(data)] = value
+    whole = bytes(data + bytes(longer)) if longer >= 0 else bytes(data[:longer])
+    usual = is_usual(whole)
+    if usual:
+        (found,) = decoded(whole, 1)
+        assert found.timestamp == 0
+    if not changes and not longer:
+        small = len(row.key or b"") + len(row.value or b"") < 8_000
+        assert usual or not small or row.value is None or row.headers
 
 
 @st.composite
@@ -187,7 +253,7 @@ def lengths(*sizes: int) -> bytes:
 
 
 def test_the_walk_limits_itself_by_its_cost() -> None:
-    count = 6_000
+    count = 20_000
     for name, data, each in (
         ("one length", lengths(*[100] * count), 0.2),
         ("runs as short as can be", lengths(*[10 + number // 32 % 2 for number in range(count)]), 2.0),
