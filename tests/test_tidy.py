@@ -21,10 +21,45 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "barnabas"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-MODULE_LINES_MAX = 600
+MODULE_LINES_MAX = 500
+# Modules that may have more lines, with the reason. They may not grow beyond 600.
+LONG_MODULES = {
+    "barnabas/broker/connection.py": "holds order, fairness and budgets of a connection beside its asyncio protocol",
+    "barnabas/broker/coordinator/group_shard.py": "serves classic and consumer groups",
+    "barnabas/broker/coordinator/shard.py": "holds loading, writing and deadlines of shards",
+    "barnabas/broker/coordinator/transactions.py": "holds requests, timers and markers of transactions",
+    "barnabas/broker/handlers/fetch.py": "holds sessions, waiting and reading of a Fetch",
+    "barnabas/broker/handlers/produce.py": "holds verification, inspection and appends of a Produce",
+    "barnabas/broker/quorum/machine.py": "holds votes, replication and followers of the Raft core",
+    "barnabas/broker/quorum/quorum.py": "holds requests, answers and timers of the Raft shell",
+    "barnabas/broker/replica/machine.py": "holds leading, following and reading of a replica",
+    "barnabas/broker/replica/replicas.py": "holds opening, adopting and deleting of replicas",
+    "barnabas/protocol/messages/admin.py": "declares all messages of one API family",
+    "barnabas/protocol/messages/groups.py": "declares all messages of one API family",
+    "barnabas/runtime/files.py": "implements the Disk port: one class for each kind of file",
+    "barnabas/storage/partition_log.py": "holds appends, reads and retention of a log",
+}
+LONG_MODULE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 60
+# Functions that may have more lines, with the reason.
+LONG_FUNCTIONS = {
+    "barnabas/broker/connection.py _serve_frame": "every request passes here: a call more costs time",
+    "barnabas/broker/coordinator/transactions.py init_producer_id": "one decision with its continuations",
+    "barnabas/broker/handlers/fetch.py _read_one": "one partition of a Fetch",
+    "barnabas/broker/handlers/group_offsets.py offset_commit": "one request with its continuations",
+    "barnabas/broker/node.py __init__": "builds the parts of a node in their order",
+    "barnabas/broker/quorum/wire.py request_message": "one case for each kind of message",
+    "barnabas/cli/serve.py serve": "declares the options of a command",
+    "barnabas/protocol/record_codec.py _decode": "compiled: a call in the loop costs time",
+    "barnabas/protocol/record_walk.py _walk": "compiled: a call in the loop costs time",
+    "barnabas/storage/partition_log.py append_as_leader": "every batch passes here: a call more costs time",
+    "barnabas/storage/recovery.py steps": "one generator of steps",
+    "barnabas/storage/validation.py check_leader_batch": "every batch passes here: a call more costs time",
+}
 DOCSTRING_LINES_MAX = 25
 INTERNAL_TOPIC = re.compile(r"__(consumer_offsets|transaction_state|cluster_metadata|share_group_state)(-\d+)?")
 HOME_OF_INTERNAL_TOPICS = Path("protocol/internal_topics.py")
+ANY_IN_BROKER_MAX = 202  # uses of the type Any in barnabas/broker; lower it when you remove some
 
 # call -> (folders of the package where it is at home, what to use elsewhere)
 BANNED: dict[str, tuple[tuple[str, ...], str]] = {
@@ -70,6 +105,20 @@ def place(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def long_functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Names and lengths of the functions over FUNCTION_LINES_MAX."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            length = node.end_lineno - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                yield node.name, length
+
+
+def uses_of_any(text: str) -> int:
+    """How often a module names the type Any, outside of imports."""
+    return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(ast.parse(text)))
+
+
 def violations(path: Path) -> Iterator[str]:
     text = path.read_text()
     tree = ast.parse(text)
@@ -80,8 +129,12 @@ def violations(path: Path) -> Iterator[str]:
     elif doc.count("\n") + 1 > DOCSTRING_LINES_MAX:
         yield f"{place(path)}:1 module docstring has over {DOCSTRING_LINES_MAX} lines: move the rest to docs/"
     lines = text.count("\n")
-    if lines > MODULE_LINES_MAX:
-        yield f"{place(path)} has {lines} lines, over {MODULE_LINES_MAX}: split it by its concepts"
+    lines_max = LONG_MODULE_LINES_MAX if place(path) in LONG_MODULES else MODULE_LINES_MAX
+    if lines > lines_max:
+        yield f"{place(path)} has {lines} lines, over {lines_max}: split it by its concepts"
+    for name, length in long_functions(tree):
+        if f"{place(path)} {name}" not in LONG_FUNCTIONS:
+            yield f"{place(path)} {name} has {length} lines, over {FUNCTION_LINES_MAX}: split it by its steps"
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and ast.get_docstring(node) is None:
             yield f"{place(path)}:{node.lineno} public class {node.name} has no docstring"
@@ -107,6 +160,21 @@ def test_module_is_tidy(path: Path) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
+def test_every_exception_to_the_limits_is_needed() -> None:
+    lengths = {place(path): path.read_text().count("\n") for path in MODULES}
+    short = [name for name in LONG_MODULES if lengths.get(name, 0) <= MODULE_LINES_MAX]
+    assert not short, f"these modules are not long any more, take them off LONG_MODULES: {short}"
+    functions = {f"{place(path)} {name}" for path in MODULES for name, _ in long_functions(ast.parse(path.read_text()))}
+    assert LONG_FUNCTIONS.keys() <= functions, "take the others off LONG_FUNCTIONS"
+
+
+def test_the_broker_uses_any_no_more_than_it_did() -> None:
+    counts = {path: uses_of_any(path.read_text()) for path in MODULES if path.is_relative_to(PACKAGE / "broker")}
+    found = sum(counts.values())
+    most = sorted(((count, place(path)) for path, count in counts.items()), reverse=True)[:10]
+    assert found <= ANY_IN_BROKER_MAX, f"Any is used {found} times in barnabas/broker, most in {most}: name the type"
+
+
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
@@ -116,7 +184,8 @@ def test_module_is_tidy(path: Path) -> None:
         ('"""Doc."""\nx = y  # type: ignore[attr-defined]\n', "without its reason"),
         ('"""Doc."""\nTOPIC = "__cluster_metadata-0"\n', "use protocol/internal_topics"),
         ('"""Doc."""\nclass Broker:\n    pass\n', "no docstring"),
-        ('"""Doc."""\n' + "x = 1\n" * 700, "split it"),
+        ('"""Doc."""\n' + "x = 1\n" * 500, "split it by its concepts"),
+        ('"""Doc."""\ndef f():\n' + "    x = 1\n" * 60, "f has 61 lines, over 60: split it by its steps"),
     ],
 )
 def test_the_rules_bite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, complaint: str) -> None:
