@@ -32,8 +32,8 @@ from barnabas.errors import BarnabasError, InvariantViolated, RemoteProtocolErro
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, INFLIGHT_REQUESTS_MAX
 from barnabas.network_port import Network
 from barnabas.ports import Buffer
-from barnabas.protocol.connection import FrameReader
 from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion
+from barnabas.protocol.framing import FrameReader
 from barnabas.runtime.framed_socket import FramedSocket
 
 __all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "ProbeResult", "probe"]

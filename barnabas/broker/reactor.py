@@ -24,6 +24,7 @@ __all__ = ["Reactor"]
 
 log = logging.getLogger(__name__)
 
+STALL_MS: Final = 500  # a timer this late means that the process was suspended; work alone delays no timer so long
 SOON_PASSES_MAX: Final = 10_000  # callbacks run in one wake-up before the loop serves other events
 
 
@@ -68,6 +69,11 @@ class Reactor:
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         """Runs the callback after `delay_ms`; `cancel` of the returned timer prevents it."""
         return self.timers.call_later(delay_ms, callback)
+
+    def stall_ms(self, deadline_ms: int) -> int:
+        """How long the process was suspended when the timer of `deadline_ms` (monotonic) had to run; 0 if it was not."""
+        late_ms = self.clock.monotonic_ms() - deadline_ms
+        return late_ms if late_ms > STALL_MS else 0
 
     def next_turn(self, callback: Callable[[], None]) -> None:
         """Runs the callback in the next turn of the loop."""

@@ -1,13 +1,23 @@
-"""Skips the tag section of a request header (flexible versions, KIP-482); no tag of a request header is known.
+"""Parts of a request header: the client id, and the tag section (flexible versions, KIP-482), of which no tag is known.
 
-A pure function of the frame. Raises RemoteProtocolError for a malformed section or one with too many tags.
+Pure functions of the bytes. They raise RemoteProtocolError for malformed parts and for too many tags.
 """
 
 from __future__ import annotations
 
 from barnabas.errors import RemoteProtocolError
 
-__all__ = ["skip_tags"]
+__all__ = ["decoded_client_id", "skip_tags"]
+
+
+def decoded_client_id(data: bytes, length: int) -> str:
+    """The client id from its bytes, which are fewer than its `length` if the frame ends before."""
+    if len(data) < length:
+        raise RemoteProtocolError(f"client id of {length} bytes exceeds its frame")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise RemoteProtocolError("client id is not UTF-8") from None
 
 
 def skip_tags(frame: memoryview, position: int) -> int:

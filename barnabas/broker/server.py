@@ -4,10 +4,8 @@ Driven by: the node (`bind`, `accept`, `serve`, `close`, `abort`), connections t
 Emits: connections that read, pause and end.
 
 Addresses are bound first and refuse connections until `accept`; requests of accepted connections are served once the node is ready.
-Frames under construction of all connections share a byte budget: a frame that would exceed it waits, but the oldest large frame always
-continues, so that all complete. Answers that peers leave unread have a byte budget too: above it Fetch answers get small, and
-connections with unread answers are served no more requests. Connections that are silent, or whose peer reads none of its answers,
-release their buffers and are closed after `connections.max.idle.ms`.
+All connections share a `protocol/memory_budget`. Connections that are silent, or whose peer reads none of its answers, release their
+buffers and are closed after `connections.max.idle.ms`.
 """
 
 from __future__ import annotations
@@ -16,9 +14,8 @@ import itertools
 import logging
 from typing import Any, Final
 
-from barnabas.broker.call import Pending
 from barnabas.broker.config import BrokerConfig, Endpoint
-from barnabas.broker.connection import ORDINARY_BUFFER_BYTES, Connection
+from barnabas.broker.connection import Connection
 from barnabas.broker.connection_quotas import ConnectionQuotas
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
@@ -26,14 +23,14 @@ from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
 from barnabas.network_port import Listener, ListenerOptions, Network
-from barnabas.protocol.connection import FrameReader
+from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.registry import API, API_VERSIONS_KEY, PRODUCE_KEY
 
 __all__ = ["Server"]
 
 log = logging.getLogger(__name__)
 
-ANSWER_BYTES_LEAST: Final = 128 * 1024  # of records that a Fetch may always request, whatever other peers leave unread
 DESCRIPTORS_FOR_NODES: Final = 16  # file descriptors that client listeners leave for connections between nodes
 REFUSAL_LINES_MS: Final = 1_000  # between log lines about refused connections
 SWEEP_MS: Final = 5_000  # between searches for silent connections
@@ -52,7 +49,6 @@ class Server:
         self._network = network
         self.connections: dict[Connection, None] = {}
         self.serving = False
-        self.opening: Pending[None] = Pending(blocks=True)  # blocks requests that arrive before the node is ready
         self._request_bytes_max = config.get_int("socket.request.max.bytes")
         self._frame_bytes_free = min(FRAME_BYTES_SMALL_MAX, self._request_bytes_max)  # frame size that any API may send
         self.api_versions_range = API[API_VERSIONS_KEY].versions
@@ -66,13 +62,9 @@ class Server:
         self._next_line_ms = 0
         self._numbers = itertools.count(1)
         queued_bytes_max = config.get_int("queued.max.request.bytes")
-        self._budget_bytes = (
-            queued_bytes_max if queued_bytes_max > 0 else 2 * self._request_bytes_max
-        )  # of all connections
-        self.unread_bytes = 0  # of all connections together
-        self._unread: dict[Connection, int] = {}
-        self._starved: dict[Connection, None] = {}  # large frames that wait for budget, in order of arrival
-        self._large: dict[Connection, int] = {}  # bytes reserved by connections with more than an ordinary buffer
+        self.budget = MemoryBudget(
+            queued_bytes_max if queued_bytes_max > 0 else 2 * self._request_bytes_max, UNREAD_ANSWER_BYTES_MAX
+        )
 
     async def bind(self, endpoint: Endpoint) -> tuple[str, int]:
         """Binds an address and returns it; refuses connections until `accept`. Raises OSError if the address is in use."""
@@ -134,7 +126,7 @@ class Server:
     def _close_excess(self, count: int) -> None:
         """Closes connections of unprotected listeners, the longest silent first."""
         others = [each for each in self.connections if not self.quotas.protects(each.listener_name)]
-        others.sort(key=lambda each: (each.waits, each.active, each.silent_since_ms, each.number))
+        others.sort(key=lambda each: (each.core.waits, each.active, each.silent_since_ms, each.number))
         for connection in others[:count]:
             connection.close("another listener needs the connection (max.connections)", level=logging.INFO)
 
@@ -147,7 +139,6 @@ class Server:
         """The node is ready: serves the requests received so far and all later ones."""
         self.serving = True
         self._sweep_later()
-        self.opening.resolve(None)
         for connection in list(self.connections):
             connection.begin()
 
@@ -206,49 +197,16 @@ class Server:
             connection.abort()
 
     def on_disconnected(self, connection: Connection) -> None:
-        """A connection ended: releases its reserved bytes."""
+        """A connection ended."""
         self.quotas.closed(connection.listener_name)
         if self.connections.pop(connection, 0) is None:
             self.quotas.left(connection.client_host)
         if self._held_back:
             self._hold_back()
-        self.on_unread(connection, 0)
-        self._starved.pop(connection, None)
-        if self._large.pop(connection, None) is not None:
-            self._feed_starved()
-
-    def on_unread(self, connection: Connection, size_bytes: int) -> None:
-        """A peer leaves `size_bytes` of its answers unread; 0 if it reads again or disconnected."""
-        self.unread_bytes += size_bytes - self._unread.pop(connection, 0)
-        if size_bytes:
-            self._unread[connection] = size_bytes
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether peers leave more unread than the budget of all connections; then those with unread answers are served no requests."""
-        return self.unread_bytes > UNREAD_ANSWER_BYTES_MAX
 
     def answer_bytes_max(self, wanted: int) -> int:
         """How many bytes of records one answer may carry; fewer while peers leave answers unread."""
-        return min(wanted, max(UNREAD_ANSWER_BYTES_MAX - self.unread_bytes, ANSWER_BYTES_LEAST))
-
-    def room_for(self, connection: Connection) -> bool:
-        """Whether the byte budget lets this connection continue reading. The oldest large frame always may, so that all complete."""
-        reserved = connection.reserved_bytes
-        if reserved <= ORDINARY_BUFFER_BYTES:
-            if self._large.pop(connection, None) is not None:
-                self._feed_starved()
-            return True
-        self._large[connection] = reserved
-        if sum(self._large.values()) <= self._budget_bytes or next(iter(self._large)) is connection:
-            return True
-        self._starved[connection] = None
-        return False
-
-    def _feed_starved(self) -> None:
-        starved, self._starved = self._starved, {}
-        for connection in starved:
-            connection.settle()
+        return self.budget.answer_bytes_max(wanted)
 
     def _sweep_later(self) -> None:
         self.reactor.call_later(SWEEP_MS, self._sweep)

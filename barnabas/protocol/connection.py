@@ -1,244 +1,287 @@
-"""Connection framing without I/O: bytes in, whole frames out; answers in request order, ready to write.
+"""ServerConnection: decides when a server serves a connection's requests and when it sends their answers, without I/O.
 
-Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol), and the handlers that answer requests.
-Emits: views of whole frames without their 4-byte length; lists of buffers for `writelines`.
+Driven by: a shell that reads frames, serves requests and writes answers (`broker/connection.py`).
+Emits: frames to serve, answers to write, and whether to read on.
 
-Invariants: a length is checked before memory is allocated for it, first against the largest frame of all, then against
-the limit of the API. Memory never exceeds twice the bytes that the peer has sent, or a first allocation of 1 MiB. Buffers are
-replaced, never resized or rewritten, so a frame's view does not change (but it keeps its buffer in memory: copy data that is needed
-after the call). Answers are sent in the order of their requests, in whatever order they are ready.
+The shell serves frames in turns. In a turn it offers each frame of a read (`admits`) or takes held frames (`next_held`), and serves
+those that it gets. Then it ends the turn and writes the answers (`end_turn`).
+
+Invariants:
+- Requests are served in the order of the connection. A request that waits before its effect blocks the later ones: they are held.
+  A held frame is a copy, because views are valid only during their call.
+- Answers leave in the order of their requests, in whatever order they are ready.
+- A turn serves at most REQUESTS_PER_TURN requests, so that other connections get theirs.
+- No request is served while the peer leaves more than WRITE_BUFFER_HIGH bytes of answers unread, or while it leaves any unread and
+  all connections together have used their budget.
+- The connection reads on only while the frames that it holds, its requests without answer and the budget of all connections allow it.
 """
 
 from __future__ import annotations
 
-import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Final
 
-from barnabas.errors import LocalProtocolError, RemoteProtocolError
-from barnabas.limits import FRAME_BYTES_MAX
+from barnabas.errors import LocalProtocolError
+from barnabas.limits import INFLIGHT_REQUESTS_MAX
 from barnabas.ports import Buffer
+from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES, MemoryBudget
 
-__all__ = ["AnswerQueue", "FrameReader", "Slot", "frame"]
+__all__ = ["REQUESTS_PER_TURN", "WRITE_BUFFER_HIGH", "ServerConnection", "Slot"]
 
-_LENGTH = struct.Struct(">i")
-_LENGTH_AND_API_KEY = struct.Struct(">ih")
-_FRAME_BYTES_MIN = 4  # a response is at least its correlation id
-_BUFFER_BYTES = 64 * 1024  # room for hundreds of small requests, which are views of it
-_READ_BYTES_MIN = 8 * 1024  # with less room a new buffer is cheaper than another read
-_ALLOCATE_AT_ONCE_BYTES = 1024 * 1024  # the buffer of a larger frame grows as its bytes arrive
-
-
-class FrameReader:
-    """Splits a byte stream into frames.
-
-    Args:
-        size_bytes_max: the largest frame, without its length field (`socket.request.max.bytes`).
-        limit_of: for requests: returns the largest frame of an API key, at most `size_bytes_max`. A client has none, because its
-            frames begin with a correlation id: then only `size_bytes_max` applies.
-        size_bytes_free: `limit_of` allows frames of up to this size for every API key, so it is not called for them.
-
-    Attributes:
-        allocated_bytes: size of the present buffer.
-    """
-
-    __slots__ = (
-        "_buffer",
-        "_end",
-        "_limit_of",
-        "_size_bytes_free",
-        "_size_bytes_max",
-        "_start",
-        "_view",
-        "_wanted",
-        "allocated_bytes",
-    )
-
-    def __init__(
-        self,
-        *,
-        size_bytes_max: int = FRAME_BYTES_MAX,
-        limit_of: Callable[[int], int] | None = None,
-        size_bytes_free: int = 0,
-    ) -> None:
-        self._size_bytes_max = size_bytes_max
-        self._size_bytes_free = size_bytes_free
-        self._limit_of = limit_of
-        self._buffer = bytearray()  # created by the first read: an idle connection needs no memory
-        self._view = memoryview(self._buffer)
-        self.allocated_bytes = 0
-        self._start = 0  # start ≤ end ≤ capacity; bytes between are received and not yet part of a whole frame
-        self._end = 0
-        self._wanted = 0  # bytes of the unfinished frame with its length, 0 while unknown
-
-    @property
-    def buffered_bytes(self) -> int:
-        """The number of received bytes of an incomplete frame."""
-        return self._end - self._start
-
-    @property
-    def unread(self) -> memoryview:
-        """The received bytes of a frame that is incomplete or was refused; valid until the next read."""
-        return self._view[self._start : self._end]
-
-    def release(self) -> None:
-        """Frees the buffer if it has no incomplete frame. The next read creates another one. For idle connections."""
-        if self._start == self._end:
-            self._buffer = bytearray()
-            self._view = memoryview(self._buffer)
-            self.allocated_bytes = self._start = self._end = 0
-
-    def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """The buffer for the next read. Call `received` with the number of bytes written into it."""
-        room = self.allocated_bytes - self._end
-        if self._wanted:
-            if self._start + self._wanted > self.allocated_bytes and (
-                self._start or room == 0 or self.allocated_bytes < _ALLOCATE_AT_ONCE_BYTES
-            ):
-                self._replace()
-        elif room < _READ_BYTES_MIN:
-            self._replace()
-        return self._view[self._end :]
-
-    def received(self, count: int) -> list[memoryview]:
-        """Handles `count` bytes that were written into the buffer. Returns the frames that are complete now, without their lengths.
-
-        Raises:
-            RemoteProtocolError: a frame is shorter or longer than allowed. The stream cannot continue.
-        """
-        start = self._start
-        end = self._end + count
-        if end > self.allocated_bytes:
-            raise LocalProtocolError(
-                f"{count} bytes received into a buffer with room for {self.allocated_bytes - self._end}"
-            )
-        self._end = end
-        self._wanted = 0
-        buffer = self._buffer
-        view = self._view
-        frames: list[memoryview] = []
-        while end - start >= 4:
-            size = _LENGTH.unpack_from(buffer, start)[0]
-            if not _FRAME_BYTES_MIN <= size <= self._size_bytes_free:
-                self._check(size, start)
-            stop = start + 4 + size
-            if stop > end:
-                self._wanted = 4 + size
-                break
-            frames.append(view[start + 4 : stop])
-            start = stop
-        self._start = start
-        return frames
-
-    def feed(self, data: Buffer) -> list[memoryview]:
-        """Does the same as `received` for given bytes: for a protocol with `data_received`, and for tests."""
-        frames: list[memoryview] = []
-        rest = memoryview(data)
-        while rest:
-            room = self.get_buffer()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
-            frames += self.received(count)
-            rest = rest[count:]
-        return frames
-
-    def _check(self, size: int, start: int) -> None:
-        if size > self._size_bytes_max or size < _FRAME_BYTES_MIN:
-            raise RemoteProtocolError(
-                f"frame of {size} bytes, allowed are {_FRAME_BYTES_MIN} to {self._size_bytes_max} (socket.request.max.bytes)"
-            )
-        if self._limit_of is not None and self._end - start >= 6:
-            api_key = _LENGTH_AND_API_KEY.unpack_from(self._buffer, start)[1]
-            limit = self._limit_of(api_key)
-            if size > limit:
-                raise RemoteProtocolError(f"frame of {size} bytes for API key {api_key}, allowed are {limit}")
-
-    def _replace(self) -> None:
-        """Continues in a new buffer. Its size is that of the incomplete frame, limited by the bytes received so far."""
-        pending = self._end - self._start
-        wanted = self._wanted
-        if pending < 6 and self._limit_of is not None:
-            wanted = 0  # the API key has not arrived, so the length is not checked yet
-        capacity = max(_BUFFER_BYTES, min(wanted, max(_ALLOCATE_AT_ONCE_BYTES, 2 * pending)))
-        buffer = bytearray(capacity)
-        buffer[:pending] = self._view[self._start : self._end]
-        self._buffer = buffer
-        self._view = memoryview(buffer)
-        self.allocated_bytes = capacity
-        self._start = 0
-        self._end = pending
+REQUESTS_PER_TURN: Final = 32  # of one connection: at most 2 ms
+HELD_BYTES_MAX: Final = 64 * 1024  # of held frames, before reading pauses
+LARGE_ANSWER_BYTES: Final = 64 * 1024  # from this size every answer counts as unread until it is written
+WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
 
 
 class Slot:
-    """The place of one answer in the order of its connection."""
+    """The place of one answer in the order of its connection.
 
-    __slots__ = ("_parts", "_queue", "correlation_id")
+    Attributes:
+        cancel: drops the request that waits; called if the connection closes before `fill`.
+    """
 
-    def __init__(self, queue: AnswerQueue, correlation_id: int) -> None:
-        self._queue = queue
-        self._parts: Sequence[Buffer] | None = None
-        self.correlation_id = correlation_id
-
-    @property
-    def filled(self) -> bool:
-        return self._parts is not None
-
-    def fill(self, parts: Sequence[Buffer]) -> bool:
-        """Sets the answer, its length prefix included; no parts for a request that has no answer (acks=0).
-
-        Returns:
-            Whether the queue has something to write now: all earlier answers are set.
-
-        Raises:
-            LocalProtocolError: the slot was filled before.
-        """
-        if self._parts is not None:
-            raise LocalProtocolError(f"request {self.correlation_id} is answered twice")
-        self._parts = parts
-        waiting = self._queue._slots
-        return bool(waiting) and waiting[0] is self
-
-
-class AnswerQueue:
-    """Sends answers in the order of their requests."""
-
-    __slots__ = ("_slots",)
+    __slots__ = ("cancel", "parts", "size_bytes")
 
     def __init__(self) -> None:
-        self._slots: deque[Slot] = deque()
+        self.cancel: Callable[[], None] | None = None
+        self.parts: list[Buffer] | None = None  # None: not answered yet
+        self.size_bytes = 0  # bytes that count as unread answers of the peer
 
-    def __len__(self) -> int:
-        """The number of requests whose answers are not sent yet."""
-        return len(self._slots)
 
-    def open(self, correlation_id: int) -> Slot:
-        """Takes the next place in the order."""
-        slot = Slot(self, correlation_id)
+class ServerConnection:
+    """The server's side of one connection. The module docstring describes it.
+
+    Args:
+        reader: splits the received bytes into frames.
+        budget: the memory that all connections of the server share.
+        on_room: called when a connection that may not read on has room again.
+
+    Attributes:
+        closed: the connection is closed: nothing is served, held or written.
+        reading: whether the shell reads; the shell sets it after `may_read`.
+        writing_paused: whether the peer leaves its answers unread.
+        unsettled: whether reading may have to pause or to continue, or held requests may be served. Set by `end_turn`.
+    """
+
+    __slots__ = (
+        "_blocked",
+        "_budget",
+        "_held",
+        "_held_bytes",
+        "_on_room",
+        "_out",
+        "_out_bytes",
+        "_served",
+        "_slots",
+        "_unread_bytes",
+        "_unwritten_bytes",
+        "closed",
+        "reader",
+        "reading",
+        "unsettled",
+        "writing_paused",
+    )
+
+    def __init__(self, reader: FrameReader, budget: MemoryBudget, on_room: Callable[[], None]) -> None:
+        self.reader = reader
+        self.closed = False
+        self.reading = True
+        self.writing_paused = False
+        self.unsettled = False
+        self._budget = budget
+        self._on_room = on_room
+        self._blocked = False  # a request waits before its effect
+        self._held: deque[bytes] = deque()  # frames that may not be served yet
+        self._held_bytes = 0
+        self._served = 0  # requests in this turn, long ones counted as several
+        self._slots: deque[Slot] = deque()  # empty unless an answer waits: then all later answers queue behind it
+        self._out: list[Buffer] = []  # answers to write, in order
+        self._unwritten_bytes = (
+            0  # of answers that are not written; small answers count only while they wait for others
+        )
+        self._out_bytes = 0  # the part of them that is in _out
+        self._unread_bytes = 0  # written and not read by the peer, while writing is paused
+
+    # -- requests
+
+    def admits(self, frame: memoryview) -> bool:
+        """Whether the request is to be served now. If not, its frame is held."""
+        if (
+            self._blocked
+            or self._held
+            or self._served >= REQUESTS_PER_TURN
+            or self.writing_paused
+            or (self._unwritten_bytes and self._is_full)
+        ):
+            if not self.closed:
+                self._held.append(bytes(frame))
+                self._held_bytes += len(frame)
+            return False
+        self._served += 1
+        return True
+
+    def next_held(self) -> memoryview | None:
+        """The next held frame, to be served now; None if no more may be served in this turn."""
+        if self._served >= REQUESTS_PER_TURN or not self.may_serve_held:
+            return None
+        self._served += 1
+        frame = self._held.popleft()
+        self._held_bytes -= len(frame)
+        return memoryview(frame)
+
+    def count_long(self, requests: int) -> None:
+        """The request being served has taken the time of so many more."""
+        self._served += requests
+
+    def block(self, reserved_bytes: int = 0) -> None:
+        """The request being served waits before its effect, and keeps `reserved_bytes` of its frame."""
+        self._blocked = True
+        self._held_bytes += reserved_bytes
+
+    def unblock(self, reserved_bytes: int = 0) -> None:
+        """It has had its effect, and releases the bytes that it has kept."""
+        if not self.closed:
+            self._blocked = False
+            self._held_bytes -= reserved_bytes
+
+    # -- answers
+
+    def answer(self, parts: list[Buffer]) -> None:
+        """Answers the request being served: to write at the end of the turn, or after earlier answers."""
+        if self._slots:
+            slot = Slot()
+            slot.parts = parts
+            self._slots.append(slot)
+            self._weigh(slot, parts)
+            return
+        self._out += parts
+        if len(parts) > 1 or len(parts[0]) >= LARGE_ANSWER_BYTES:
+            size_bytes = sum(map(len, parts))
+            if size_bytes >= LARGE_ANSWER_BYTES:
+                self._unwritten_bytes += size_bytes
+                self._out_bytes += size_bytes
+                self._count_unread()
+
+    def open(self, slot: Slot) -> None:
+        """Keeps the place of the request being served, to be answered later by `fill`."""
         self._slots.append(slot)
-        return slot
 
-    def take(self) -> list[Buffer]:
-        """The buffers that may be sent now, in order; empty while the oldest request waits."""
+    def fill(self, slot: Slot, parts: list[Buffer]) -> None:
+        """Answers a request that has waited; no parts for a request without an answer (acks=0).
+
+        Raises:
+            LocalProtocolError: it was answered before.
+        """
+        if slot.parts is not None:
+            raise LocalProtocolError("a request was answered twice")
+        slot.cancel = None
+        slot.parts = parts
+        if self.closed:
+            return
         slots = self._slots
-        out: list[Buffer] = []
+        if slots[0] is not slot or len(parts) > 1 or (parts and len(parts[0]) >= LARGE_ANSWER_BYTES):
+            self._weigh(slot, parts)
         while slots:
-            parts = slots[0]._parts
-            if parts is None:
+            ready = slots[0].parts
+            if ready is None:
                 break
-            slots.popleft()
-            out += parts
+            self._out += ready
+            self._out_bytes += slots.popleft().size_bytes
+
+    def end_turn(self) -> list[Buffer]:
+        """Ends a turn; returns the answers to write now, in order."""
+        self._served = 0
+        self.unsettled = not (
+            self.reading and not self._held and (not self._slots or len(self._slots) < INFLIGHT_REQUESTS_MAX)
+        )
+        if self.reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
+            self.reader.release()
+            self.unsettled = True
+        out = self._out
+        if out:
+            self._out = []
+            if self._unwritten_bytes:
+                self._unwritten_bytes -= self._out_bytes
+                self._out_bytes = 0
+                self._count_unread()
         return out
 
-    def discard(self) -> None:
-        """Removes all places after the connection is closed. Slots may still be filled, without effect."""
-        self._slots.clear()
+    # -- the peer
+
+    def pause_writing(self, unread_bytes: int) -> None:
+        """The peer leaves `unread_bytes` of written answers unread, too many to write on. Repeated calls update the number."""
+        self.writing_paused = True
+        self._unread_bytes = unread_bytes
+        self._count_unread()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self.writing_paused = False
+        self._unread_bytes = 0
+        self._count_unread()
+
+    def _weigh(self, slot: Slot, parts: list[Buffer]) -> None:
+        """Counts an answer that waits for earlier answers, as soon as it is made."""
+        slot.size_bytes = sum(map(len, parts))
+        self._unwritten_bytes += slot.size_bytes
+        self._count_unread()
+
+    def _count_unread(self) -> None:
+        if not self.closed:
+            self._budget.on_unread(self, self._unwritten_bytes + self._unread_bytes)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether unwritten answers have reached their limit: then no more requests are served until some are written."""
+        return self._unwritten_bytes > WRITE_BUFFER_HIGH or (self._unwritten_bytes > 0 and self._budget.is_crowded)
+
+    # -- what the shell does next
+
+    @property
+    def may_serve_held(self) -> bool:
+        """Whether a held request may be served in the next turn."""
+        return bool(self._held) and not self._blocked and not self.writing_paused and not self._is_full
+
+    def may_read(self) -> bool:
+        """Whether the shell is to read on. A connection that may not calls `on_room` when the shared budget has room again."""
+        # While a request blocks, a little is still read: a peer's close is noticed only by reading.
+        return (
+            not self.writing_paused
+            and self._held_bytes < HELD_BYTES_MAX
+            and len(self._slots) + len(self._held) < INFLIGHT_REQUESTS_MAX
+            and self._budget.room_for(self)
+        )
+
+    def on_room(self) -> None:
+        """Called by the budget: others have released memory."""
+        self._on_room()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request is held or unanswered."""
+        return bool(self._slots or self._held)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes held for this connection: the buffer of the frame under construction and the frames not served yet."""
+        return self.reader.allocated_bytes + self._held_bytes
+
+    def close(self) -> None:
+        """Drops held requests, requests that wait and answers that are not written."""
+        self.closed = self._blocked = True
+        self._held.clear()
+        self._held_bytes = 0
+        self._out = []
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.cancel is not None:
+                slot.cancel()
+        self._budget.release(self)
+        self._on_room = _nothing  # the shell and its core must not keep each other in memory
 
 
-def frame(header: bytes, body: Buffer | Sequence[Buffer]) -> list[Buffer]:
-    """A frame ready to write: length and header, then the body. One buffer if the body is one, else its parts by reference."""
-    if isinstance(body, bytes | bytearray | memoryview):
-        return [b"".join((_LENGTH.pack(len(header) + len(body)), header, body))]
-    size = len(header)
-    for part in body:
-        size += len(part)
-    return [_LENGTH.pack(size) + header, *body]
+def _nothing() -> None:
+    """A closed connection needs no room."""

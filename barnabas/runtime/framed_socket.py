@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from barnabas.protocol.connection import FrameReader
+from barnabas.protocol.framing import FrameReader
 
 __all__ = ["FramedSocket", "SocketOwner"]
 

@@ -10,9 +10,9 @@ from struct import pack, unpack
 import pytest
 
 from barnabas.broker.call import Call, Pending
-from barnabas.broker.connection import REQUESTS_PER_TURN
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
+from barnabas.protocol.connection import REQUESTS_PER_TURN
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.schema import encode

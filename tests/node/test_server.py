@@ -11,8 +11,8 @@ from struct import pack
 
 import pytest
 
-from barnabas.broker.connection import WRITE_BUFFER_HIGH
 from barnabas.errors import ErrorCode
+from barnabas.protocol.connection import WRITE_BUFFER_HIGH
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsResource,
@@ -68,7 +68,7 @@ async def test_large_frames_share_a_budget_and_all_come_through(nodes: Nodes) ->
     async def watch() -> None:
         nonlocal most
         while True:
-            most = max(most, sum(connection.reserved_bytes for connection in node.server.connections))
+            most = max(most, sum(connection.core.reserved_bytes for connection in node.server.connections))
             await asyncio.sleep(0)
 
     watching = asyncio.create_task(watch())
@@ -76,8 +76,8 @@ async def test_large_frames_share_a_budget_and_all_come_through(nodes: Nodes) ->
     watching.cancel()
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 9
     assert most < (16 << 20) + 9 * (4 << 20), "the budget, and what each had before it was paused"
-    assert not node.server._large
-    assert sum(connection.reserved_bytes for connection in node.server.connections) < 9 << 20
+    assert not node.server.budget._large
+    assert sum(connection.core.reserved_bytes for connection in node.server.connections) < 9 << 20
 
 
 async def test_answers_that_peers_leave_unread_share_a_budget(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,17 +95,17 @@ async def test_answers_that_peers_leave_unread_share_a_budget(nodes: Nodes, monk
         peer.reader._transport.pause_reading()  # type: ignore[attr-defined]  # StreamReader has no public way to stop
         for _ in range(5):
             peer.send(request, 11)
-    await until(lambda: len(node.server._unread) == 20)
+    await until(lambda: len(node.server.budget._unread) == 20)
     for _ in range(50):
         await asyncio.sleep(0)
-    assert node.server.unread_bytes < (32 << 20) + 20 * (2 << 20), "the budget, and a batch or two for everyone"
+    assert node.server.budget.unread_bytes < (32 << 20) + 20 * (2 << 20), "the budget, and a batch or two for everyone"
     for peer in peers:
         peer.reader._transport.resume_reading()  # type: ignore[attr-defined]  # as above
     for peer in peers:
         for correlation in range(1, 6):
             answer = await peer.receive((correlation, 1, 11))
             assert len(answer.responses[0].partitions[0].records) >= 1_000_000
-    assert node.server.unread_bytes == 0
+    assert node.server.budget.unread_bytes == 0
 
 
 LARGE = DescribeConfigsRequest(
@@ -123,17 +123,17 @@ async def test_answers_of_every_api_that_wait_for_an_earlier_one_are_bounded(nod
     first = peer.send(REQUEST, 0)
     sent = [peer.send(LARGE, 4) for _ in range(400)]
     (connection,) = node.server.connections
-    await until(lambda: connection._held and node.server.unread_bytes > WRITE_BUFFER_HIGH)
+    await until(lambda: connection.core._held and node.server.budget.unread_bytes > WRITE_BUFFER_HIGH)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert node.server.unread_bytes < WRITE_BUFFER_HIGH + 100_000
-    assert len(connection._slots) < 100
+    assert node.server.budget.unread_bytes < WRITE_BUFFER_HIGH + 100_000
+    assert len(connection.core._slots) < 100
     assert connection._continue_due is False, "what cannot go on is not tried again and again"
     script.answer(0)
     assert (await peer.receive(first)).error_code == 0
     for each in sent:
         assert (await peer.receive(each)).results[0].error_code == 0
-    assert node.server.unread_bytes == 0
+    assert node.server.budget.unread_bytes == 0
 
 
 async def test_who_leaves_answers_unread_waits_where_all_together_leave_too_many(
@@ -146,17 +146,17 @@ async def test_who_leaves_answers_unread_waits_where_all_together_leave_too_many
     script = Scripted(node)
     first = [peer.send(REQUEST, 0) for peer in greedy]
     sent = [[peer.send(LARGE, 4) for _ in range(20)] for peer in greedy]
-    await until(lambda: len(script.calls) == 5 and node.server.is_crowded)
+    await until(lambda: len(script.calls) == 5 and node.server.budget.is_crowded)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert node.server.unread_bytes < 400_000 + 6 * 100_000, "one answer more for each at the most"
+    assert node.server.budget.unread_bytes < 400_000 + 6 * 100_000, "one answer more for each at the most"
     assert (await other.call(LARGE, 4)).results[0].error_code == 0, "who reads is served"
     for number, peer in enumerate(greedy):
         script.answer(number)
         await peer.receive(first[number])
         for each in sent[number]:
             assert (await peer.receive(each)).results[0].error_code == 0
-    assert node.server.unread_bytes == 0
+    assert node.server.budget.unread_bytes == 0
 
 
 async def test_who_takes_no_answers_is_closed_as_idle(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ async def test_who_takes_no_answers_is_closed_as_idle(nodes: Nodes, monkeypatch:
         peer.reader._transport.pause_reading()  # type: ignore[attr-defined]  # StreamReader has no public way to stop
         for _ in range(200):
             peer.send(LARGE, 4)
-    await until(lambda: all(each._write_paused for each in node.server.connections))
+    await until(lambda: all(each.core.writing_paused for each in node.server.connections))
     connections = list(node.server.connections)
     deadline = time.monotonic() + 20
     while len(node.server.connections) == 2:
@@ -177,7 +177,7 @@ async def test_who_takes_no_answers_is_closed_as_idle(nodes: Nodes, monkeypatch:
             async with asyncio.timeout(0.02):
                 await slow.reader.readexactly(200_000)
     assert [each.closed for each in connections] == [True, False]
-    assert node.server._unread.keys() <= {connections[1]}
+    assert node.server.budget._unread.keys() <= {connections[1].core}
 
 
 # -- limits of connections ---------------------------------------------------------------------------------------------
@@ -327,9 +327,9 @@ async def test_requests_under_way_share_queued_max_request_bytes(nodes: Nodes) -
         peer.writer.write(header + frame[: 7 << 20])
 
     def received() -> list[int]:
-        return [connection._reader.buffered_bytes for connection in node.server.connections]
+        return [connection.core.reader.buffered_bytes for connection in node.server.connections]
 
-    await until(lambda: node.server._starved and max(received()) == len(header) + (7 << 20))
+    await until(lambda: node.server.budget._starved and max(received()) == len(header) + (7 << 20))
     assert min(received()) < 6 << 20
     for peer in (first, second):
         peer.writer.write(frame[7 << 20 :])

@@ -50,7 +50,6 @@ __all__ = ["ControllerView", "HeartbeatSource", "Liveness"]
 log = logging.getLogger(__name__)
 
 PROBE_MS: Final = 200  # time limit for a listener to accept
-STALL_MS: Final = 500  # a timer this late means that the process was suspended
 BALANCE_AGAIN_MS: Final = 100  # if one decision was not enough
 GIVE_BACK_MS: Final = 500  # between checks whether an unfenced broker is in sync
 GIVE_BACK_MS_MAX: Final = 60_000  # after that the periodic balance does it
@@ -336,9 +335,9 @@ class Liveness:
         """Fences brokers whose session has ended."""
         self._check_timer = None
         now_ms = self._now_ms()
-        late_ms = now_ms - self._check_at_ms
-        if late_ms > STALL_MS:
-            self.sessions.extend_sessions(late_ms)
+        stall_ms = self._reactor.stall_ms(self._check_at_ms)
+        if stall_ms:
+            self.sessions.extend_sessions(stall_ms)
         unfenced = {broker.broker_id: broker for broker in self._unfenced()}
         for broker_id in self.sessions.expired(unfenced.values(), now_ms):
             log.warning("fencing broker %d: its session has timed out", broker_id)

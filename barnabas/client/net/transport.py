@@ -17,8 +17,8 @@ from barnabas.client.net.backoff import Backoff
 from barnabas.errors import RemoteProtocolError
 from barnabas.network_port import Network
 from barnabas.ports import Buffer, Clock, Rng
-from barnabas.protocol.connection import FrameReader
 from barnabas.protocol.exchange import VERSION_MAX, Done, Exchange, ExchangeState, NoCommonVersion, NotReady
+from barnabas.protocol.framing import FrameReader
 from barnabas.runtime.framed_socket import FramedSocket
 from barnabas.runtime.scope import Scope
 

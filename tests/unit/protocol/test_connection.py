@@ -1,195 +1,292 @@
-"""Framing: frames come out whole however the bytes come in, hostile lengths cost nothing, answers keep their order."""
+"""ServerConnection without a loop: order of answers, held requests, fair turns, and what peers leave unread."""
 
 from __future__ import annotations
 
-import struct
+import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.errors import LocalProtocolError, RemoteProtocolError
-from barnabas.protocol.connection import AnswerQueue, FrameReader, frame
-
-PRODUCE = 0
-MEBIBYTE = 1024 * 1024
-
-
-def framed(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
-
-
-def limit_of(api_key: int) -> int:
-    return 100 * MEBIBYTE if api_key == PRODUCE else 8 * MEBIBYTE
-
-
-def cut(stream: bytes, sizes: list[int]) -> list[bytes]:
-    """The stream in pieces of the given sizes, over and over."""
-    pieces, position, turn = [], 0, 0
-    while position < len(stream):
-        size = sizes[turn % len(sizes)]
-        pieces.append(stream[position : position + size])
-        position += size
-        turn += 1
-    return pieces
-
-
-@settings(max_examples=200)
-@given(
-    bodies=st.lists(st.binary(min_size=4, max_size=300), max_size=20),
-    sizes=st.lists(st.integers(min_value=1, max_value=500), min_size=1, max_size=8),
+from barnabas.errors import LocalProtocolError
+from barnabas.limits import INFLIGHT_REQUESTS_MAX
+from barnabas.ports import Buffer
+from barnabas.protocol.connection import (
+    HELD_BYTES_MAX,
+    LARGE_ANSWER_BYTES,
+    REQUESTS_PER_TURN,
+    WRITE_BUFFER_HIGH,
+    ServerConnection,
+    Slot,
 )
-def test_frames_come_out_whole_however_the_stream_is_cut(bodies: list[bytes], sizes: list[int]) -> None:
-    reader = FrameReader(limit_of=limit_of)
-    frames: list[memoryview] = []
-    for piece in cut(b"".join(map(framed, bodies)), sizes):
-        frames += reader.feed(piece)
-    assert [bytes(view) for view in frames] == bodies  # views taken early still hold what they held
-    assert reader.buffered_bytes == 0
+from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.memory_budget import MemoryBudget
+
+MEBIBYTE = 1024 * 1024
+FRAME = memoryview(b"request")
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 65_536, 3_000_000])
-def test_large_and_small_frames_mixed(chunk: int) -> None:
-    bodies = [
-        bytes([0, 0, number]) + bytes([number]) * size
-        for number, size in enumerate([5, 70_000, 5, 65_530, 9, 200_000, 1])
-    ]
-    reader = FrameReader(limit_of=limit_of)
-    frames: list[memoryview] = []
-    for piece in cut(b"".join(map(framed, bodies)), [chunk]):
-        frames += reader.feed(piece)
-    assert [bytes(view) for view in frames] == bodies
-    assert reader.allocated_bytes <= 2 * 200_004
+def connection(budget: MemoryBudget | None = None) -> ServerConnection:
+    return ServerConnection(FrameReader(), budget or MemoryBudget(64 * MEBIBYTE, 64 * MEBIBYTE), lambda: None)
 
 
-def test_one_read_may_fill_the_whole_room() -> None:
-    reader = FrameReader()
-    body = bytes(range(256)) * 16
-    stream = framed(body) * 100
-    frames: list[memoryview] = []
-    while stream:
-        room = reader.get_buffer(65_536)
-        count = min(len(room), len(stream))
-        assert count > 0
-        room[:count] = stream[:count]
-        frames += reader.received(count)
-        stream = stream[count:]
-    assert [bytes(view) for view in frames] == [body] * 100
-
-
-@pytest.mark.parametrize("size", [-1, -(2**31), 0, 3, 100 * MEBIBYTE + 1, 2**31 - 1])
-def test_a_length_out_of_bounds_ends_the_connection_at_its_fourth_byte(size: int) -> None:
-    reader = FrameReader(limit_of=limit_of)
-    reader.get_buffer()
-    before = reader.allocated_bytes
-    with pytest.raises(RemoteProtocolError, match=str(size)):
-        reader.feed(struct.pack(">i", size))
-    assert reader.allocated_bytes == before
-
-
-def test_only_produce_may_be_large() -> None:
-    reader = FrameReader(limit_of=limit_of)
-    assert reader.feed(struct.pack(">ih", 50 * MEBIBYTE, PRODUCE)) == []
-    assert len(reader.get_buffer()) > 0
-    assert reader.allocated_bytes <= MEBIBYTE
-    other = FrameReader(limit_of=limit_of)
-    other.feed(struct.pack(">i", 50 * MEBIBYTE))
-    other.get_buffer()
-    assert other.allocated_bytes <= 65_536  # nothing is allocated before the API key is seen
-    with pytest.raises(RemoteProtocolError, match="API key 3"):
-        other.feed(struct.pack(">h", 3))
-
-
-def test_memory_follows_what_was_sent_not_what_was_announced() -> None:
-    reader = FrameReader(limit_of=limit_of)
-    size = 90 * MEBIBYTE
-    reader.feed(struct.pack(">ih", size, PRODUCE))
-    sent = 2
-    chunk = bytes(256 * 1024)
-    while sent < 8 * MEBIBYTE:
-        reader.feed(chunk)
-        sent += len(chunk)
-        assert reader.allocated_bytes <= max(MEBIBYTE, 2 * (sent + 4))
-    while sent + len(chunk) < size:
-        assert reader.feed(chunk) == []
-        sent += len(chunk)
-    (whole,) = reader.feed(bytes(size - sent))
-    assert len(whole) == size
-
-
-def test_a_small_limit_holds_for_frames_that_arrive_whole() -> None:
-    with pytest.raises(RemoteProtocolError, match="allowed are 4 to 100"):
-        FrameReader(size_bytes_max=100).feed(framed(bytes(101)))
-
-
-@settings(max_examples=200)
-@given(noise=st.binary(max_size=400), step=st.integers(min_value=1, max_value=64))
-def test_random_bytes_raise_one_error_only(noise: bytes, step: int) -> None:
-    reader = FrameReader(limit_of=limit_of)
-    try:
-        for piece in cut(noise, [step]):
-            reader.feed(piece)
-    except RemoteProtocolError:
-        pass
-    assert reader.allocated_bytes <= MEBIBYTE
-
-
-def test_telling_of_more_bytes_than_there_was_room_for_is_our_bug() -> None:
-    reader = FrameReader()
-    with pytest.raises(LocalProtocolError):
-        reader.received(len(reader.get_buffer()) + 1)
+def slot_of(core: ServerConnection) -> Slot:
+    slot = Slot()
+    core.open(slot)
+    return slot
 
 
 @given(order=st.permutations(range(8)))
 def test_answers_leave_in_the_order_of_their_requests(order: list[int]) -> None:
-    queue = AnswerQueue()
-    slots = [queue.open(number) for number in range(8)]
-    left: list[object] = []
+    core = connection()
+    slots = [slot_of(core) for _ in range(8)]
+    written: list[Buffer] = []
+    filled: set[int] = set()
     for number in order:
-        if slots[number].fill([b"%d" % number, b"!"]):
-            taken = queue.take()
-            assert taken, "fill said there is something to write"
-            left += taken
-        else:
-            assert queue.take() == []
-    assert left == [part for number in range(8) for part in (b"%d" % number, b"!")]
-    assert len(queue) == 0
+        core.fill(slots[number], [b"%d" % number, b"!"])
+        filled.add(number)
+        written += core.end_turn()
+        ready = next((n for n in range(8) if n not in filled), 8)
+        assert len(written) == 2 * ready, "all answers up to the first that is missing"
+    assert written == [part for number in range(8) for part in (b"%d" % number, b"!")]
+    assert not core.waits
 
 
-def test_a_request_without_answer_takes_no_bytes_but_keeps_its_place() -> None:
-    queue = AnswerQueue()
-    first, second = queue.open(1), queue.open(2)
-    assert not second.fill([b"two"])
-    assert first.fill(())
-    assert queue.take() == [b"two"]
+def test_an_answer_made_at_once_leaves_after_the_earlier_ones() -> None:
+    core = connection()
+    first = slot_of(core)
+    core.answer([b"second"])
+    assert core.end_turn() == []
+    core.fill(first, [b"first"])
+    core.answer([b"third"])
+    assert core.end_turn() == [b"first", b"second", b"third"]
 
 
-def test_no_answer_twice_and_none_after_discard() -> None:
-    queue = AnswerQueue()
-    slot = queue.open(1)
-    queue.discard()
-    assert not slot.fill([b"late"])
-    assert queue.take() == []
+def test_a_request_without_answer_writes_nothing_but_keeps_its_place() -> None:
+    core = connection()
+    first, second = slot_of(core), slot_of(core)
+    core.fill(second, [b"two"])
+    assert core.end_turn() == []
+    core.fill(first, [])
+    assert core.end_turn() == [b"two"]
+
+
+def test_no_request_is_answered_twice() -> None:
+    core = connection()
+    slot = slot_of(core)
+    core.fill(slot, [b"once"])
     with pytest.raises(LocalProtocolError, match="twice"):
-        slot.fill([b"again"])
+        core.fill(slot, [b"again"])
 
 
-def test_frames_are_length_header_and_body() -> None:
-    assert frame(b"head", b"body") == [b"\0\0\0\x08headbody"]
-    records = memoryview(b"records")
-    parts = frame(b"head", [b"part", records])
-    assert b"".join(parts) == b"\0\0\0\x0fheadpartrecords"
-    assert parts[2] is records  # passed by reference, not copied
+def test_a_blocking_request_holds_the_later_ones_in_their_order() -> None:
+    core = connection()
+    assert core.admits(FRAME)
+    core.block()
+    held = bytearray(b"second")
+    assert not core.admits(memoryview(held))
+    assert not core.admits(memoryview(b"third"))
+    held[:] = b"______"  # the buffer is used again
+    core.end_turn()
+    assert core.unsettled
+    assert not core.may_serve_held
+    assert core.next_held() is None
+    core.unblock()
+    assert core.may_serve_held
+    assert not core.admits(memoryview(b"fourth")), "held requests come first"
+    assert [bytes(core.next_held() or b"") for _ in range(3)] == [b"second", b"third", b"fourth"]
+    assert core.next_held() is None
+    assert core.admits(FRAME)
 
 
-def test_a_silent_connection_costs_no_buffer() -> None:
-    reader = FrameReader()
-    assert reader.allocated_bytes == 0
-    (frame,) = reader.feed(struct.pack(">i", 4) + b"abcd")
-    reader.release()
-    assert reader.allocated_bytes == 0
-    assert bytes(frame) == b"abcd", "a frame's view keeps its buffer"
-    assert reader.feed(struct.pack(">i", 8) + b"ef") == []
-    reader.release()
-    assert reader.buffered_bytes == 6, "what is under way stays"
-    assert [bytes(one) for one in reader.feed(b"ghijkl")] == [b"efghijkl"]
+def test_a_turn_serves_a_limited_number_of_requests() -> None:
+    core = connection()
+    served = sum(core.admits(FRAME) for _ in range(3 * REQUESTS_PER_TURN))
+    assert served == REQUESTS_PER_TURN
+    core.end_turn()
+    turns = 0
+    while core.may_serve_held:
+        number = 0
+        while core.next_held() is not None:
+            number += 1
+        assert number <= REQUESTS_PER_TURN
+        turns += 1
+        core.end_turn()
+    assert turns == 2
+    assert not core.unsettled
+
+
+def test_a_long_request_counts_as_several() -> None:
+    core = connection()
+    assert core.admits(FRAME)
+    core.count_long(REQUESTS_PER_TURN)
+    assert not core.admits(FRAME)
+    core.end_turn()
+    assert core.next_held() is not None
+
+
+def test_reading_pauses_while_too_many_bytes_are_held() -> None:
+    core = connection()
+    core.block()
+    frame = memoryview(bytes(HELD_BYTES_MAX // 4))
+    for number in range(4):
+        assert core.may_read(), number
+        core.admits(frame)
+    assert not core.may_read()
+    core.unblock()
+    core.next_held()
+    assert core.may_read()
+
+
+def test_a_large_request_counts_as_held_until_it_is_answered() -> None:
+    core = connection()
+    core.block(HELD_BYTES_MAX)
+    assert not core.may_read()
+    core.unblock(HELD_BYTES_MAX)
+    assert core.may_read()
+    assert core.reserved_bytes == 0
+
+
+def test_reading_pauses_while_too_many_requests_wait() -> None:
+    core = connection()
+    slots = [slot_of(core) for _ in range(INFLIGHT_REQUESTS_MAX)]
+    core.end_turn()
+    assert core.unsettled
+    assert not core.may_read()
+    core.fill(slots[0], [])
+    assert core.may_read()
+
+
+def test_nothing_is_served_while_the_peer_reads_no_answers() -> None:
+    budget = MemoryBudget(64 * MEBIBYTE, 64 * MEBIBYTE)
+    core = connection(budget)
+    core.pause_writing(5_000)
+    assert budget.unread_bytes == 5_000
+    assert not core.admits(FRAME)
+    assert not core.may_read()
+    assert not core.may_serve_held
+    core.pause_writing(3_000)
+    assert budget.unread_bytes == 3_000
+    core.resume_writing()
+    assert budget.unread_bytes == 0
+    assert core.may_read()
+    assert core.next_held() is not None
+
+
+def test_nothing_is_served_while_too_many_answers_wait_for_an_earlier_one() -> None:
+    budget = MemoryBudget(64 * MEBIBYTE, 64 * MEBIBYTE)
+    core = connection(budget)
+    first = slot_of(core)
+    answer = bytes(WRITE_BUFFER_HIGH // 4)
+    number = 0
+    while core.admits(FRAME):
+        core.answer([answer])
+        number += 1
+    assert number == 5
+    assert budget.unread_bytes == 5 * len(answer)
+    core.fill(first, [b"first"])
+    assert core.end_turn() == [b"first", *[answer] * 5]
+    assert budget.unread_bytes == 0
+    assert core.may_serve_held
+
+
+def test_a_large_answer_counts_as_unread_until_it_is_written() -> None:
+    budget = MemoryBudget(64 * MEBIBYTE, 64 * MEBIBYTE)
+    core = connection(budget)
+    core.answer([b"small"])
+    assert budget.unread_bytes == 0
+    core.answer([b"head", bytes(LARGE_ANSWER_BYTES)])
+    assert budget.unread_bytes == LARGE_ANSWER_BYTES + 4
+    assert len(core.end_turn()) == 3
+    assert budget.unread_bytes == 0
+
+
+def test_a_connection_with_unwritten_answers_waits_while_all_together_have_used_the_budget() -> None:
+    budget = MemoryBudget(64 * MEBIBYTE, 100_000)
+    greedy, modest = connection(budget), connection(budget)
+    slot_of(greedy)
+    greedy.answer([bytes(100_001)])
+    assert budget.is_crowded
+    assert not greedy.admits(FRAME)
+    assert modest.admits(FRAME)
+
+
+def test_a_closed_connection_drops_everything() -> None:
+    budget = MemoryBudget(64 * MEBIBYTE, 64 * MEBIBYTE)
+    core = connection(budget)
+    cancelled: list[str] = []
+    waiting, answered = slot_of(core), slot_of(core)
+    waiting.cancel = lambda: cancelled.append("waiting")
+    answered.cancel = lambda: cancelled.append("answered")
+    core.fill(answered, [bytes(LARGE_ANSWER_BYTES)])
+    core.block()
+    core.admits(FRAME)
+    assert budget.unread_bytes > 0
+    core.close()
+    assert cancelled == ["waiting"]
+    assert budget.unread_bytes == 0
+    assert not core.waits
+    assert not core.admits(FRAME)
+    core.unblock()
+    core.fill(waiting, [b"late"])
+    assert core.end_turn() == []
+    assert not core.may_serve_held
+    assert core.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_every_request_is_served_once_and_answered_in_order(seed: int) -> None:
+    """Random reads, answers, blocks and pauses of the peer; a shell as simple as can be."""
+    rng = random.Random(seed)
+    core = connection()
+    sent = served = 0
+    waiting: list[tuple[Slot, int, bool]] = []
+    written: list[Buffer] = []
+
+    def serve(frame: memoryview) -> None:
+        nonlocal served
+        number = int(bytes(frame))
+        assert number == served, "requests are served in their order"
+        served += 1
+        kind = rng.randrange(3)
+        if kind == 0:
+            core.answer([b"%d" % number])
+        else:
+            waiting.append((slot_of(core), number, kind == 1))
+            if kind == 1:
+                core.block()
+
+    for _ in range(300):
+        event = rng.randrange(5)
+        if event == 0 and core.may_read():
+            for _ in range(rng.randrange(1, 2 * REQUESTS_PER_TURN)):
+                frame = memoryview(b"%d" % sent)
+                sent += 1
+                if core.admits(frame):
+                    serve(frame)
+        elif event == 1:
+            while (held := core.next_held()) is not None:
+                serve(held)
+        elif event == 2 and waiting:
+            slot, number, blocks = waiting.pop(rng.randrange(len(waiting)))
+            core.fill(slot, [b"%d" % number])
+            if blocks:
+                core.unblock()
+        elif event == 3:
+            core.pause_writing(1)
+        else:
+            core.resume_writing()
+        written += core.end_turn()
+    core.resume_writing()
+    while waiting or core.may_serve_held:
+        while (held := core.next_held()) is not None:
+            serve(held)
+        for slot, number, blocks in waiting:
+            core.fill(slot, [b"%d" % number])
+            if blocks:
+                core.unblock()
+        waiting.clear()
+        written += core.end_turn()
+    assert written == [b"%d" % number for number in range(sent)]
+    assert not core.waits
+    assert core.reserved_bytes == 0

@@ -41,7 +41,6 @@ __all__ = ["GroupCoordinator", "ParkedReply"]
 log = logging.getLogger(__name__)
 
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # which no member understands
-STALL_MS = 500  # a timer that is later than this was not kept from running by work alone
 AFTER_STALL_MS = 10  # enough for the loop to read its sockets in between
 TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every sensible max.message.bytes
 
@@ -345,8 +344,8 @@ class GroupCoordinator:
 
     def _on_timer(self, partition: int) -> None:
         deadline_ms, _ = self._timers[partition]
-        if self._reactor.clock.monotonic_ms() - deadline_ms > STALL_MS:
-            # This process stood still. Heartbeats that arrived meanwhile are read before anybody is declared dead.
+        if self._reactor.stall_ms(deadline_ms):
+            # Heartbeats that arrived while the process was suspended are read before any session ends.
             self._arm(partition, deadline_ms, AFTER_STALL_MS, self._on_due)
         else:
             self._on_due(partition)

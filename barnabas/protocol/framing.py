@@ -1,0 +1,167 @@
+"""FrameReader: splits a byte stream into frames, without I/O.
+
+Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol). Emits: views of whole frames without their 4-byte length.
+
+Invariants: a length is checked before memory is allocated for it, first against the largest frame of all, then against
+the limit of the API. Memory never exceeds twice the bytes that the peer has sent, or a first allocation of 1 MiB. Buffers are
+replaced, never resized or rewritten, so a frame's view does not change (but it keeps its buffer in memory: copy data that is needed
+after the call).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from barnabas.errors import LocalProtocolError, RemoteProtocolError
+from barnabas.limits import FRAME_BYTES_MAX
+from barnabas.ports import Buffer
+
+__all__ = ["FrameReader"]
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_AND_API_KEY = struct.Struct(">ih")
+_FRAME_BYTES_MIN = 4  # a response is at least its correlation id
+_BUFFER_BYTES = 64 * 1024  # room for hundreds of small requests, which are views of it
+_READ_BYTES_MIN = 8 * 1024  # with less room a new buffer is cheaper than another read
+_ALLOCATE_AT_ONCE_BYTES = 1024 * 1024  # the buffer of a larger frame grows as its bytes arrive
+
+
+class FrameReader:
+    """Splits a byte stream into frames.
+
+    Args:
+        size_bytes_max: the largest frame, without its length field (`socket.request.max.bytes`).
+        limit_of: for requests: returns the largest frame of an API key, at most `size_bytes_max`. A client has none, because its
+            frames begin with a correlation id: then only `size_bytes_max` applies.
+        size_bytes_free: `limit_of` allows frames of up to this size for every API key, so it is not called for them.
+
+    Attributes:
+        allocated_bytes: size of the present buffer.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_limit_of",
+        "_size_bytes_free",
+        "_size_bytes_max",
+        "_start",
+        "_view",
+        "_wanted",
+        "allocated_bytes",
+    )
+
+    def __init__(
+        self,
+        *,
+        size_bytes_max: int = FRAME_BYTES_MAX,
+        limit_of: Callable[[int], int] | None = None,
+        size_bytes_free: int = 0,
+    ) -> None:
+        self._size_bytes_max = size_bytes_max
+        self._size_bytes_free = size_bytes_free
+        self._limit_of = limit_of
+        self._buffer = bytearray()  # created by the first read: an idle connection needs no memory
+        self._view = memoryview(self._buffer)
+        self.allocated_bytes = 0
+        self._start = 0  # start ≤ end ≤ capacity; bytes between are received and not yet part of a whole frame
+        self._end = 0
+        self._wanted = 0  # bytes of the unfinished frame with its length, 0 while unknown
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The number of received bytes of an incomplete frame."""
+        return self._end - self._start
+
+    @property
+    def unread(self) -> memoryview:
+        """The received bytes of a frame that is incomplete or was refused; valid until the next read."""
+        return self._view[self._start : self._end]
+
+    def release(self) -> None:
+        """Frees the buffer if it has no incomplete frame. The next read creates another one. For idle connections."""
+        if self._start == self._end:
+            self._buffer = bytearray()
+            self._view = memoryview(self._buffer)
+            self.allocated_bytes = self._start = self._end = 0
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """The buffer for the next read. Call `received` with the number of bytes written into it."""
+        room = self.allocated_bytes - self._end
+        if self._wanted:
+            if self._start + self._wanted > self.allocated_bytes and (
+                self._start or room == 0 or self.allocated_bytes < _ALLOCATE_AT_ONCE_BYTES
+            ):
+                self._replace()
+        elif room < _READ_BYTES_MIN:
+            self._replace()
+        return self._view[self._end :]
+
+    def received(self, count: int) -> list[memoryview]:
+        """Handles `count` bytes that were written into the buffer. Returns the frames that are complete now, without their lengths.
+
+        Raises:
+            RemoteProtocolError: a frame is shorter or longer than allowed. The stream cannot continue.
+        """
+        start = self._start
+        end = self._end + count
+        if end > self.allocated_bytes:
+            raise LocalProtocolError(
+                f"{count} bytes received into a buffer with room for {self.allocated_bytes - self._end}"
+            )
+        self._end = end
+        self._wanted = 0
+        buffer = self._buffer
+        view = self._view
+        frames: list[memoryview] = []
+        while end - start >= 4:
+            size = _LENGTH.unpack_from(buffer, start)[0]
+            if not _FRAME_BYTES_MIN <= size <= self._size_bytes_free:
+                self._check(size, start)
+            stop = start + 4 + size
+            if stop > end:
+                self._wanted = 4 + size
+                break
+            frames.append(view[start + 4 : stop])
+            start = stop
+        self._start = start
+        return frames
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """Does the same as `received` for given bytes: for a protocol with `data_received`, and for tests."""
+        frames: list[memoryview] = []
+        rest = memoryview(data)
+        while rest:
+            room = self.get_buffer()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            frames += self.received(count)
+            rest = rest[count:]
+        return frames
+
+    def _check(self, size: int, start: int) -> None:
+        if size > self._size_bytes_max or size < _FRAME_BYTES_MIN:
+            raise RemoteProtocolError(
+                f"frame of {size} bytes, allowed are {_FRAME_BYTES_MIN} to {self._size_bytes_max} (socket.request.max.bytes)"
+            )
+        if self._limit_of is not None and self._end - start >= 6:
+            api_key = _LENGTH_AND_API_KEY.unpack_from(self._buffer, start)[1]
+            limit = self._limit_of(api_key)
+            if size > limit:
+                raise RemoteProtocolError(f"frame of {size} bytes for API key {api_key}, allowed are {limit}")
+
+    def _replace(self) -> None:
+        """Continues in a new buffer. Its size is that of the incomplete frame, limited by the bytes received so far."""
+        pending = self._end - self._start
+        wanted = self._wanted
+        if pending < 6 and self._limit_of is not None:
+            wanted = 0  # the API key has not arrived, so the length is not checked yet
+        capacity = max(_BUFFER_BYTES, min(wanted, max(_ALLOCATE_AT_ONCE_BYTES, 2 * pending)))
+        buffer = bytearray(capacity)
+        buffer[:pending] = self._view[self._start : self._end]
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self.allocated_bytes = capacity
+        self._start = 0
+        self._end = pending

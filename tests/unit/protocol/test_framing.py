@@ -1,0 +1,153 @@
+"""Framing: frames come out whole however the bytes come in, hostile lengths cost nothing."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.errors import LocalProtocolError, RemoteProtocolError
+from barnabas.protocol.framing import FrameReader
+
+PRODUCE = 0
+MEBIBYTE = 1024 * 1024
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def limit_of(api_key: int) -> int:
+    return 100 * MEBIBYTE if api_key == PRODUCE else 8 * MEBIBYTE
+
+
+def cut(stream: bytes, sizes: list[int]) -> list[bytes]:
+    """The stream in pieces of the given sizes, over and over."""
+    pieces, position, turn = [], 0, 0
+    while position < len(stream):
+        size = sizes[turn % len(sizes)]
+        pieces.append(stream[position : position + size])
+        position += size
+        turn += 1
+    return pieces
+
+
+@settings(max_examples=200)
+@given(
+    bodies=st.lists(st.binary(min_size=4, max_size=300), max_size=20),
+    sizes=st.lists(st.integers(min_value=1, max_value=500), min_size=1, max_size=8),
+)
+def test_frames_come_out_whole_however_the_stream_is_cut(bodies: list[bytes], sizes: list[int]) -> None:
+    reader = FrameReader(limit_of=limit_of)
+    frames: list[memoryview] = []
+    for piece in cut(b"".join(map(framed, bodies)), sizes):
+        frames += reader.feed(piece)
+    assert [bytes(view) for view in frames] == bodies  # views taken early still hold what they held
+    assert reader.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 65_536, 3_000_000])
+def test_large_and_small_frames_mixed(chunk: int) -> None:
+    bodies = [
+        bytes([0, 0, number]) + bytes([number]) * size
+        for number, size in enumerate([5, 70_000, 5, 65_530, 9, 200_000, 1])
+    ]
+    reader = FrameReader(limit_of=limit_of)
+    frames: list[memoryview] = []
+    for piece in cut(b"".join(map(framed, bodies)), [chunk]):
+        frames += reader.feed(piece)
+    assert [bytes(view) for view in frames] == bodies
+    assert reader.allocated_bytes <= 2 * 200_004
+
+
+def test_one_read_may_fill_the_whole_room() -> None:
+    reader = FrameReader()
+    body = bytes(range(256)) * 16
+    stream = framed(body) * 100
+    frames: list[memoryview] = []
+    while stream:
+        room = reader.get_buffer(65_536)
+        count = min(len(room), len(stream))
+        assert count > 0
+        room[:count] = stream[:count]
+        frames += reader.received(count)
+        stream = stream[count:]
+    assert [bytes(view) for view in frames] == [body] * 100
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 3, 100 * MEBIBYTE + 1, 2**31 - 1])
+def test_a_length_out_of_bounds_ends_the_connection_at_its_fourth_byte(size: int) -> None:
+    reader = FrameReader(limit_of=limit_of)
+    reader.get_buffer()
+    before = reader.allocated_bytes
+    with pytest.raises(RemoteProtocolError, match=str(size)):
+        reader.feed(struct.pack(">i", size))
+    assert reader.allocated_bytes == before
+
+
+def test_only_produce_may_be_large() -> None:
+    reader = FrameReader(limit_of=limit_of)
+    assert reader.feed(struct.pack(">ih", 50 * MEBIBYTE, PRODUCE)) == []
+    assert len(reader.get_buffer()) > 0
+    assert reader.allocated_bytes <= MEBIBYTE
+    other = FrameReader(limit_of=limit_of)
+    other.feed(struct.pack(">i", 50 * MEBIBYTE))
+    other.get_buffer()
+    assert other.allocated_bytes <= 65_536  # nothing is allocated before the API key is seen
+    with pytest.raises(RemoteProtocolError, match="API key 3"):
+        other.feed(struct.pack(">h", 3))
+
+
+def test_memory_follows_what_was_sent_not_what_was_announced() -> None:
+    reader = FrameReader(limit_of=limit_of)
+    size = 90 * MEBIBYTE
+    reader.feed(struct.pack(">ih", size, PRODUCE))
+    sent = 2
+    chunk = bytes(256 * 1024)
+    while sent < 8 * MEBIBYTE:
+        reader.feed(chunk)
+        sent += len(chunk)
+        assert reader.allocated_bytes <= max(MEBIBYTE, 2 * (sent + 4))
+    while sent + len(chunk) < size:
+        assert reader.feed(chunk) == []
+        sent += len(chunk)
+    (whole,) = reader.feed(bytes(size - sent))
+    assert len(whole) == size
+
+
+def test_a_small_limit_holds_for_frames_that_arrive_whole() -> None:
+    with pytest.raises(RemoteProtocolError, match="allowed are 4 to 100"):
+        FrameReader(size_bytes_max=100).feed(framed(bytes(101)))
+
+
+@settings(max_examples=200)
+@given(noise=st.binary(max_size=400), step=st.integers(min_value=1, max_value=64))
+def test_random_bytes_raise_one_error_only(noise: bytes, step: int) -> None:
+    reader = FrameReader(limit_of=limit_of)
+    try:
+        for piece in cut(noise, [step]):
+            reader.feed(piece)
+    except RemoteProtocolError:
+        pass
+    assert reader.allocated_bytes <= MEBIBYTE
+
+
+def test_telling_of_more_bytes_than_there_was_room_for_is_our_bug() -> None:
+    reader = FrameReader()
+    with pytest.raises(LocalProtocolError):
+        reader.received(len(reader.get_buffer()) + 1)
+
+
+def test_a_silent_connection_costs_no_buffer() -> None:
+    reader = FrameReader()
+    assert reader.allocated_bytes == 0
+    (frame,) = reader.feed(struct.pack(">i", 4) + b"abcd")
+    reader.release()
+    assert reader.allocated_bytes == 0
+    assert bytes(frame) == b"abcd", "a frame's view keeps its buffer"
+    assert reader.feed(struct.pack(">i", 8) + b"ef") == []
+    reader.release()
+    assert reader.buffered_bytes == 6, "what is under way stays"
+    assert [bytes(one) for one in reader.feed(b"ghijkl")] == [b"efghijkl"]
