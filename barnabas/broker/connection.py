@@ -137,11 +137,6 @@ class Connection(asyncio.BufferedProtocol):
         """The APIs that its listener serves, by key."""
         return self._router.apis
 
-    @property
-    def client_id(self) -> str | None:
-        """The client id of its last request; None before the first one, or if requests have none."""
-        return self._client_id
-
     def begin(self) -> None:
         """The node is ready: serves the requests that waited for it."""
         self._unblock()
