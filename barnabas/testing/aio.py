@@ -6,10 +6,8 @@ Driven by: `Cluster.aio`. The work runs in the kit's own thread, so a coroutine 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from barnabas.testing.cluster import Cluster
+from barnabas.testing.handle import Handle
 
 __all__ = ["ClusterAio"]
 
@@ -17,7 +15,7 @@ __all__ = ["ClusterAio"]
 class ClusterAio:
     """Each method does what the method of `Cluster` with its name does."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Handle) -> None:
         self._cluster = cluster
 
     async def start(self) -> None:
@@ -37,50 +35,50 @@ class ClusterAio:
         config: Mapping[str, object] | None = None,
     ) -> str:
         """Creates a topic."""
-        core = self._cluster._running()
-        return await self._cluster._await(core.create_topic(name, partitions, replication_factor, config))
+        core = self._cluster.core()
+        return await self._cluster.wait_async(core.create_topic(name, partitions, replication_factor, config))
 
     async def delete_topics(self, *names: str) -> None:
         """Deletes topics."""
-        await self._cluster._await(self._cluster._running().delete_topics(list(names)))
+        await self._cluster.wait_async(self._cluster.core().delete_topics(list(names)))
 
     async def topics(self) -> list[str]:
         """Names of all topics that are not internal."""
-        return await self._cluster._await(self._cluster._running().topics())
+        return await self._cluster.wait_async(self._cluster.core().topics())
 
     async def kill(self, broker_id: int = 1) -> None:
         """Ends a broker as SIGKILL does."""
-        await self._cluster._await(self._cluster._running().kill(broker_id))
+        await self._cluster.wait_async(self._cluster.core().kill(broker_id))
 
     async def stop_broker(self, broker_id: int = 1) -> None:
         """Stops a broker cleanly."""
-        await self._cluster._await(self._cluster._running().stop_broker(broker_id))
+        await self._cluster.wait_async(self._cluster.core().stop_broker(broker_id))
 
     async def restart(self, broker_id: int = 1) -> None:
         """Starts a broker again."""
-        await self._cluster._await(self._cluster._running().restart(broker_id))
+        await self._cluster.wait_async(self._cluster.core().restart(broker_id))
 
     async def pause(self, broker_id: int = 1) -> None:
         """Stops a broker as SIGSTOP does."""
-        await self._cluster._await(self._cluster._running().pause(broker_id))
+        await self._cluster.wait_async(self._cluster.core().pause(broker_id))
 
     async def resume(self, broker_id: int = 1) -> None:
         """Continues a paused broker."""
-        await self._cluster._await(self._cluster._running().resume(broker_id))
+        await self._cluster.wait_async(self._cluster.core().resume(broker_id))
 
     async def rolling_restart(self) -> None:
         """Restarts one broker after the other."""
-        work = self._cluster._running().rolling_restart()
-        await self._cluster._await(work, factor=len(self._cluster.brokers))
+        work = self._cluster.core().rolling_restart()
+        await self._cluster.wait_async(work, factor=len(self._cluster.backend("brokers").broker_ids))
 
     async def leader(self, topic: str, partition: int = 0) -> int:
         """Broker id of the leader of a partition."""
-        return await self._cluster._await(self._cluster._running().leader(topic, partition))
+        return await self._cluster.wait_async(self._cluster.core().leader(topic, partition))
 
     async def controller(self) -> int:
         """Broker id of the active controller."""
-        return await self._cluster._await(self._cluster._running().controller())
+        return await self._cluster.wait_async(self._cluster.core().controller())
 
     async def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
         """Makes another replica the leader of a partition."""
-        return await self._cluster._await(self._cluster._running().move_leader(topic, partition, to), factor=2)
+        return await self._cluster.wait_async(self._cluster.core().move_leader(topic, partition, to), factor=2)

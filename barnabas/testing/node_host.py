@@ -19,7 +19,8 @@ from typing import Any
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
 from barnabas.errors import LocalProtocolError
-from barnabas.ports import Clock, Disk, Network, Rng
+from barnabas.network_port import Network
+from barnabas.ports import Clock, Disk, Rng
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread

@@ -1,0 +1,136 @@
+"""Handle: start, stop and calls of a cluster handle; `Cluster` adds the public methods.
+
+Driven by: `Cluster`, `ClusterAio`. Emits: coroutines of `Core`, run in the kit's thread.
+
+Invariants: a cluster that was started is stopped at the latest when the process ends. A handle refuses use in a forked child.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from barnabas.testing import kit_thread
+from barnabas.testing.backend import Backend, Mode, Shape
+from barnabas.testing.errors import KitError
+
+if TYPE_CHECKING:
+    from barnabas.testing.core import Core
+
+__all__ = ["Handle"]
+
+T = TypeVar("T")
+
+MARGIN_S = 5.0  # a call ends by itself at its deadline; the caller waits this much longer
+
+
+class Handle:
+    """The part of a cluster handle that owns the brokers. `core`, `backend`, `wait` and `wait_async` are for the kit itself."""
+
+    _shape: Shape | None  # None: of a Kafka that was started elsewhere
+    _mode: Mode
+
+    def _setup(self, topics: Mapping[str, int] | None, timeout: float) -> None:
+        self._topics = dict(topics or {})
+        self._timeout_s = timeout
+        self._owner = os.getpid()
+        self._bootstrap: str | None = None  # of a Kafka that was started elsewhere
+        self._backend: Backend | None = None
+        self._core: Core | None = None
+
+    # -- start and stop
+
+    def start(self) -> Self:
+        """Starts the brokers and creates the topics; returns when all serve. Raises KitError."""
+        self.wait(self._start())
+        return self
+
+    def stop(self) -> None:
+        """Ends the brokers. Raises KitError if one had stopped by itself."""
+        if self._core is not None:
+            self.wait(self._stop())
+
+    async def _start(self) -> None:
+        from barnabas.testing.core import Core
+
+        if self._core is not None:
+            raise KitError("the cluster is started already")
+        backend = self._backend = self._new_backend()
+        core = self._core = Core(backend, self._timeout_s)
+        kit_thread.keep(self, backend.abandon)
+        try:
+            await core.start(self._topics)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _new_backend(self) -> Backend:
+        if self._shape is None:
+            from barnabas.testing.remote_backend import RemoteBackend
+
+            return RemoteBackend(self._bootstrap or "", self._timeout_s)
+        if self._shape.mode == "process":
+            from barnabas.testing.process_backend import ProcessBackend
+
+            return ProcessBackend(self._shape)
+        from barnabas.testing.thread_backend import ThreadBackend
+
+        return ThreadBackend(self._shape)
+
+    async def _stop(self) -> None:
+        core = self.core()
+        self._forget()
+        failures = await core.stop()
+        if failures:
+            raise KitError("; ".join(failures))
+
+    def _forget(self) -> None:
+        kit_thread.release(self)
+        self._core = self._backend = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.wait_async(self._start())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._core is not None:
+            await self.wait_async(self._stop())
+
+    # -- for the other parts of the kit
+
+    def core(self) -> Core:
+        """What runs in the kit's thread. Raises KitError if the cluster does not run, or belongs to another process."""
+        if os.getpid() != self._owner:
+            raise KitError(
+                f"{self!r} was started by process {self._owner} and cannot be used in its forked child {os.getpid()}: "
+                "give the child bootstrap_servers, or start a cluster there"
+            )
+        if self._core is None:
+            raise KitError(f"the {type(self).__name__} is not started: use `with`, or call start()")
+        return self._core
+
+    def backend(self, what: str) -> Backend:
+        """What carries the brokers. Raises KitError, which names `what`, if the cluster does not run."""
+        if self._backend is None:
+            raise KitError(f"{what}: the {type(self).__name__} is not started: use `with`, or call start()")
+        return self._backend
+
+    def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T:
+        """Runs a coroutine in the kit's thread and waits for it."""
+        return kit_thread.wait(work, factor * self._timeout_s + MARGIN_S)
+
+    async def wait_async(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T:
+        """The same for a coroutine of any loop."""
+        return await kit_thread.wait_async(work, factor * self._timeout_s + MARGIN_S)

@@ -1,0 +1,39 @@
+"""Commands that ask one node what it knows: partitions, controller, live brokers, connections. `node_commands.py` has their names.
+
+Driven by: `NodeHost.command`, in the node's loop. They change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barnabas.testing.node_host import NodeHost
+
+__all__ = ["connections", "controller", "live_brokers", "partitions"]
+
+
+def partitions(host: NodeHost, topic: str | None = None) -> dict[str, list[dict[str, Any]]]:
+    """The partitions of a topic, or of all topics, as this node knows them: leader (−1: none), replicas and in-sync replicas."""
+    topics = host.running.image.topics_by_name
+    return {
+        name: [
+            {"leader": each.leader, "replicas": list(each.replicas), "isr": list(each.isr)} for each in found.partitions
+        ]
+        for name, found in topics.items()
+        if topic is None or name == topic
+    }
+
+
+def controller(host: NodeHost) -> int:
+    """Node id of the active controller, as this node knows it; −1 if it knows none."""
+    return host.running.quorum.leader_id
+
+
+def live_brokers(host: NodeHost) -> list[int]:
+    """Ids of the brokers that are registered and unfenced, as this node knows them."""
+    return sorted(each.broker_id for each in host.running.image.alive_brokers())
+
+
+def connections(host: NodeHost) -> list[dict[str, str]]:
+    """Client id and address of each open client connection of this node."""
+    return [{"client_id": each.client_id or "", "address": repr(each)} for each in host.running.server.connections]
