@@ -12,7 +12,7 @@ import time
 import uuid
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 ap = argparse.ArgumentParser()
@@ -29,7 +29,7 @@ PIDS = [int(p) for p in a.pids.split(",") if p]
 HZ = os.sysconf("SC_CLK_TCK")
 
 
-def cpu():
+def cpu() -> float:
     t = 0
     for p in PIDS:
         f = Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()
@@ -37,7 +37,7 @@ def cpu():
     return t / HZ
 
 
-def rss():
+def rss() -> int:
     lines = (line for p in PIDS for line in Path(f"/proc/{p}/status").read_text().splitlines())
     return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) // 1024
 
@@ -53,7 +53,7 @@ for _ in range(60):  # an open port is not yet a ready cluster
     time.sleep(0.5)
 
 
-def topic(parts=4):
+def topic(parts: int = 4) -> str:
     t = "b" + uuid.uuid4().hex[:10]
     for f in admin.create_topics([NewTopic(t, parts, a.rf)], operation_timeout=30).values():
         f.result()
@@ -61,7 +61,7 @@ def topic(parts=4):
     return t
 
 
-def report(case, t0, c0, **kw):
+def report(case: str, t0: float, c0: float, **kw: object) -> None:
     w = time.perf_counter() - t0
     c = cpu() - c0
     print(
@@ -79,12 +79,12 @@ def report(case, t0, c0, **kw):
     )
 
 
-def produce(n, size, parts=4, **conf):
+def produce(n: int, size: int, parts: int = 4, /, **conf: object) -> tuple[str, float, float, dict[str, float]]:
     t = topic(parts)
     ok = [0]
     bad = [0]
 
-    def cb(e, m):
+    def cb(e: KafkaError | None, m: object) -> None:
         if e:
             bad[0] += 1
         else:
@@ -129,7 +129,7 @@ def produce(n, size, parts=4, **conf):
     )
 
 
-def consume(t, n, parts, **conf):
+def consume(t: str, n: int, parts: int, /, **conf: object) -> tuple[float, float, dict[str, float]]:
     c = Consumer(
         {
             "bootstrap.servers": a.bootstrap,
@@ -155,12 +155,12 @@ def consume(t, n, parts, **conf):
     return t0, c0, {"records": got, "mb_s": round(size / w / 1e6, 1), "krec_s": round(got / w / 1e3, 1)}
 
 
-def pct(x, q):
-    x = sorted(x)
+def pct(seconds: list[float], q: float) -> float:
+    x = sorted(seconds)
     return round(x[min(len(x) - 1, int(len(x) * q))] * 1e3, 3)
 
 
-def case_bulk():
+def case_bulk() -> None:
     counts = {100: 1_000_000, 1000: 300_000, 10000: 50_000}
     for size in map(int, a.sizes.split(",")):
         n = int(counts[size] * a.scale)
@@ -170,29 +170,30 @@ def case_bulk():
         report(f"consume_{size}B", t0, c0, **r)
 
 
-def case_latency():
+def case_latency() -> None:
     t = topic(1)
+    done: list[KafkaError | None] = []
     p = Producer({"bootstrap.servers": a.bootstrap, "acks": "all", "linger.ms": 0, "enable.idempotence": True})
     p.list_topics(t, timeout=10)
-    xs = []
+    xs: list[float] = []
     t0, c0 = time.perf_counter(), cpu()
     for _i in range(int(3000 * a.scale)):
         s = time.perf_counter()
-        done = []
-        p.produce(t, b"x" * 100, on_delivery=lambda e, m, done=done: done.append(e))
+        p.produce(t, b"x" * 100, on_delivery=lambda e, _: done.append(e))
         while not done:
             p.poll(1)
+        done.clear()
         xs.append(time.perf_counter() - s)
     report(
         "latency_acks_all", t0, c0, n=len(xs), p50_ms=pct(xs, 0.5), p99_ms=pct(xs, 0.99), per_s=round(len(xs) / sum(xs))
     )
 
 
-def case_txn():
+def case_txn() -> None:
     t = topic(4)
     p = Producer({"bootstrap.servers": a.bootstrap, "transactional.id": "t" + uuid.uuid4().hex, "linger.ms": 0})
     p.init_transactions(30)
-    xs = []
+    xs: list[float] = []
     t0, c0 = time.perf_counter(), cpu()
     n = int(500 * a.scale)
     for _i in range(n):
@@ -207,7 +208,7 @@ def case_txn():
     report("txn_read_committed", t0, c0, **r)
 
 
-def case_txn16():
+def case_txn16() -> None:
     import threading
 
     t = topic(4)
@@ -218,9 +219,9 @@ def case_txn16():
     ]
     for p in ps:
         p.init_transactions(30)
-    errs = []
+    errs: list[str] = []
 
-    def run(p):
+    def run(p: Producer) -> None:
         try:
             for _i in range(n):
                 p.begin_transaction()
@@ -232,13 +233,15 @@ def case_txn16():
 
     ths = [threading.Thread(target=run, args=(p,)) for p in ps]
     t0, c0 = time.perf_counter(), cpu()
-    [x.start() for x in ths]
-    [x.join() for x in ths]
+    for x in ths:
+        x.start()
+    for x in ths:
+        x.join()
     w = time.perf_counter() - t0
     report("txn_16_producers", t0, c0, n=16 * n, txn_s=round(16 * n / w, 1), errors=errs[:2])
 
 
-def case_e2e():
+def case_e2e() -> None:
     t = topic(1)
     c = Consumer(
         {
@@ -253,7 +256,7 @@ def case_e2e():
     p.produce(t, b"w")
     p.flush()
     c.poll(10)
-    xs = []
+    xs: list[float] = []
     t0, c0 = time.perf_counter(), cpu()
     for _i in range(int(1000 * a.scale)):
         s = time.perf_counter()
@@ -269,7 +272,7 @@ def case_e2e():
     c.close()
 
 
-def case_partitions():
+def case_partitions() -> None:
     # one topic of 1,000 partitions: until CreateTopics answers, and until a record is acknowledged on each of them
     t = "b" + uuid.uuid4().hex[:10]
     t0, c0 = time.perf_counter(), cpu()
@@ -287,7 +290,7 @@ def case_partitions():
     )
     ok = [0]
 
-    def cb(e, m):
+    def cb(e: KafkaError | None, m: object) -> None:
         ok[0] += e is None
 
     for i in range(1000):
@@ -300,7 +303,7 @@ def case_partitions():
     report("produce_100_partitions", t0, c0, **r)
 
 
-def case_conns():
+def case_conns() -> None:
     import socket
 
     host, port = a.bootstrap.split(",")[0].split(":")
@@ -312,7 +315,8 @@ def case_conns():
         ss.append(s)
     time.sleep(1)
     report("idle_conns", t0, c0, n=len(ss), rss_added_mb=(rss() - r0) if PIDS else None)
-    [s.close() for s in ss]
+    for s in ss:
+        s.close()
 
 
 if a.warmup:  # the same cases at a tenth of the size, unreported: a JVM's figures after it are warm ones

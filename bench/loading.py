@@ -41,7 +41,7 @@ OWNER: Any = None  # loading asks nothing of it
 
 
 def transaction_state(transactions: int) -> list[bytes]:
-    batches = []
+    batches: list[bytes] = []
     for number in range(transactions):
         for state, partitions in STATES:
             metadata = TransactionMetadata(
@@ -63,7 +63,7 @@ def transaction_state(transactions: int) -> list[bytes]:
 
 
 def consumer_offsets(transactions: int) -> list[bytes]:
-    batches = []
+    batches: list[bytes] = []
     for number in range(transactions):
         producer, epoch = number % PRODUCERS, number // PRODUCERS % 30_000
         committed = CommittedOffset(number * 10, 0, "", NOW + number)

@@ -137,7 +137,7 @@ def measure(args: argparse.Namespace, kafka: Kafka, barnabas: Barnabas) -> dict[
     samples: dict[str, dict[str, dict[str, list[float]]]] = {}
     for pair in range(args.pairs):
         for case in args.only.split(","):
-            order = [("kafka", kafka), ("barnabas", barnabas)]
+            order: list[tuple[str, Kafka | Barnabas]] = [("kafka", kafka), ("barnabas", barnabas)]
             for name, broker in order if pair % 2 == 0 else reversed(order):
                 for row in load(name, broker, case, args.scale):
                     if "error" in row:

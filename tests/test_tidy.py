@@ -134,9 +134,9 @@ def violations(path: Path) -> Iterator[str]:
     for name, length in long_functions(tree):
         if f"{place(path)} {name}" not in LONG_FUNCTIONS:
             yield f"{place(path)} {name} has {length} lines, over {FUNCTION_LINES_MAX}: split it by its steps"
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and ast.get_docstring(node) is None:
-            yield f"{place(path)}:{node.lineno} public class {node.name} has no docstring"
+    for top in tree.body:
+        if isinstance(top, ast.ClassDef) and not top.name.startswith("_") and ast.get_docstring(top) is None:
+            yield f"{place(path)}:{top.lineno} public class {top.name} has no docstring"
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             yield f"{place(path)}:{node.lineno} assert vanishes under -O: raise InvariantViolated"

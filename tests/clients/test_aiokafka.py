@@ -19,7 +19,7 @@ from aiokafka.errors import MessageSizeTooLargeError, ProducerFenced  # noqa: E4
 pytestmark = pytest.mark.clients
 
 
-async def create(broker: ServedBroker, partitions: int = 1, **config: str) -> str:
+async def create(broker: ServedBroker, partitions: int = 1, /, **config: str) -> str:
     name = "a" + uuid.uuid4().hex[:8]
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
     await admin.start()

@@ -261,7 +261,12 @@ async def test_partitions_that_are_not_assigned(bootstrap: str, admin: Admin, na
     tp = TopicPartition(await make_topic(admin, name, 2), 0)
     async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(name, 1)])
-        for use in (lambda: consumer.seek(tp, 0), lambda: consumer.pause(tp), lambda: consumer.resume(tp)):
+        uses: list[Callable[[], None]] = [
+            lambda: consumer.seek(tp, 0),
+            lambda: consumer.pause(tp),
+            lambda: consumer.resume(tp),
+        ]
+        for use in uses:
             with pytest.raises(IllegalState, match="not assigned to this consumer"):
                 use()
         with pytest.raises(IllegalState, match="not assigned to this consumer"):

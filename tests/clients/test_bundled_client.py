@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from itertools import groupby
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.producer.murmur2 import partition_for_key
 from barnabas.client.producer.transaction_state import TransactionState
-from barnabas.client.types import ConsumerGroupMetadata
+from barnabas.client.types import Acks, CompressionType, ConsumerGroupMetadata, IsolationLevel
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import NewRecord, encode_records
 from tests.support.clients.bundled import make_topic, poll_until
@@ -46,7 +47,9 @@ from tests.support.oracle.wire import Wire
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
 
-async def read_all(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted") -> list[Record]:
+async def read_all(
+    bootstrap: str, topic: str, isolation_level: IsolationLevel = "read_uncommitted"
+) -> list[Record[Any, Any]]:
     """Everything up to the present end of every partition, partition by partition."""
     if isolation_level == "read_committed":
         with Wire(bootstrap) as wire:
@@ -57,7 +60,7 @@ async def read_all(bootstrap: str, topic: str, isolation_level: str = "read_unco
         partitions = [TopicPartition(topic, p) for p in sorted(await c.partitions_for_topic(topic))]
         c.assign(partitions)
         ends = await c.end_offsets(partitions)
-        found: dict[TopicPartition, list[Record]] = {tp: [] for tp in partitions}
+        found: dict[TopicPartition, list[Record[Any, Any]]] = {tp: [] for tp in partitions}
         async with asyncio.timeout(30):
             while any([await c.position(tp) < ends[tp] for tp in partitions]):
                 for tp, records in (await c.getmany(timeout_ms=200)).items():
@@ -65,7 +68,7 @@ async def read_all(bootstrap: str, topic: str, isolation_level: str = "read_unco
         return [r for tp in partitions for r in found[tp]]
 
 
-def values(records: list[Record]) -> list[bytes]:
+def values(records: list[Record[Any, Any]]) -> list[bytes]:
     return [r.value for r in records]
 
 
@@ -73,7 +76,9 @@ def values(records: list[Record]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-async def test_records_come_back_as_they_were_sent(bootstrap: str, admin: Admin, name: str, codec: str | None) -> None:
+async def test_records_come_back_as_they_were_sent(
+    bootstrap: str, admin: Admin, name: str, codec: CompressionType | None
+) -> None:
     topic = await make_topic(admin, name)
     async with Producer(bootstrap_servers=bootstrap, compression_type=codec) as producer:
         futures = [
@@ -133,7 +138,7 @@ async def test_log_append_time_is_told(bootstrap: str, admin: Admin, name: str) 
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-async def test_weaker_acks(bootstrap: str, admin: Admin, name: str, acks: int) -> None:
+async def test_weaker_acks(bootstrap: str, admin: Admin, name: str, acks: Acks) -> None:
     topic = await make_topic(admin, name)
     async with Producer(bootstrap_servers=bootstrap, acks=acks) as producer:
         assert (await producer.send_and_wait(topic, b"one")).offset == (-1 if acks == 0 else 0)
@@ -169,7 +174,9 @@ async def test_a_batch_too_large_for_the_topic_is_split(bootstrap: str, admin: A
 
 
 @pytest.mark.parametrize("codec", [None, "lz4"])
-async def test_a_batch_that_the_caller_has_encoded(bootstrap: str, admin: Admin, name: str, codec: str | None) -> None:
+async def test_a_batch_that_the_caller_has_encoded(
+    bootstrap: str, admin: Admin, name: str, codec: CompressionType | None
+) -> None:
     topic = await make_topic(admin, name, 2)
     packed = encode_records([NewRecord(b"k", b"packed %d" % i, 1_700_000_000_000 + i) for i in range(1_000)])
     async with Producer(bootstrap_servers=bootstrap, linger_ms=5, compression_type=codec) as producer:
@@ -256,8 +263,9 @@ async def test_positions(bootstrap: str, admin: Admin, name: str) -> None:
         assert await consumer.end_offsets([one, two]) == {one: 100, two: 0}
         assert await consumer.position(one) == 100  # auto_offset_reset is "latest"
         found = await consumer.offsets_for_times({one: 1_000_555, two: 0})
-        assert found[one] is not None
-        assert (found[one].offset, found[one].timestamp, found[two]) == (56, 1_000_560, None)
+        there = found[one]
+        assert there is not None
+        assert (there.offset, there.timestamp, found[two]) == (56, 1_000_560, None)
         assert (await consumer.offsets_for_times({one: 1_000_991}))[one] is None
         consumer.seek(one, 56)
         assert (await consumer.getone()).value == b"56"
@@ -611,7 +619,7 @@ async def test_misuse_says_what_would_be_right(bootstrap: str, admin: Admin, nam
     async with producer:
         with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 0"):
             await producer.send(topic, b"x", partition=1)
-        for record in (
+        mistyped: list[dict[str, Any]] = [
             {"value": 42},
             {"value": "text"},
             {"key": "text"},
@@ -619,9 +627,10 @@ async def test_misuse_says_what_would_be_right(bootstrap: str, admin: Admin, nam
             {"headers": [("a", "text")]},
             {"headers": [(b"a", b"b")]},
             {"timestamp_ms": 1.5},
-        ):
+        ]
+        for record in mistyped:
             with pytest.raises(SerializationFailed, match="must be"):
-                await producer.send(topic, **record)  # type: ignore[arg-type]
+                await producer.send(topic, **record)
         mutable = bytearray(b"as it was")
         future = await producer.send(topic, mutable, memoryview(b"key"))
         mutable[:] = b"as it is "
@@ -649,9 +658,10 @@ async def test_misuse_says_what_would_be_right(bootstrap: str, admin: Admin, nam
         await make_topic(admin, topic)
     with pytest.raises(UnknownTopicOrPartition):
         await admin.delete_topics([f"{name}-never"])
-    for wrong in ({"acks": 2}, {"acks": 1, "transactional_id": "x"}, {"compression_type": "rar"}):
+    settings: list[dict[str, Any]] = [{"acks": 2}, {"acks": 1, "transactional_id": "x"}, {"compression_type": "rar"}]
+    for wrong in settings:
         with pytest.raises(IllegalState):
-            Producer(bootstrap_servers=bootstrap, **wrong)  # type: ignore[arg-type]
+            Producer(bootstrap_servers=bootstrap, **wrong)
 
 
 async def test_cancelled_callers_leave_a_usable_producer(bootstrap: str, admin: Admin, name: str) -> None:

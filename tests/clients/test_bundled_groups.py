@@ -23,6 +23,7 @@ from barnabas.client import (
 )
 from barnabas.client.errors import CommitFailed, IllegalState, UnsupportedByBroker
 from barnabas.client.exactly_once import CopyProgress
+from barnabas.client.types import GroupProtocol
 from barnabas.errors import ErrorCode
 from tests.clients.test_bundled_client import read_all, values
 from tests.support.clients.bundled import make_topic, poll_until
@@ -275,7 +276,7 @@ async def test_what_stays_is_read_on_and_not_spoken_of(bootstrap: str, admin: Ad
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_commits_are_found_again(bootstrap: str, admin: Admin, name: str, protocol: str) -> None:
+async def test_commits_are_found_again(bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol) -> None:
     topic = await make_group(admin, name, 1)
     tp = TopicPartition(topic, 0)
     settings: dict[str, Any] = {
@@ -304,7 +305,7 @@ async def test_commits_are_found_again(bootstrap: str, admin: Admin, name: str, 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_who_does_not_poll_loses_its_partitions_and_may_not_commit_for_them(
-    bootstrap: str, admin: Admin, name: str, protocol: str
+    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
 ) -> None:
     topic = await make_group(admin, name, 2)
     told: list[tuple[str, int]] = []
@@ -338,7 +339,9 @@ async def test_who_does_not_poll_loses_its_partitions_and_may_not_commit_for_the
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_static_member_keeps_its_place(bootstrap: str, admin: Admin, name: str, protocol: str) -> None:
+async def test_a_static_member_keeps_its_place(
+    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
+) -> None:
     topic = await make_group(admin, name, 4)
     settings: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
@@ -385,7 +388,7 @@ async def test_an_instance_that_is_still_there_is_not_replaced(bootstrap: str, a
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_who_unsubscribes_leaves_and_may_come_back(
-    bootstrap: str, admin: Admin, name: str, protocol: str
+    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
 ) -> None:
     await admin.alter_configs(SHORT, group=name)
     topic, other = await make_topic(admin, f"{name}-a", 2), await make_topic(admin, f"{name}-b", 1)
@@ -409,7 +412,9 @@ async def test_who_unsubscribes_leaves_and_may_come_back(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_pattern_finds_topics_that_come_later(bootstrap: str, admin: Admin, name: str, protocol: str) -> None:
+async def test_a_pattern_finds_topics_that_come_later(
+    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
+) -> None:
     await admin.alter_configs(SHORT, group=name)
     await make_topic(admin, f"{name}-one")
     await make_topic(admin, f"not-{name}-one")
@@ -437,7 +442,7 @@ async def test_a_pattern_that_is_none(bootstrap: str, admin: Admin, name: str) -
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_commits_take_effect_in_order_without_being_waited_for(
-    bootstrap: str, admin: Admin, name: str, protocol: str
+    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
 ) -> None:
     topic = await make_group(admin, name, 1)
     tp = TopicPartition(topic, 0)
@@ -500,7 +505,7 @@ async def test_exactly_once_while_members_come_and_go(
     total = 1_200
     filled = copied = 0
 
-    def transform(record: Record) -> list[NewMessage]:
+    def transform(record: Record[Any, Any]) -> list[NewMessage]:
         return [NewMessage(target, b"copy of " + record.value, record.key)]
 
     async def copy(who: str, transactions: int | None) -> None:
@@ -560,9 +565,10 @@ async def test_a_cluster_without_the_protocol_is_told_in_words(served_broker: Se
 
 
 async def test_settings_that_make_no_sense() -> None:
+    unknown: Any = "share"
     with pytest.raises(IllegalState, match="'classic', 'consumer'"):
-        Consumer("t", group_id="g", group_protocol="share")
+        Consumer("t", group_id="g", group_protocol=unknown)
     with pytest.raises(IllegalState, match="partition_assignment_strategy"):
         Consumer("t", group_id="g", group_remote_assignor="range")
     with pytest.raises(IllegalState, match="cooperative-sticky"):
-        Consumer("t", group_id="g", partition_assignment_strategy=["fairest"])
+        Consumer("t", group_id="g", partition_assignment_strategy=[unknown])

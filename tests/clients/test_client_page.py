@@ -35,7 +35,7 @@ async def run(snippet: str, bootstrap: str) -> dict[str, Any]:
 
 async def values(bootstrap: str, topic: str) -> list[bytes]:
     """What a read_committed reader finds up to the present end of partition 0."""
-    found: list[Record] = []
+    found: list[Record[Any, Any]] = []
     async with Consumer(
         bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
     ) as consumer:

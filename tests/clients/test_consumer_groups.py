@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.clients.librdkafka import value_of
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.clients
@@ -85,9 +86,9 @@ class Member:
     def read(self) -> None:
         message = self.consumer.poll(0.05)
         if message is not None and message.error() is None:
-            self.values.append(message.value())
+            self.values.append(value_of(message))
             try:
-                self.consumer.commit(message, asynchronous=False)
+                self.consumer.commit(message=message, asynchronous=False)
             except KafkaException as error:
                 if error.args[0].name() not in LOST:
                     raise
@@ -226,7 +227,8 @@ def test_members_of_both_protocols_share_a_group(broker: ServedBroker, assignor:
 def group_type(broker: ServedBroker, group: str) -> ConsumerGroupType:
     admin = AdminClient({"bootstrap.servers": broker.address})
     listed = admin.list_consumer_groups().result(WAIT_S).valid
-    return next(each.type for each in listed if each.group_id == group)
+    kinds: list[ConsumerGroupType] = [each.type for each in listed if each.group_id == group]
+    return kinds[0]
 
 
 def test_transactions_carry_offsets_of_consumer_groups(broker: ServedBroker) -> None:

@@ -53,7 +53,7 @@ def automatic(bootstrap: str, topic: str) -> Consumer:
     return Consumer(topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest")
 
 
-async def some(consumer: Consumer, count: int) -> list[Record]:
+async def some(consumer: Consumer, count: int) -> list[Record[Any, Any]]:
     """One poll that gives out `count` records."""
     async with asyncio.timeout(30):
         while not (polled := await consumer.getmany(timeout_ms=1_000, max_records=count)):
@@ -215,7 +215,7 @@ async def writer(bootstrap: str, name: str) -> AsyncIterator[Producer]:
 
 
 async def test_a_transform_that_raises_commits_nothing(bootstrap: str, ten: str, out: str, writer: Producer) -> None:
-    def transform(record: Record) -> list[NewMessage]:
+    def transform(record: Record[Any, Any]) -> list[NewMessage]:
         if record.offset == 7:
             raise Left
         return [NewMessage(out, record.value)]
@@ -234,7 +234,7 @@ async def test_the_same_consumer_goes_on_where_a_failed_transaction_began(
     """Also where the group has committed nothing yet, and a reset would lead to the end of the log."""
     failed = False
 
-    def transform(record: Record) -> list[NewMessage]:
+    def transform(record: Record[Any, Any]) -> list[NewMessage]:
         nonlocal failed
         if record.offset == 7 and not failed and broken != "a veto":
             failed = True

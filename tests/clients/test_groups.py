@@ -19,6 +19,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.clients.librdkafka import value_of
 from tests.support.processes.served import READY_SECONDS_MAX, ServedBroker
 
 pytestmark = pytest.mark.clients
@@ -83,7 +84,7 @@ class Member:
     def poll(self) -> None:
         message = self.consumer.poll(0.02)
         if message is not None and message.error() is None:
-            self.values.append(message.value())
+            self.values.append(value_of(message))
 
     def close(self) -> None:
         self.closed = True

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clients.librdkafka import value_of
 from tests.support.processes.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -35,7 +36,7 @@ def producer(broker: ServedBroker, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": broker.address, "linger.ms": 1, **settings})
 
 
-def create(broker: ServedBroker, partitions: int = 1, **config: str) -> str:
+def create(broker: ServedBroker, partitions: int = 1, /, **config: str) -> str:
     name = "t" + uuid.uuid4().hex[:8]
     admin = AdminClient({"bootstrap.servers": broker.address})
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(10)
@@ -56,7 +57,7 @@ class Deliveries:
             self.errors.append(error)
 
 
-def consume(broker: ServedBroker, topic: str, count: int, partition: int = 0, **settings: Any) -> list[Message]:
+def consume(broker: ServedBroker, topic: str, count: int, partition: int = 0, /, **settings: Any) -> list[Message]:
     """The first `count` messages of a partition; fewer if they do not come within 10 s."""
     consumer = Consumer(
         {
@@ -101,7 +102,13 @@ def test_headers_nulls_and_timestamps(shared_broker: ServedBroker) -> None:
     topic = create(shared_broker)
     sender = producer(shared_broker)
     now_ms = int(time.time() * 1000)
-    headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("null", None), ("ünï", b"\xff\x00")]
+    headers: list[tuple[str, str | bytes | None]] = [
+        ("a", b"1"),
+        ("a", b"2"),
+        ("empty", b""),
+        ("null", None),
+        ("ünï", b"\xff\x00"),
+    ]
     sender.produce(topic, None, b"key only", headers=headers, timestamp=now_ms - 5_000)
     sender.produce(topic, b"", None, timestamp=now_ms)
     assert sender.flush(10) == 0
@@ -141,9 +148,8 @@ def test_offsets_for_times_and_watermarks(shared_broker: ServedBroker) -> None:
     finally:
         consumer.close()
     admin = AdminClient({"bootstrap.servers": shared_broker.address})
-    result = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.max_timestamp()})[
-        TopicPartition(topic, 0)
-    ].result(10)
+    newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # confluent-kafka has no types for it
+    result = admin.list_offsets({TopicPartition(topic, 0): newest})[TopicPartition(topic, 0)].result(10)
     assert (result.offset, result.timestamp) == (9, base_ms + 9_000)
 
 
@@ -184,7 +190,7 @@ def test_acks(shared_broker: ServedBroker, acks: str) -> None:
         sender.produce(topic, str(n), on_delivery=deliveries)
     assert sender.flush(10) == 0
     assert len(deliveries.messages) == 100
-    assert [int(message.value()) for message in consume(shared_broker, topic, 100)] == list(range(100))
+    assert [int(value_of(message)) for message in consume(shared_broker, topic, 100)] == list(range(100))
 
 
 def test_a_topic_is_created_by_its_first_use(shared_broker: ServedBroker) -> None:
@@ -226,7 +232,7 @@ def test_an_idempotent_producer_repeats_nothing_over_lost_connections(served_bro
         sender.poll(0)
     assert sender.flush(20) == 0
     assert not deliveries.errors
-    assert [int(message.value()) for message in consume(served_broker, topic, 6_000)] == list(range(6_000))
+    assert [int(value_of(message)) for message in consume(served_broker, topic, 6_000)] == list(range(6_000))
 
 
 def test_transactional_producer_is_seen_by_isolation_level(shared_broker: ServedBroker) -> None:
@@ -245,7 +251,7 @@ def test_transactional_producer_is_seen_by_isolation_level(shared_broker: Served
     committed = consume(shared_broker, topic, 6, **{"isolation.level": "read_committed"})
     assert [message.value() for message in committed] == [b"a0", b"a1", b"a2", b"c0", b"c1", b"c2"]
     everything = consume(shared_broker, topic, 9, **{"isolation.level": "read_uncommitted"})
-    assert [message.value()[:1] for message in everything] == [b"a"] * 3 + [b"b"] * 3 + [b"c"] * 3
+    assert [value_of(message)[:1] for message in everything] == [b"a"] * 3 + [b"b"] * 3 + [b"c"] * 3
 
 
 def test_a_second_producer_of_the_same_id_fences_the_first(shared_broker: ServedBroker) -> None:
@@ -285,7 +291,7 @@ def test_offsets_are_committed_with_the_transaction(shared_broker: ServedBroker)
     sender = producer(shared_broker, **{"transactional.id": "copier"})
     sender.init_transactions(10)
     try:
-        read = []
+        read: list[Message] = []
         deadline = time.monotonic() + 15
         while len(read) < 5 and time.monotonic() < deadline:
             read += [one for one in consumer.consume(5, 0.5) if one.error() is None]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.client import Consumer, Producer, TopicPartition
+from barnabas.client.types import IsolationLevel
 from barnabas.protocol.messages.admin import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.support.clients.proxy import Proxy
 from tests.support.processes.cluster import Cluster, barnabas_nodes
@@ -80,7 +81,7 @@ def racks(tmp_path: Path) -> Iterator[Racks]:
 class Reader:
     """Reads `near`-0 from its beginning in a thread of its own, as a consumer in rack 2."""
 
-    def __init__(self, racks: Racks, client: str, isolation_level: str = "read_uncommitted") -> None:
+    def __init__(self, racks: Racks, client: str, isolation_level: IsolationLevel = "read_uncommitted") -> None:
         self.values: list[bytes] = []
         self.client_id = f"reader-{client}"
         self._racks = racks

@@ -13,7 +13,12 @@ from barnabas.broker.call import Call, Pending
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.connection import REQUESTS_PER_TURN
-from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.schema import encode
 from tests.support.broker.nodes import Nodes, Peer, Scripted, batch
@@ -49,7 +54,7 @@ async def test_an_answer_within_the_call_blocks_nothing(peer: Peer, node: Node) 
     script = Scripted(node)
     handle = script.handle
 
-    def at_once(node: Node, call: Call[ApiVersionsRequest]) -> Pending:
+    def at_once(node: Node, call: Call[ApiVersionsRequest]) -> Pending[ApiVersionsResponse]:
         pending = handle(node, call)
         script.answer(len(script.calls) - 1)
         return pending

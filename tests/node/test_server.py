@@ -188,7 +188,7 @@ async def served(peer: Peer) -> bool:
     sent = peer.send(REQUEST, 0)
     try:
         async with asyncio.timeout(0.2):
-            return (await peer.receive(sent)).error_code == 0
+            return bool((await peer.receive(sent)).error_code == 0)
     except TimeoutError:
         return False
 

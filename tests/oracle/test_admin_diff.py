@@ -249,7 +249,7 @@ def producers(name: str, *numbers: int) -> Observe:
 
 
 def write(name: str, producer_id: int, epoch: int, sequence: int, count: int) -> Observe:
-    stamp: dict[str, int] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+    stamp: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
 
     def observe(wire: Wire) -> Any:
         return wire.produce(9, name, 0, [b"x"] * count, timestamp=WRITTEN_MS, **stamp).error_code
@@ -276,6 +276,33 @@ def produce(name: str, count: int) -> Observe:
     return observe
 
 
+ASSIGNMENTS: list[list[tuple[int, list[int]]]] = [
+    [(0, [1]), (1, [1])],
+    [(1, [1]), (0, [1])],
+    [(0, [1, 1])],
+    [(0, [7])],
+    [(0, [])],
+    [(0, [1]), (2, [1])],
+    [(1, [1])],
+    [(0, [-1])],
+]
+WIDENED: list[tuple[int, list[list[int]]]] = [
+    (6, [[3]]),
+    (7, [[1]]),
+    (6, [[1]]),
+    (7, [[1, 1]]),
+    (7, [[]]),
+    (7, []),
+]
+REPLACEMENTS: list[dict[str, str | None]] = [
+    {"retention.ms": "2000"},
+    {"min.insync.replicas": "1"},
+    {"retention.ms": "x"},
+    {"nope": "x"},
+    {"retention.ms": None},
+    {"cleanup.policy": "compact", "flush.ms": "9"},
+    {},
+]
 SCRIPTS: dict[str, list[Observe]] = {
     "names": [
         create(topic("adm.a"), validate_only=False),
@@ -287,21 +314,9 @@ SCRIPTS: dict[str, list[Observe]] = {
         create(topic("x", partitions, replicas))
         for partitions, replicas in ((0, 1), (-2, 1), (1, 0), (1, -2), (1, 5), (-1, -1), (3, 1), (20_000, 1))
     ],
-    "assignments": [
-        create(topic("x", assigned=assigned))
-        for assigned in (
-            [(0, [1]), (1, [1])],
-            [(1, [1]), (0, [1])],
-            [(0, [1, 1])],
-            [(0, [7])],
-            [(0, [])],
-            [(0, [1]), (2, [1])],
-            [(1, [1])],
-            [(0, [-1])],
-        )
-    ],
+    "assignments": [create(topic("x", assigned=assigned)) for assigned in ASSIGNMENTS],
     "topic settings": [
-        create(topic("x", **{key: value}))
+        create(topic("x", 1, 1, (), **{key: value}))
         for key, value in (
             ("nope", "1"),
             ("retention_ms", "abc"),
@@ -336,7 +351,7 @@ SCRIPTS: dict[str, list[Observe]] = {
     "partitions": [
         create(topic("adm.wide", 2), validate_only=False),
         *(widen("adm.wide", count) for count in (5, 5, 2, 0, -1)),
-        *(widen("adm.wide", *more) for more in ((6, [[3]]), (7, [[1]]), (6, [[1]]), (7, [[1, 1]]), (7, [[]]), (7, []))),
+        *(widen("adm.wide", count, assigned) for count, assigned in WIDENED),
         widen("adm.nope", 2),
         widen("a/b", 2),
     ],
@@ -426,15 +441,7 @@ SCRIPTS: dict[str, list[Observe]] = {
         create(topic("adm.l", retention_ms="1000", segment_ms="7"), validate_only=False),
         *(
             step
-            for settings in (
-                {"retention.ms": "2000"},
-                {"min.insync.replicas": "1"},
-                {"retention.ms": "x"},
-                {"nope": "x"},
-                {"retention.ms": None},
-                {"cleanup.policy": "compact", "flush.ms": "9"},
-                {},
-            )
+            for settings in REPLACEMENTS
             for step in (replace((TOPIC, "adm.l", settings)), describe(TOPIC, "adm.l", *COMPARED))
         ),
         replace((TOPIC, "adm.l", {"flush.ms": "1"}), validate_only=True),

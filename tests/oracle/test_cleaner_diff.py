@@ -20,6 +20,7 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.oracle.test_dump_log_segments import TOOL
+from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
@@ -224,6 +225,6 @@ def read_latest(address: str, topic: str) -> list[bytes]:
         assert message is not None
         if message.error():
             break
-        found[message.key()] = (message.offset(), message.value())
+        found[message.key() or b""] = (place_of(message)[2], value_of(message))
     reader.close()
     return [value for _, value in sorted(found.values())]

@@ -93,7 +93,7 @@ def end_epoch(cluster_id: str | None, *, topics: bool = True) -> EndQuorumEpochR
 
 
 def registration(**fields: Any) -> BrokerRegistrationRequest:
-    known = {"broker_id": 5, "cluster_id": CLUSTER, "incarnation_id": bytes(15) + b"\5"}
+    known: dict[str, Any] = {"broker_id": 5, "cluster_id": CLUSTER, "incarnation_id": bytes(15) + b"\5"}
     return BrokerRegistrationRequest(**known | fields)
 
 

@@ -213,7 +213,12 @@ def acks_and_places(wire: Wire, topic: str) -> Iterator[Outcome]:
         yield ("version", version, *produce(wire, topic, batch(b"a"), version))
     wire.create_topic(topic + "-lat", **{"message.timestamp.type": "LogAppendTime"})
     yield ("log append time", *produce(wire, topic + "-lat", batch(b"a")))
-    transactional = {"producer_id": 99_999, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    transactional: dict[str, Any] = {
+        "producer_id": 99_999,
+        "producer_epoch": 0,
+        "base_sequence": 0,
+        "transactional": True,
+    }
     yield ("transactional, no id", *produce(wire, topic, batch(b"a", **transactional)))
     wire.find_coordinator("nobody-" + topic, 1)
     for version in (9, 11, 12):
@@ -259,7 +264,7 @@ def fetch(wire: Wire, *topics: FetchTopic, version: int = 12, **fields: Any) -> 
     return wire.call(FetchRequest(topics=list(topics), **(defaults | fields)), version)
 
 
-def wanted(topic: str, partition: int, offset: int, max_bytes: int = BIG, **fields: int) -> FetchTopic:
+def wanted(topic: str, partition: int, offset: int, max_bytes: int = BIG, **fields: Any) -> FetchTopic:
     one = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes, **fields)
     return FetchTopic(topic=topic, partitions=[one])
 

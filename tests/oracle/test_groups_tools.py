@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from tests.support.clients.librdkafka import value_of
 from tests.support.oracle.real_kafka import KAFKA_UP, MISSING
 from tests.support.oracle.wire import Wire
 
@@ -93,10 +94,11 @@ def test_java_copies_exactly_once(barnabas: str) -> None:
     while ends < 2:
         message = consumer.poll(20)
         assert message is not None
-        if message.error() is None:
-            copied.append(message.value().decode())
+        error = message.error()
+        if error is None:
+            copied.append(value_of(message).decode())
         else:
-            assert message.error().code() == KafkaError._PARTITION_EOF
+            assert error.code() == KafkaError._PARTITION_EOF
             ends += 1
     consumer.close()
     assert sorted(copied) == sorted(values)

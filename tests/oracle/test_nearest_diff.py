@@ -91,7 +91,7 @@ class Script:
         named: bool = True,
         wait_ms: int = 0,
         isolation: int = 0,
-        **fields: int,
+        **fields: Any,
     ) -> Any:
         part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=BIG, **fields)
         request = FetchRequest(

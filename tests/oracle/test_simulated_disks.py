@@ -13,6 +13,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.world import World
 from tests.oracle.test_dump_log_segments import COMPLAINT, TOOL
 from tests.simulation.test_copy import crashes
+from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
 from tests.support.processes.ports import free_port_block
 from tests.support.simulation.workload import PARTITIONS, Journal
@@ -102,7 +103,7 @@ def read(address: str, topic: str, isolation_level: str) -> dict[int, list[bytes
         if message.error():
             unread.discard(message.partition())
         else:
-            found[message.partition()].append(message.value())
+            found[place_of(message)[1]].append(value_of(message))
     consumer.close()
     return found
 

@@ -24,6 +24,7 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from barnabas.client import Admin, Consumer, NewTopic, Producer, TopicPartition
+from barnabas.client.types import CompressionType
 from tests.oracle.test_dump_log_segments import COMPLAINT, TOOL
 from tests.oracle.test_simulated_disks import FIRST_OFFSET
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
@@ -31,7 +32,7 @@ from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS: tuple[CompressionType, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 3
 # Few partitions of the internal topics, so that each has something in it; what is deleted leaves at once.
 SETTINGS = (

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -293,7 +294,7 @@ def test_driver_is_down_for_longer_than_the_transaction_timeout(
 ) -> None:
     """With two-phase commit it makes no difference; without it the query stops, says what is to be done, and writes nothing."""
     names = [f"timeout-{number}" for number in range(KILLS)]
-    options = {"transaction.timeout.ms": str(TIMEOUT_S * 1000)}
+    options: dict[str, Any] = {"transaction.timeout.ms": str(TIMEOUT_S * 1000)}
     with Run(cluster, tmp_path, [copy(cluster, tmp_path, name, **options) for name in names], jars) as run:
         run.start()
         run.feed.more(RECORDS)

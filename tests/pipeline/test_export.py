@@ -21,9 +21,9 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 import pyarrow as pa
 import pyarrow.parquet
 
-from barnabas.pipeline.columns import arrow_schema
+from barnabas.pipeline.columns import COLUMNS, arrow_schema
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.export import COLUMNS, Exported, _write, export_directories, export_topics
+from barnabas.pipeline.export import Exported, _write, export_directories, export_topics
 from barnabas.pipeline.planning import OffsetRange
 from barnabas.protocol.records import iter_batches
 from tests.pipeline.test_official_connector import numbers, texts, values

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.clients.librdkafka import value_of
+
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
 from pyspark.sql import functions as F
@@ -80,7 +82,7 @@ def test_the_example_of_the_tutorial(
     )
     files = spark.read.parquet(str(tmp_path / "parquet")).withColumn("hour", F.date_format("hour", HOUR)).collect()
     assert Counter((row.hour, row.origin, row.flights, row.delay) for row in files) == expected
-    sent = [json.loads(message.value()) for message in topics.read_committed(broker.address, "delays", 2)]
+    sent = [json.loads(value_of(message)) for message in topics.read_committed(broker.address, "delays", 2)]
     assert Counter((row["hour"][:19] + "Z", row["origin"], row["flights"], row["delay"]) for row in sent) == expected
 
 

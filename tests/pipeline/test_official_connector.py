@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.clients.librdkafka import value_of
+
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
 from pyspark.errors import AnalysisException, StreamingQueryException
@@ -211,7 +213,7 @@ def test_codecs(kafka: Kafka, codec: str) -> None:
     source, target = topics.new_topic(kafka.bootstrap), topics.new_topic(kafka.bootstrap)
     topics.send(kafka.bootstrap, source, numbers(0, 2000), compression_type=codec)
     kafka.write(kafka.read(subscribe=source).select("value"), topic=target, kafka__compression__type=codec)
-    assert sorted(message.value() for message in topics.read_committed(kafka.bootstrap, target)) == numbers(0, 2000)
+    assert sorted(value_of(message) for message in topics.read_committed(kafka.bootstrap, target)) == numbers(0, 2000)
 
 
 def test_aborted_transactions_are_left_out(kafka: Kafka) -> None:
@@ -245,9 +247,9 @@ def test_a_stream_ends_over_an_aborted_tail(kafka: Kafka, tmp_path: Path) -> Non
         topics.end_transaction(kafka.bootstrap, producer)
     query = into_parquet(kafka.stream(subscribe=topic, kafka__isolation__level="read_committed"), tmp_path)
     assert values(kafka.spark.read.parquet(str(tmp_path / "data"))) == texts(0, 500)
-    assert json.loads(query.lastProgress["sources"][0]["endOffset"]) == {topic: {"0": 1010}}, (
-        "1,000 records, 10 markers"
-    )
+    progress = query.lastProgress
+    assert progress is not None
+    assert json.loads(progress["sources"][0]["endOffset"]) == {topic: {"0": 1010}}, "1,000 records, 10 markers"
 
 
 def test_a_stream_in_limited_steps_goes_on_after_a_restart(kafka: Kafka, tmp_path: Path) -> None:
@@ -290,9 +292,9 @@ def test_a_stream_into_topics_partitions_and_headers_of_the_rows(kafka: Kafka, t
     kafka.write_stream(frame, tmp_path, includeHeaders=True)
     for which, target in enumerate(targets):
         messages = topics.read_committed(kafka.bootstrap, target, 2)
-        assert sorted(message.value() for message in messages) == numbers(which * 200, which * 200 + 200)
+        assert sorted(value_of(message) for message in messages) == numbers(which * 200, which * 200 + 200)
         for message in messages:
-            offset = int(message.value())
+            offset = int(value_of(message))
             assert message.partition() == offset % 2
             assert message.headers() == [("offset", b"%d" % offset)]
 

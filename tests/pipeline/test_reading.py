@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installed")
@@ -69,6 +71,7 @@ def test_a_reader_that_stops_early_leaves_nothing_open(broker: ServedBroker) -> 
     options = options_of(broker.address, topic, kafka__max__partition__fetch__bytes="6000")
     for _ in range(3):
         read = read_range(options, OffsetRange(topic, 0, 0, 200))
+        assert isinstance(read, Generator)
         assert next(read).num_rows
         read.close()
     assert sum(table.num_rows for table in read_range(options, OffsetRange(topic, 0, 0, 200))) == 200

@@ -77,10 +77,10 @@ class Lab:
         }
         self.attempts = 0
 
-    def sink(self, kind: type[StreamSink] = StreamSink, **more: str) -> StreamSink:
+    def sink(self, kind: type[StreamSink] = StreamSink, /, **more: str) -> StreamSink:
         return kind(SinkOptions.parse({**self.options, **more}, streaming=True), COLUMNS)
 
-    async def started(self, kind: type[StreamSink] = StreamSink, **more: str) -> StreamSink:
+    async def started(self, kind: type[StreamSink] = StreamSink, /, **more: str) -> StreamSink:
         sink = self.sink(kind, **more)
         await sink._start()
         return sink
@@ -182,6 +182,7 @@ class HeldSink(StreamSink):
 async def test_a_zombie_task_cannot_abort_what_was_decided_later(lab: Lab) -> None:
     """Hole 1: a task of a dead driver calls InitProducerId between the successor's decision and its phase two."""
     dead = await lab.started(HeldSink)
+    assert isinstance(dead, HeldSink)
     dead.reached, dead.released = asyncio.Event(), asyncio.Event()
     zombie = asyncio.create_task(lab.task(dead, range(5)))
     await dead.reached.wait()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.clients.librdkafka import value_of
+
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
 from pyspark.sql import functions as F
@@ -97,6 +99,6 @@ def test_the_query_of_the_tutorial(printed: Printed, spark: SparkSession) -> Non
     )
     printed.run(DELAYS)
     printed.names["query"].processAllAvailable()
-    sent = [message.value() for message in topics.read_committed(printed.bootstrap, "delays")]
+    sent = [value_of(message) for message in topics.read_committed(printed.bootstrap, "delays")]
     assert len(sent) == 2
     assert b'"flights":2,"departed":2,"delay":4' in sent[0] + sent[1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -73,7 +74,9 @@ def test_a_log_that_was_truncated_and_has_grown_again(cluster: Cluster, caplog: 
     for _ in range(2):
         produce(cluster, AFTER)
 
-    begun[False].close()
+    strict = begun[False]
+    assert isinstance(strict, Generator)
+    strict.close()
     # In the middle of a task, whose next answer may have come before the election:
     assert values(begun[True]) in (LOST, AFTER), "one branch or the other, never a part of each"
     # Between the plan and its task:

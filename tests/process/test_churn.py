@@ -16,9 +16,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from barnabas.client.types import GroupProtocol
 
 pytest.importorskip("confluent_kafka")
 from tests.support.processes.churning import (
@@ -45,7 +48,8 @@ SUITE, SOAK = 10.0, 60.0  # seconds of churn
 SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "1:2").split(":")))
 
 CLIENTS = [("barnabas",), ("librdkafka",), ("barnabas", "librdkafka")]
-GROUPS_OF = [(protocol, clients) for protocol in ("classic", "consumer") for clients in CLIENTS]
+PROTOCOLS: tuple[GroupProtocol, ...] = ("classic", "consumer")
+GROUPS_OF = [(protocol, clients) for protocol in PROTOCOLS for clients in CLIENTS]
 NAMES = [f"{protocol}-{'+'.join(clients)}" for protocol, clients in GROUPS_OF]
 
 
@@ -56,7 +60,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def copy_through_churn(
-    cluster: Cluster, folder: Path, clients: tuple[str, ...], protocol: str, seconds: float, seed: int
+    cluster: Cluster, folder: Path, clients: tuple[str, ...], protocol: GroupProtocol, seconds: float, seed: int
 ) -> dict[str, float]:
     """The churn, the kills of coordinators, the judgement; returns figures."""
     churns: list[Churn] = []
@@ -76,7 +80,7 @@ def copy_through_churn(
             if time.monotonic() > began + seconds:
                 break
             whose = (GROUP, GROUPS) if kills % 2 == 0 else (churn.transactional_id(slot), TRANSACTION)
-            coordinator = cluster.wait_for(lambda of=whose: cluster.coordinator(*of), lambda node: node > 0, str(whose))
+            coordinator = cluster.wait_for(partial(cluster.coordinator, *whose), lambda node: node > 0, str(whose))
             cluster.kill(coordinator)
             kills += 1
             time.sleep(BROKER_DOWN_SECONDS)
@@ -102,7 +106,9 @@ def copy_through_churn(
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("protocol", "clients"), GROUPS_OF, ids=NAMES)
-def test_ten_seconds(cluster: Cluster, tmp_path: Path, protocol: str, clients: tuple[str, ...], seed: int) -> None:
+def test_ten_seconds(
+    cluster: Cluster, tmp_path: Path, protocol: GroupProtocol, clients: tuple[str, ...], seed: int
+) -> None:
     copy_through_churn(cluster, tmp_path, clients, protocol, SUITE, seed)
 
 
@@ -113,7 +119,7 @@ def test_a_minute(
     cluster: Cluster,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    protocol: str,
+    protocol: GroupProtocol,
     clients: tuple[str, ...],
     seed: int,
 ) -> None:

@@ -120,8 +120,8 @@ class Run:
                 connection.close()
 
     async def _transaction(
-        self, connection: Connection, number: int, transactional_id: str, identity: dict[str, int]
-    ) -> dict[str, int]:
+        self, connection: Connection, number: int, transactional_id: str, identity: dict[str, Any]
+    ) -> dict[str, Any]:
         count = self.ended
         batch = build_batch(
             [NewRecord(b"k%d" % number, b"v%d" % count, 1_700_000_000_000)],

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,7 @@ def test_the_order_of_one_partition_through_kills(cluster: Cluster, tmp_path: Pa
             run.feed(33_333 // 3)
             leader = cluster.leader(TARGET, 0)
             cluster.kill(leader)
-            cluster.wait_until(lambda leader=leader: cluster.leader(TARGET, 0) not in (-1, leader), "there is a leader")
+            cluster.wait_until(partial(cluster.has_new_leader, TARGET, 0, leader), "there is a leader")
             cluster.start_node(leader)
             cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
         run.judge()
@@ -189,19 +190,15 @@ def test_acknowledged_records_survive_five_leaders(cluster: Cluster, how: str) -
     cluster.create_topic("kept", 1, min__insync__replicas="2")
     feeder = Feeder(cluster.bootstrap, "kept", 1, per_second=2_000)
     for _ in range(5):
-        acknowledged = len(feeder.acknowledged_at)
+        wanted = len(feeder.acknowledged_at) + 1_001
         feeder.allow(4_000)
-        cluster.wait_until(
-            lambda before=acknowledged: len(feeder.acknowledged_at) > before + 1_000, "records are acknowledged"
-        )
+        cluster.wait_until(partial(feeder.has_acknowledged, wanted), "records are acknowledged")
         leader = cluster.leader("kept", 0)
         if how == "kill":
             cluster.kill(leader)
         else:
             cluster.stop(leader)
-        moved = cluster.wait_until(
-            lambda leader=leader: cluster.leader("kept", 0) not in (-1, leader), "another one leads", 30
-        )
+        moved = cluster.wait_until(partial(cluster.has_new_leader, "kept", 0, leader), "another one leads", 30)
         assert moved < STALL_SECONDS_MAX  # also where the same one was killed just before
         cluster.start_node(leader)
         cluster.wait_in_sync("kept")
@@ -211,6 +208,10 @@ def test_acknowledged_records_survive_five_leaders(cluster: Cluster, how: str) -
     assert len(found[0]) == 20_000
 
 
+def is_gone(cluster: Cluster, node_id: int) -> bool:
+    return node_id not in cluster.brokers()
+
+
 def test_the_controller_is_killed_again_and_again(cluster: Cluster) -> None:
     cluster.create_topic("kept", 3, min__insync__replicas="2")
     feeder = Feeder(cluster.bootstrap, "kept", 3, per_second=1_000)
@@ -218,9 +219,9 @@ def test_the_controller_is_killed_again_and_again(cluster: Cluster) -> None:
         feeder.allow(1_500)
         controller = cluster.wait_for(cluster.controller, lambda node_id: node_id > 0, "there is a controller")
         cluster.kill(controller)
-        cluster.wait_until(lambda old=controller: cluster.controller() not in (-1, old), "another one is elected")
+        cluster.wait_until(partial(cluster.has_new_controller, controller), "another one is elected")
         cluster.wait_until(
-            lambda old=controller: old not in cluster.brokers(), "the dead one is known to be dead", 2 * SESSION_SECONDS
+            partial(is_gone, cluster, controller), "the dead one is known to be dead", 2 * SESSION_SECONDS
         )
         cluster.create_topic(f"made-{number}", 1, replication_factor=2)
         cluster.start_node(controller)

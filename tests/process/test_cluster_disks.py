@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,12 @@ def test_a_node_whose_disk_is_full_ends_and_the_others_go_on(cluster: Cluster) -
     cluster.wait_in_sync(TOPIC)
 
 
+def is_created(cluster: Cluster, topic: CreatableTopic) -> bool:
+    """Creates the topic, or finds that it exists."""
+    answer = cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 5)
+    return answer.topics[0].error_code in (0, 36)
+
+
 def test_a_controller_that_cannot_write_its_log_ends(cluster: Cluster) -> None:
     controller = controller_with_one_directory(cluster)
     node = served(cluster, controller)
@@ -143,9 +150,7 @@ def test_a_controller_that_cannot_write_its_log_ends(cluster: Cluster) -> None:
     for number in range(30):
         topic = CreatableTopic(name=f"topic-{number}", num_partitions=1, replication_factor=3)
         cluster.wait_until(
-            lambda topic=topic: (
-                cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 5).topics[0].error_code in (0, 36)
-            ),
+            partial(is_created, cluster, topic),
             f"{topic.name} is created",
             15,
         )

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from tests.support.clients.librdkafka import value_of
 from tests.support.processes.cluster import GROUP, Cluster, barnabas_nodes
 
 TOPIC = "flights"
@@ -47,7 +48,7 @@ class Member:
         )
         self.consumer.subscribe([TOPIC], on_assign=self._on_assign)
 
-    def _on_assign(self, consumer: Consumer, partitions: object) -> None:
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
         consumer.incremental_assign(partitions)
 
@@ -58,9 +59,9 @@ class Member:
     def read(self) -> None:
         message = self.consumer.poll(0.05)
         if message is not None and message.error() is None:
-            self.values.add(message.value())
+            self.values.add(value_of(message))
             try:
-                self.consumer.commit(message, asynchronous=True)
+                self.consumer.commit(message=message, asynchronous=True)
             except KafkaException as error:
                 if error.args[0].name() not in LOST:
                     raise

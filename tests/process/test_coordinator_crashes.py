@@ -11,6 +11,8 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 
 import pytest
@@ -72,7 +74,7 @@ def cross(cluster: MinedCluster, points: list[tuple[int, str]]) -> None:
             ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None, timeout_ms=10_000), 2
         )
         assert balanced.error_code == 0, balanced
-        producer = Producer(cluster, named(cluster, lambda led, node=coordinator: led == node, f"p{number}"), TV2)
+        producer = Producer(cluster, named(cluster, partial(eq, coordinator), f"p{number}"), TV2)
         producer.init()
         value = f"{number} {at} {how}".encode()
         for partition in range(PARTITIONS):
@@ -93,7 +95,7 @@ def cross(cluster: MinedCluster, points: list[tuple[int, str]]) -> None:
         else:
             os.kill(cluster.nodes[coordinator].pid, signal.SIGUSR2)
         for partition in range(PARTITIONS):
-            cluster.wait_until(lambda partition=partition: is_stable(cluster, partition), "nothing hangs", 10)
+            cluster.wait_until(partial(is_stable, cluster, partition), "nothing hangs", 10)
             assert read_committed(cluster, "safe", partition) == expected, (partition, at, how)
     assert deaths >= len(points) // 2, f"only {deaths} deaths at {points}"
 

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.cut_links import Links, cluster_with_links, namespaces_missing
 
@@ -74,9 +75,9 @@ class _Writer:
 
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:
-            self.refused.append(f"{message.value().decode()}: {error}")
+            self.refused.append(f"{value_of(message).decode()}: {error}")
         else:
-            self.acknowledged[message.value().decode()] = (message.partition(), message.offset())
+            self.acknowledged[value_of(message).decode()] = (message.partition(), message.offset())
 
 
 @dataclass
@@ -152,8 +153,8 @@ def _everything(cluster: Cluster) -> list[str]:
                 message = consumer.poll(30)
                 assert message is not None, f"{TOPIC}-{partition} ends at {at}, not at {end}"
                 assert message.error() is None, f"{TOPIC}-{partition} from {at}: {message.error()}"
-                values.append(message.value().decode())
-                at = message.offset() + 1
+                values.append(value_of(message).decode())
+                at = place_of(message)[2] + 1
     finally:
         consumer.close()
     return values

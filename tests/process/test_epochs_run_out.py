@@ -128,7 +128,7 @@ def test_a_fence_at_the_last_epoch_hands_out_a_new_id(serve: Serve) -> None:
         request = InitProducerIdRequest(transactional_id="fenced", transaction_timeout_ms=60_000)
         begun = patiently(wire, request, 4)
         assert (begun.producer_id, begun.producer_epoch) == (first_id, PRODUCER_EPOCH_MAX)
-        identity = {"producer_id": first_id, "producer_epoch": PRODUCER_EPOCH_MAX}
+        identity: dict[str, Any] = {"producer_id": first_id, "producer_epoch": PRODUCER_EPOCH_MAX}
         assert (
             wire.produce(12, TOPIC, 0, [b"x"], transactional_id="fenced", base_sequence=0, **identity).error_code == 0
         )

@@ -269,7 +269,7 @@ def refusal(broker: ServedBroker, records: bytes | bytearray | None, version: in
         answer = wire.call(produce_request(records, **fields), version).responses[0].partition_responses[0]
         if answer.error_code:
             assert answer.base_offset == -1
-        return answer.error_code
+        return int(answer.error_code)
 
 
 def patched(records: bytearray, at: int, layout: str, value: int, *, seal: bool) -> bytearray:

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ class Load:
         )
         producer = Producer(bootstrap_servers=self.broker.address, transactional_id="copy")
 
-        def transform(record: Record) -> list[NewMessage]:
+        def transform(record: Record[Any, Any]) -> list[NewMessage]:
             return [NewMessage("copied", record.value)]
 
         async def is_over(progress: CopyProgress) -> bool:
@@ -96,7 +97,7 @@ class Load:
 
     async def members(self, protocol: str) -> None:
         """Two members at a time of one group: one stays for a while, one comes and goes."""
-        settings = {
+        settings: dict[str, Any] = {
             "bootstrap_servers": self.broker.address,
             "group_id": f"churn-{protocol}",
             "group_protocol": protocol,

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from barnabas.protocol.messages.reassignments import (
 )
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.cluster import Cluster, Node, barnabas_nodes
 
 pytestmark = pytest.mark.process
 
@@ -61,6 +62,9 @@ class Writer(threading.Thread):
             except OSError:
                 pass  # it moved, or died
             time.sleep(0.02)
+
+    def has_acknowledged(self, records: int) -> bool:
+        return self.acknowledged >= records
 
     def stop(self) -> None:
         self.ending = True
@@ -104,10 +108,15 @@ def await_place(cluster: Cluster, *target: int) -> None:
         if node.alive:
             there_too = node.node_id in target
             cluster.wait_until(
-                lambda node=node, there_too=there_too: any(node.data.glob(f"{TOPIC}-0*")) == there_too,
+                partial(has_folder, node, there_too),
                 f"folder on node {node.node_id}: {there_too}",
                 30,
             )
+
+
+def has_folder(node: Node, there: bool) -> bool:
+    """Whether the partition's folder on the node exists, or does not, as it should."""
+    return any(node.data.glob(f"{TOPIC}-0*")) == there
 
 
 def test_a_partition_moves_under_load(cluster: Cluster) -> None:
@@ -119,8 +128,8 @@ def test_a_partition_moves_under_load(cluster: Cluster) -> None:
     writer.start()
     try:
         for target in ((2, 3), (1,), (3, 1, 2), (3, 2)):
-            before = writer.acknowledged
-            cluster.wait_until(lambda before=before: writer.acknowledged > before + 50, "it is written to")
+            wanted = writer.acknowledged + 51
+            cluster.wait_until(partial(writer.has_acknowledged, wanted), "it is written to")
             move(cluster, *target)
             await_place(cluster, *target)
         # The new replica dies in the middle of a move: the others go on, and it ends when the replica is back.

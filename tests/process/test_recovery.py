@@ -8,6 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
 
@@ -33,15 +34,15 @@ def read(bootstrap: str, topic: str, partitions: int) -> dict[int, list[bytes]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "enable.partition.eof": True, "log_level": 0})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
-    ended = set()
+    ended: set[int] = set()
     deadline = time.monotonic() + 60
     while len(ended) < partitions:
         assert time.monotonic() < deadline
         for message in consumer.consume(10_000, 1):
             if message.error():
-                ended.add(message.partition())
+                ended.add(place_of(message)[1])
             else:
-                found[message.partition()].append(message.value())
+                found[place_of(message)[1]].append(value_of(message))
     consumer.close()
     return found
 

@@ -22,6 +22,7 @@ import pytest
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
 from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
+from tests.support.clients.librdkafka import value_of
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
@@ -184,7 +185,7 @@ class Run:
             if message.error() is not None:
                 ends += 1
             else:
-                delivered.append(message.value())
+                delivered.append(value_of(message))
         committed = reader.committed([TopicPartition(TOPIC, 1)], 10)[0].offset
         reader.close()
         check_atomic(

@@ -10,6 +10,8 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +197,8 @@ def named(cluster: Cluster, fits: Callable[[int], bool], prefix: str = "tx") -> 
 
 
 def partition_led_by(cluster: Cluster, topic: str, fits: Callable[[int], bool]) -> int:
-    return next(part.partition_index for part in cluster.partitions(topic) if fits(part.leader_id))
+    indexes: Iterator[int] = (part.partition_index for part in cluster.partitions(topic) if fits(part.leader_id))
+    return next(indexes)
 
 
 def read_committed(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
@@ -221,8 +224,7 @@ def read_committed(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
 def test_partitions_and_coordinator_on_different_brokers(cluster: Cluster, version: int) -> None:
     """Each broker writes for a coordinator elsewhere, many times; every fourth transaction is aborted."""
     producers = [
-        Producer(cluster, named(cluster, lambda led, node_id=node_id: led == node_id, f"v{version}"), version)
-        for node_id in cluster.nodes
+        Producer(cluster, named(cluster, partial(eq, node_id), f"v{version}"), version) for node_id in cluster.nodes
     ]
     expected: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     for producer in producers:
@@ -252,7 +254,7 @@ def test_the_next_transaction_begins_before_the_markers_of_the_last(cluster: Clu
 
     asyncio.run(work())
     for partition in range(PARTITIONS):
-        cluster.wait_until(lambda partition=partition: is_stable(cluster, partition), "nothing hangs", 10)
+        cluster.wait_until(partial(is_stable, cluster, partition), "nothing hangs", 10)
         assert read_committed(cluster, "safe", partition) == [b"%d" % number for number in range(60)]
 
 

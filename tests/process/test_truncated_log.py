@@ -12,6 +12,7 @@ import pytest
 
 from barnabas.client import Consumer, TopicPartition
 from barnabas.client.errors import LogTruncated
+from barnabas.client.types import AutoOffsetReset
 from tests.process.test_unclean_election import AFTER, BEFORE, LOST, TOPIC, cluster, produce
 from tests.support.processes.cluster import Cluster
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.process
 class BundledReader:
     """A consumer of the bundled client that reads the topic, as a member of a group or not. Its loop runs within calls only."""
 
-    def __init__(self, cluster: Cluster, reset: str, group_id: str | None = None) -> None:
+    def __init__(self, cluster: Cluster, reset: AutoOffsetReset, group_id: str | None = None) -> None:
         self._loop = asyncio.new_event_loop()
         self._consumer = Consumer(
             bootstrap_servers=cluster.bootstrap,

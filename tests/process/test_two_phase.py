@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from barnabas.client import Admin, Consumer, Producer, TopicPartition
+from barnabas.client.types import IsolationLevel
 from tests.process.test_cli import barnabas
 from tests.process.test_transactions_over_brokers import is_stable
 from tests.support.processes.cluster import Cluster, barnabas_nodes
@@ -61,7 +63,7 @@ class Worker:
         self.process = self._start()
 
 
-async def committed(bootstrap: str, isolation_level: str = "read_committed") -> dict[int, list[bytes]]:
+async def committed(bootstrap: str, isolation_level: IsolationLevel = "read_committed") -> dict[int, list[bytes]]:
     partitions = [TopicPartition("out", number) for number in range(PARTITIONS)]
     found: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
     async with Consumer(
@@ -114,7 +116,7 @@ def test_both_participants_agree_after_twenty_kills(cluster: Cluster, tmp_path: 
 
     asyncio.run(settle())
     for partition in range(PARTITIONS):  # the markers follow the answer
-        cluster.wait_until(lambda partition=partition: is_stable(cluster, partition, "out"), "nothing is open", 10)
+        cluster.wait_until(partial(is_stable, cluster, partition, "out"), "nothing is open", 10)
     found = asyncio.run(committed(cluster.bootstrap))
     rows = decided(database)
     expected: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}

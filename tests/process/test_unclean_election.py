@@ -23,6 +23,7 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from barnabas.protocol.records import decode_records, iter_batches
+from tests.support.clients.librdkafka import value_of
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import Cluster, barnabas_nodes
 
@@ -122,7 +123,7 @@ class Reader:
                 continue
             error = message.error()
             if error is None:
-                seen.append(message.value())
+                seen.append(value_of(message))
                 if message.value() == last:
                     return seen
             elif not error.retriable() and error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):

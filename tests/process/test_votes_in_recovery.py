@@ -49,7 +49,7 @@ def test_a_node_that_reads_its_logs_after_a_power_loss_votes(tmp_path: Path) -> 
     """
     assert RECOVERY_SECONDS_MIN > READY_SECONDS_MAX
     with Cluster(barnabas_nodes(tmp_path)) as cluster:
-        cluster.create_topic("t", PARTITIONS, **{"min.insync.replicas": "1"})
+        cluster.create_topic("t", PARTITIONS, min__insync__replicas="1")
         fill(cluster.bootstrap, "t", PARTITIONS, RECORDS, RECORD_BYTES)
         cluster.wait_in_sync("t")
         controller = cluster.controller()

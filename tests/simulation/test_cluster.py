@@ -167,7 +167,7 @@ class Run(NamedTuple):
     hours: float  # of virtual time
 
 
-def run_crashes(seed: int, *, faults: int = 20, **settings: str) -> Run:
+def run_crashes(seed: int, faults: int = 20, /, **settings: str) -> Run:
     """One world of crashes. A failure names the seed."""
     journal = Journal(bootstrap=bootstrap())
     conditions = Conditions.of(seed)
@@ -211,7 +211,7 @@ def test_what_once_went_wrong(seed: int) -> None:
 
 
 def test_one_seed_one_history_under_any_hash_seed() -> None:
-    program = "from tests.simulation.test_cluster import run_crashes; print(run_crashes(2, faults=8).digest)"
+    program = "from tests.simulation.test_cluster import run_crashes; print(run_crashes(2, 8).digest)"
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", program],

@@ -207,4 +207,4 @@ def test_the_power_of_every_broker_fails_at_once(flush: bool) -> None:
             assert lost  # else this test says nothing
             assert failed - min(lost) < CHECKPOINT_S + 1
 
-    tell(22, story, **(FLUSH if flush else {}))
+    tell(22, story, None, **(FLUSH if flush else {}))

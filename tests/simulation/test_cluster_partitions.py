@@ -148,7 +148,7 @@ def test_a_slow_network_moves_no_leaders() -> None:
         assert [partition.leader_epoch for _, _, partition in node.image.partitions()] == epochs
         assert all(len(partition.isr) == 3 for _, _, partition in node.image.partitions())
 
-    tell(10, story, latency=Latency(100_000, 100_000))
+    tell(10, story, Latency(100_000, 100_000))
 
 
 @pytest.mark.parametrize("heard", [False, True], ids=["sends and hears nothing", "hears and is not heard"])

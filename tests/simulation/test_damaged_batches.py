@@ -13,6 +13,7 @@ from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords, KafkaError
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.net.offsets import list_offsets
+from barnabas.client.types import CompressionType
 from barnabas.errors import ErrorCode
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.records import read_header
@@ -61,7 +62,7 @@ def damage(world: World, number: int, change: Change) -> None:
 def after_damage(
     damages: Sequence[tuple[int, Change]],
     scene: Callable[[Cluster], Awaitable[Any]],
-    compression: str | None = None,
+    compression: CompressionType | None = None,
 ) -> Any:
     """Writes batches of one record each, damages some, and returns what the scene finds with a started client."""
     with World(1) as world:
@@ -111,7 +112,7 @@ def after_damage(
     ids=["payload", "last offset", "length", "compressed bytes", "compressed bytes before a length"],
 )
 def test_a_range_reader_delivers_what_precedes_a_damaged_batch_and_raises_then(
-    damages: list[tuple[int, Change]], check_crcs: bool, compression: str | None
+    damages: list[tuple[int, Change]], check_crcs: bool, compression: CompressionType | None
 ) -> None:
     async def scene(cluster: Cluster) -> list[int]:
         reader = RangeReader(cluster, TP, 0, BATCHES, check_crcs=check_crcs)

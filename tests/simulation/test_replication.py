@@ -22,6 +22,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
+from tests.support.rng import SeededRng
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
@@ -126,7 +127,7 @@ class Schedule:
             machine.checkpoint = machine.replica.high_watermark
         machine.replica = None
         if loses_power:
-            machine.disk.crash(self.rng)
+            machine.disk.crash(SeededRng(self.rng))
         else:
             machine.disk.kill()
         self.fence(machine.node_id, unclean=loses_power)

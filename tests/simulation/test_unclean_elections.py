@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, Producer, Record, TopicPartition
 from barnabas.client.consumer.epoch_trail import EpochTrail
 from barnabas.client.errors import LogTruncated, OffsetOutOfRange
+from barnabas.client.types import AutoOffsetReset
 from barnabas.testing.simulation.world import Ports, Program, World, WorldFailed
 from tests.simulation.test_cluster import make_brokers
 from tests.support.simulation.cluster_story import Story, clients
@@ -28,7 +31,7 @@ TP = TopicPartition("t", 0)
 SEEDS = range(*map(int, os.environ.get("BARNABAS_UNCLEAN_SEEDS", "0:6").split(":")))
 SOAK_SEEDS = range(1_000, 1_200)
 ROUNDS = 5
-POLICIES = ("none", "earliest", "latest")
+POLICIES: tuple[AutoOffsetReset, ...] = ("none", "earliest", "latest")
 
 
 class Skipped(AssertionError):
@@ -39,12 +42,12 @@ class Skipped(AssertionError):
 class View:
     """What a consumer takes for the log."""
 
-    policy: str
+    policy: AutoOffsetReset
     values: list[bytes] = field(default_factory=list)
     truncations: int = 0
     told: bool = False  # of a truncation, since the last record
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record[Any, Any]) -> None:
         """A record is given out."""
         self.go_to(record.offset)
         self.values.append(record.value)
@@ -77,6 +80,12 @@ class Truncating(Story):
         partition = newest.partition(*TP)
         assert partition is not None
         return partition.leader, list(partition.isr)
+
+    def leads(self, name: str) -> bool:
+        return f"broker-{self.state()[0]}" == name
+
+    def is_in_sync_alone(self, name: str) -> bool:
+        return [f"broker-{number}" for number in self.state()[1]] == [name]
 
     def isolate(self, name: str) -> None:
         self.isolated[name] = None
@@ -166,7 +175,7 @@ async def truncations(there: Truncating) -> list[View]:
         (second,) = (name for name in both if name != first)
         await asyncio.sleep(rng.random() * 2)
         there.down(second)
-        await there.until(lambda first=first: there.state()[1] == [int(first[-1])], 40)
+        await there.until(partial(there.is_in_sync_alone, first), 40)
         await asyncio.sleep(rng.random() * 3)  # what is written now, only the lone leader has
         for policy in POLICIES:
             if rng.randrange(2):  # it comes back when the other branch may have grown beyond its position
@@ -174,7 +183,7 @@ async def truncations(there: Truncating) -> list[View]:
         there.down(first)
         await asyncio.sleep(rng.random())
         there.up(second)
-        await there.until(lambda second=second: f"broker-{there.state()[0]}" == second, 60)
+        await there.until(partial(there.leads, second), 60)
         await asyncio.sleep(rng.random() * 8)
         there.up(first)
         for name in list(there.isolated):

@@ -30,6 +30,8 @@ def _constants(trees: list[tuple[Path, ast.Module]]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for _, tree in trees:
         for node in tree.body:
+            target: ast.expr
+            value: ast.expr | None
             if isinstance(node, ast.AnnAssign):
                 target, value = node.target, node.value
             elif isinstance(node, ast.Assign) and len(node.targets) == 1:

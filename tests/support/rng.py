@@ -6,8 +6,10 @@ import random
 
 
 class SeededRng:
-    def __init__(self, seed: int = 1) -> None:
-        self._random = random.Random(seed)
+    """Draws from a generator of its own, or from one that it is given."""
+
+    def __init__(self, seed: int | random.Random = 1) -> None:
+        self._random = seed if isinstance(seed, random.Random) else random.Random(seed)
 
     def random(self) -> float:
         return self._random.random()

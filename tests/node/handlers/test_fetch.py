@@ -22,7 +22,7 @@ BIG = 1 << 24
 Another = Callable[[], Awaitable[Peer]]
 
 
-def wanted(partition: int, offset: int = 0, max_bytes: int = BIG, **fields: int) -> FetchPartition:
+def wanted(partition: int, offset: int = 0, max_bytes: int = BIG, **fields: Any) -> FetchPartition:
     return FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes, **fields)
 
 
@@ -336,7 +336,7 @@ async def test_a_follower_that_is_none_or_of_a_former_life_is_refused(peer: Peer
 async def test_a_followers_next_request_answers_the_one_that_waits(peer: Peer, node: Node, another: Another) -> None:
     replica = await lead_with_followers(node, peer)
     one = await another()
-    ids = {"topic_id": replica.topic_id}
+    ids: dict[str, Any] = {"topic_id": replica.topic_id}
     opened = await one.call(follower(wanted(0), session_epoch=0, **ids), 17)
     waiting = one.send(follower(session_id=opened.session_id, session_epoch=1, max_wait_ms=60_000), 17)
     assert opened.session_id > 0
@@ -370,7 +370,7 @@ async def test_a_follower_that_had_everything_is_in_sync_while_nothing_names_its
 async def test_a_diverging_follower_is_told_where_and_acknowledges_nothing(peer: Peer, node: Node) -> None:
     replica = await lead_with_followers(node, peer)
     replica.append(batch(b"a"))
-    ids = {"topic_id": replica.topic_id}
+    ids: dict[str, Any] = {"topic_id": replica.topic_id}
     first = replica.leader_epoch
     replica.lead(first + 2, (1, 2), replica.partition_epoch + 1, replicas=(1, 2, 3))
     replica.append(batch(b"b"))

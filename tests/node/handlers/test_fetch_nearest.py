@@ -182,7 +182,8 @@ async def test_read_committed_at_a_follower(two: Two) -> None:
 
 
 async def test_a_follower_that_consumers_read_from_hears_of_the_high_watermark_at_once(two: Two, nodes: Nodes) -> None:
-    replica, ids = two.replica, {"topic_id": two.replica.topic_id}
+    replica = two.replica
+    ids: dict[str, Any] = {"topic_id": replica.topic_id}
     replica.lead(replica.leader_epoch, (1, 2, 3), replica.partition_epoch + 1, replicas=(1, 2, 3))
     replica.on_follower_fetch(3, -1, 1, 0)
     opened = await two.peer.call(follower(wanted(0, 1), session_epoch=0, **ids), 17)

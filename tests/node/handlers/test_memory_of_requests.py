@@ -80,7 +80,15 @@ async def test_only_so_many_refusals_have_a_text(peer: Peer, monkeypatch: pytest
 
 
 async def test_refusals_of_this_broker_and_of_the_controller_are_in_the_order_of_the_request(peer: Peer) -> None:
-    named = [(4, "2", []), (2, "a", []), (2, "b", []), (4, "3", []), (2, "a", []), (4, "2", []), (2, "c", [])]
+    named: list[tuple[int, str, list[Any]]] = [
+        (4, "2", []),
+        (2, "a", []),
+        (2, "b", []),
+        (4, "3", []),
+        (2, "a", []),
+        (4, "2", []),
+        (2, "c", []),
+    ]
     answer = await peer.call(incremental(named), 1)
     assert [(each.resource_type, each.resource_name, each.error_code) for each in answer.responses] == [
         (4, "2", 42),

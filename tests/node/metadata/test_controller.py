@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.records import (
     BeginTransactionRecord,
     ConfigRecord,
+    MetadataRecord,
     TopicRecord,
     decode_record,
     encode_record,
@@ -237,7 +239,7 @@ async def test_a_disk_that_fails_under_the_log_stops_the_node_and_nobody_is_answ
         answered: list[Any] = []
         disk.fail([call], path=CLUSTER_METADATA_FOLDER if call == "pwrite" else "")
         node.controller.create_topics(creation("a"), answered.append)
-        await until(lambda node=node: node.failure)
+        await until(partial(getattr, node, "failure"))
         assert isinstance(node.failure, OSError)
         assert answered == []
     assert len(nodes.failures) == 2
@@ -257,10 +259,12 @@ async def test_what_was_answered_survives_a_kill(nodes: Nodes, seed: int) -> Non
     disk = MemoryDisk()
     node = await nodes.start(disk)
     answered: list[Any] = []
+    sent: list[str] = []
     for number in range(10):
-        node.controller.create_topics(creation(f"t{number}"), answered.append)
+        sent.append(f"t{number}")
+        node.controller.create_topics(creation(sent[-1]), answered.append)
         if number % (seed + 2) == 0:
-            await until(lambda number=number: len(answered) == number + 1)
+            await until(lambda: len(answered) == len(sent))
     count = len(answered)
     node.kill()
     disk.crash(node.reactor.rng)
@@ -293,7 +297,7 @@ async def test_what_was_appended_and_not_committed_is_refused_with_the_leadershi
 async def test_an_open_metadata_transaction_is_aborted_by_the_next_controller(nodes: Nodes) -> None:
     disk = MemoryDisk()
     node = await nodes.start(disk)
-    half = [BeginTransactionRecord(name="half"), TopicRecord(name="lost", topic_id=b"t" * 16)]
+    half: list[MetadataRecord] = [BeginTransactionRecord(name="half"), TopicRecord(name="lost", topic_id=b"t" * 16)]
     node.quorum.append([encode_record(record) for record in half])
     await until(lambda: node.loader.in_transaction)
     assert node.image.topic("lost") is None
@@ -348,7 +352,7 @@ async def test_decisions_wait_for_others_as_long_as_the_linger_says(nodes: Nodes
 async def test_a_heartbeat_does_not_wait_for_a_long_decision(node: Node) -> None:
     controller = node.quorum_controller
     assert controller is not None
-    story: list[str] = []
+    story: list[str | BrokerError] = []
 
     def long(_view: ClusterView) -> Work:
         while len(story) < 1:

@@ -72,7 +72,7 @@ class Peer:
             return False
         return True
 
-    async def create(self, name: str, partitions: int = 1, **config: str) -> None:
+    async def create(self, name: str, partitions: int = 1, /, **config: str) -> None:
         """Creates a topic; settings with underscores for dots."""
         topic = CreatableTopic(
             name=name,
@@ -92,7 +92,7 @@ class Nodes:
         self.peers: list[Peer] = []
         self.failures: list[BaseException] = []
 
-    async def start(self, disk: Disk | None = None, *other_disks: Disk, **settings: str) -> Node:
+    async def start(self, disk: Disk | None = None, /, *other_disks: Disk, **settings: str) -> Node:
         """A served node; settings with underscores for dots. `node.address` is where it listens."""
         config = BrokerConfig(
             {"node.id": "1", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "memory"}
@@ -131,15 +131,15 @@ class Scripted:
     """A handler of ApiVersions v0 that the test answers by hand, in place of the node's own."""
 
     def __init__(self, node: Node) -> None:
-        self.calls: list[tuple[Call[ApiVersionsRequest], Pending]] = []
+        self.calls: list[tuple[Call[ApiVersionsRequest], Pending[ApiVersionsResponse]]] = []
         self.closed: list[int] = []
         self.blocks: list[bool] = []
         node.router.routes[18 << 16] = Route(registry.API[18], 0, self.handle, self.refuse)
 
-    def handle(self, node: Node, call: Call[ApiVersionsRequest]) -> Pending:
+    def handle(self, node: Node, call: Call[ApiVersionsRequest]) -> Pending[ApiVersionsResponse]:
         number = len(self.calls)
         blocks = self.blocks[number] if number < len(self.blocks) else False
-        pending = Pending(blocks=blocks, on_closed=lambda: self.closed.append(number))
+        pending: Pending[ApiVersionsResponse] = Pending(blocks=blocks, on_closed=lambda: self.closed.append(number))
         self.calls.append((call, pending))
         return pending
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,9 +52,9 @@ async def make_topic(admin: Admin, name: str, partitions: int = 1, **configs: st
     return name
 
 
-async def poll_until(consumers: list[Consumer], settled: Callable[[], bool]) -> list[Record]:
+async def poll_until(consumers: list[Consumer], settled: Callable[[], bool]) -> list[Record[Any, Any]]:
     """Polls all of them until `settled()` holds; what they read meanwhile."""
-    read: list[Record] = []
+    read: list[Record[Any, Any]] = []
     async with asyncio.timeout(30):
         while not settled():
             for consumer in consumers:

@@ -28,6 +28,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 
 from barnabas.client import Consumer, TopicPartition
 from barnabas.client.errors import CommitFailed
+from tests.support.clients.librdkafka import place_of
 
 __all__ = ["Aiokafka", "Bundled", "KafkaPython", "Librdkafka", "Member", "Membership", "Read"]
 
@@ -216,14 +217,14 @@ class Librdkafka(_Threaded):
         self.consumer.subscribe([self._topic])
 
     def _read(self) -> tuple[list[Read], set[TopicPartition]]:
-        found = []
+        found: list[Read] = []
         message = self.consumer.poll(POLL_MS / 1000)
         while message is not None and len(found) < 20:
             if message.error() is None:
-                found.append((message.topic(), message.partition(), message.offset()))
+                found.append(place_of(message))
             message = self.consumer.poll(0)
         if message is not None and message.error() is None:
-            found.append((message.topic(), message.partition(), message.offset()))
+            found.append(place_of(message))
         return found, {TopicPartition(tp.topic, tp.partition) for tp in self.consumer.assignment()}
 
     def _commit(self, offsets: dict[TopicPartition, int]) -> bool:

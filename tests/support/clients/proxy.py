@@ -219,7 +219,8 @@ class _Lane:
             return None
         late = self._late[request.frame[4:8]] = asyncio.get_running_loop().create_future()
         self._send(request)
-        return await late
+        frame: bytes | None = await late
+        return frame
 
     def end(self) -> None:
         self._client.transport.abort()

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from tests.support.clients.librdkafka import place_of, value_of
+
 T = TypeVar("T")
 
 PACE_SECONDS = 0.02  # between two records of a partition, and between two transactions
@@ -122,7 +124,7 @@ def reader_by_librdkafka(bootstrap: str, topic: str, partitions: int) -> None:
     while not _stop.is_set():
         for message in consumer.consume(100, 0.05):
             if message.error() is None:
-                tell("read", message.partition(), message.value().decode())
+                tell("read", place_of(message)[1], value_of(message).decode())
     consumer.close()
 
 
@@ -149,7 +151,7 @@ def member_by_librdkafka(bootstrap: str, topic: str, group: str) -> None:
             except KafkaException as error:
                 tell("refused", -1, f"commit: {error}")
             else:
-                tell("grouped", messages[-1].partition(), messages[-1].value().decode())
+                tell("grouped", place_of(messages[-1])[1], value_of(messages[-1]).decode())
     consumer.close()
 
 

@@ -23,13 +23,15 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from barnabas.client import Consumer, Producer, TopicPartition
+from barnabas.client.types import IsolationLevel
 from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.records import decode_records, iter_batches, read_control
+from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.wire import Wire
 
 BUNDLED = ("y", "z")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-LEVELS = ("read_uncommitted", "read_committed")
+LEVELS: tuple[IsolationLevel, IsolationLevel] = ("read_uncommitted", "read_committed")
 OPEN_MS = 900_000  # the most that a broker allows: what is left open stays open
 WAIT_SECONDS_MAX = 30.0
 
@@ -401,10 +403,11 @@ def read_librdkafka(
             while True:
                 message = consumer.poll(WAIT_SECONDS_MAX)
                 assert message is not None, f"neither a message nor the end for {WAIT_SECONDS_MAX} s"
-                if message.error():
-                    assert message.error().code() == -191, message.error()  # _PARTITION_EOF
+                error = message.error()
+                if error is not None:
+                    assert error.code() == -191, error  # _PARTITION_EOF
                     break
-                delivered.append((message.offset(), message.value()))
+                delivered.append((place_of(message)[2], value_of(message)))
             found.append(delivered)
     finally:
         consumer.close()

@@ -85,7 +85,7 @@ class Wire:
 
     # --- what most scripts begin with -----------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+    def create_topic(self, name: str, partitions: int = 1, /, **configs: str) -> None:
         """Creates a topic and waits until its partitions have leaders."""
         from barnabas.protocol.messages.admin import CreatableTopicConfig
 

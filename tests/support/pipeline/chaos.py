@@ -26,6 +26,7 @@ import pyarrow.dataset
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from barnabas.client import Admin
+from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.processes.cluster import Cluster, KafkaNode
 from tests.support.processes.copying import end_offset
 
@@ -308,11 +309,14 @@ class Output:
     def read(self) -> None:
         """Takes what is there."""
         for message in self._consumer.consume(10_000, 0.1):
-            if message.error() is None:
-                self.seen[int(message.value())] += 1
-                self._next[message.partition()] = message.offset() + 1
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                self._next[message.partition()] = message.offset()
+            error = message.error()
+            if error is None:
+                self.seen[int(value_of(message))] += 1
+                _, partition, offset = place_of(message)
+                self._next[partition] = offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                _, partition, offset = place_of(message)
+                self._next[partition] = offset
 
     def read_to(self, ends: Sequence[int], seconds: float = 60.0) -> None:
         """Takes everything up to these ends, by partition."""

@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from tests.support.clients.librdkafka import place_of
 from tests.support.oracle.wire import Wire
 
 ANSWER_SECONDS_MAX = 30
@@ -114,7 +115,7 @@ def read_committed(bootstrap: str, topic: str, partitions: int = 1) -> list[Mess
                 messages.append(message)
             else:
                 assert error.code() == -191, error  # _PARTITION_EOF
-                at_end.add(message.partition())
+                at_end.add(place_of(message)[1])
     finally:
         consumer.close()
     return messages

@@ -26,6 +26,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from barnabas.client.types import GroupProtocol
 from tests.support.processes.copiers import FATAL, Job
 
 CHANGE_SECONDS = 0.2
@@ -73,7 +74,7 @@ class Churn:
         target: str,
         folder: Path,
         *,
-        protocol: str = "classic",
+        protocol: GroupProtocol = "classic",
         seed: int = 0,
     ) -> None:
         self.progress: list[tuple[float, int]] = []

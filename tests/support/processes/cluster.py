@@ -333,6 +333,14 @@ class Cluster:
 
     # -- waiting
 
+    def has_new_leader(self, topic: str, partition: int, old: int) -> bool:
+        """Whether a node other than `old` leads the partition."""
+        return self.leader(topic, partition) not in (-1, old)
+
+    def has_new_controller(self, old: int) -> bool:
+        """Whether a node other than `old` is the controller."""
+        return self.controller() not in (-1, old)
+
     def wait_until(self, reached: Callable[[], bool], what: str, seconds: float = READY_SECONDS_MAX) -> float:
         """Asks until it is so; returns after how many seconds."""
         began = time.monotonic()

@@ -22,6 +22,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TextIO, TypeVar
 
+from barnabas.client.types import GroupProtocol
+from tests.support.clients.librdkafka import place_of
+
 T = TypeVar("T")
 
 POLL_SECONDS = 0.1
@@ -48,7 +51,7 @@ class Job:
     group: str
     transactional_id: str
     records_max: int
-    protocol: str = "classic"
+    protocol: GroupProtocol = "classic"
     session_ms: int = SESSION_MS
     transaction_ms: int = 60_000
     offsets_are_there: bool = False
@@ -156,17 +159,19 @@ def copy_by_librdkafka(job: Job) -> None:
     while not leaving:
         messages = []
         for message in consumer.consume(job.records_max, POLL_SECONDS):
-            if message.error() is None:
+            refusal = message.error()
+            if refusal is None:
                 messages.append(message)
-            elif message.error().fatal() or message.error().name() == "_AUTO_OFFSET_RESET":
-                raise KafkaException(message.error())
+            elif refusal.fatal() or refusal.name() == "_AUTO_OFFSET_RESET":
+                raise KafkaException(refusal)
         if not messages:
             continue
         try:
             producer.begin_transaction()
             for message in messages:
-                producer.produce(job.target, message.value(), message.key(), partition=message.partition())
-            ends = {(m.topic(), m.partition()): m.offset() + 1 for m in messages}
+                producer.produce(job.target, message.value(), message.key(), partition=place_of(message)[1])
+            places = (place_of(message) for message in messages)
+            ends = {(topic, partition): offset + 1 for topic, partition, offset in places}
             offsets = [TopicPartition(topic, partition, end) for (topic, partition), end in ends.items()]
             metadata = consumer.consumer_group_metadata()
             patiently(partial(producer.send_offsets_to_transaction, offsets, metadata, CALL_SECONDS))
@@ -234,7 +239,7 @@ async def copy_by_barnabas(job: Job) -> None:
     """The bundled client and its own loop."""
     from barnabas.client import Consumer, CopyProgress, NewMessage, Producer, Record, exactly_once
 
-    def transform(record: Record) -> Iterable[NewMessage]:
+    def transform(record: Record[Any, Any]) -> Iterable[NewMessage]:
         yield NewMessage(job.target, record.value, key=record.key, partition=record.partition)
 
     told = Progress()

@@ -27,6 +27,7 @@ from barnabas.testing.simulation.invariants import (
     check_live,
     check_stable,
 )
+from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.processes.cluster import Cluster
 
 SOURCE, TARGET = "input", "output"
@@ -168,6 +169,10 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
         self._thread.start()
 
+    def has_acknowledged(self, records: int) -> bool:
+        """Whether that many records are acknowledged."""
+        return len(self.acknowledged_at) >= records
+
     def allow(self, records: int) -> None:
         """So many more records may be sent."""
         with self._more:
@@ -281,11 +286,11 @@ class Reader:
             for message in self._consumer.consume(10_000, 0.1):
                 if message.error() is not None:
                     continue  # a broker is away; it comes again
-                partition = message.partition()
-                if message.offset() <= self.offsets.get(partition, -1):
-                    self.went_back.append(f"{partition}: {message.offset()} after {self.offsets[partition]}")
-                self.offsets[partition] = message.offset()
-                self.seen[partition].append(message.value())
+                _, partition, offset = place_of(message)
+                if offset <= self.offsets.get(partition, -1):
+                    self.went_back.append(f"{partition}: {offset} after {self.offsets[partition]}")
+                self.offsets[partition] = offset
+                self.seen[partition].append(value_of(message))
 
 
 def read_all(cluster: Cluster, topic: str, partitions: int, *, isolation_level: str, seconds: float = 60) -> Any:
@@ -309,10 +314,13 @@ def read_all(cluster: Cluster, topic: str, partitions: int, *, isolation_level: 
     while left:
         assert time.monotonic() < deadline, f"{topic} is not read to its end: {list(left)} of {ends}"
         for message in consumer.consume(10_000, 0.2):
-            if message.error() is None:
-                found[message.partition()].append(message.value())
-            elif message.error().code() == -191 and message.offset() >= ends[message.partition()]:  # _PARTITION_EOF
-                left.pop(message.partition(), None)
+            error = message.error()
+            if error is None:
+                found[place_of(message)[1]].append(value_of(message))
+            elif error.code() == -191:  # _PARTITION_EOF
+                _, partition, offset = place_of(message)
+                if offset >= ends[partition]:
+                    left.pop(partition, None)
     consumer.close()
     return found
 

@@ -29,9 +29,9 @@ class Mine:
         self.passed: list[str] = []
 
     def arm(self, *_: Any) -> None:
-        number, _, half = MINE.read_text().partition(" ")
-        self.half = half == "half"
-        self.left = int(number)
+        words = MINE.read_text().split()
+        self.half = words[1:] == ["half"]
+        self.left = int(words[0])
         MINE.with_suffix(".armed").touch()
 
     def disarm(self, *_: Any) -> None:
@@ -54,7 +54,7 @@ class Mine:
 mine = Mine()
 signal.signal(signal.SIGUSR1, mine.arm)
 signal.signal(signal.SIGUSR2, mine.disarm)
-files.DiskFile.pwrite = lambda file, data, offset: mine.write(file, data, offset)  # type: ignore[method-assign]
+setattr(files.DiskFile, "pwrite", lambda file, data, offset: mine.write(file, data, offset))  # noqa: B010  # mypy takes no assignment to a method
 
 if __name__ == "__main__":
     main()

@@ -18,7 +18,9 @@ import crc32c
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol import registry
+from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.groups import ConsumerProtocolSubscription
+from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.primitives import encode_uvarint
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import codec, encode_versioned
@@ -405,7 +407,7 @@ class HostileRequests:
             batch[rng.randrange(len(batch))] ^= 1 << rng.randrange(8)
         else:
             at, code = rng.choice(_BATCH_FIELDS)
-            bits = INT_BITS[code]
+            bits: int = INT_BITS[code]
             struct.pack_into(
                 ">" + code, batch, at, rng.choice((0, 1, -1, 5, 2**bits - 1, -(2**bits), rng.randrange(2**bits)))
             )
@@ -420,9 +422,9 @@ def _judge(api: registry.Api, version: int, body: bytearray) -> tuple[bool, bool
         request, _ = codec(api.request, version).decode(bytes(body), 0)
     except RemoteProtocolError:
         return True, False
-    if api.name == "Produce":
+    if isinstance(request, ProduceRequest):
         return False, request.acks == 0
-    if api.name == "Fetch":
+    if isinstance(request, FetchRequest):
         return False, request.max_wait_ms > 200
     return False, api.name in ("JoinGroup", "SyncGroup")
 
@@ -454,8 +456,8 @@ def _is_text_broken(value: bytes | None) -> bool:
 
 
 def _fits(number: int, code: str) -> bool:
-    bits = INT_BITS[code]
-    return -(2**bits) <= number < 2**bits
+    limit: int = 1 << INT_BITS[code]
+    return -limit <= number < limit
 
 
 def _uvarint_size(data: bytes) -> int:

@@ -31,7 +31,7 @@ def slow_pread(file: DiskFile, size: int, offset: int) -> bytes:
 
 if __name__ == "__main__":
     _fast = fast_from_now_on(Path(sys.argv[sys.argv.index("--data") + 1]))
-    replay._SCAN_CHUNK = READ_BYTES  # type: ignore[misc]  # this process alone
+    replay._SCAN_CHUNK = READ_BYTES  # of this process alone
     FileDisk.boot_id = property(lambda disk: "another boot")  # type: ignore[method-assign,assignment]  # this process alone
-    DiskFile.pread = slow_pread  # type: ignore[method-assign]  # this process alone
+    setattr(DiskFile, "pread", slow_pread)  # noqa: B010  # mypy takes no assignment to a method
     main()

@@ -56,7 +56,7 @@ def clients(ports: Ports) -> dict[str, Any]:
 
 
 def tell(
-    seed: int, story: Callable[[Story], Coroutine[Any, Any, None]], latency: Latency | None = None, **settings: str
+    seed: int, story: Callable[[Story], Coroutine[Any, Any, None]], latency: Latency | None = None, /, **settings: str
 ) -> None:
     with World(seed, latency=latency) as world:
 

@@ -24,6 +24,7 @@ from barnabas.client import (
     TopicPartition,
 )
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
+from barnabas.client.types import IsolationLevel
 from barnabas.testing.simulation.invariants import check_acknowledged, check_copy, check_live, check_stable
 from barnabas.testing.simulation.world import Ports, World
 
@@ -164,7 +165,7 @@ def copier(
     """
     name = "copy" if number == 1 else f"copy-{number}"
 
-    def transform(record: Record) -> list[NewMessage]:
+    def transform(record: Record[Any, Any]) -> list[NewMessage]:
         return [NewMessage("output", record.value, record.key, record.headers, record.partition)]
 
     async def live(ports: Ports) -> None:
@@ -291,7 +292,7 @@ def observer(journal: Journal) -> Program:
 
 
 async def read_all(
-    ports: Ports, partitions: list[TopicPartition], isolation_level: str, bootstrap: str = BOOTSTRAP
+    ports: Ports, partitions: list[TopicPartition], isolation_level: IsolationLevel, bootstrap: str = BOOTSTRAP
 ) -> dict[int, list[bytes]]:
     """Every value of the partitions, in order of the offsets."""
     found: dict[int, list[bytes]] = {tp.partition: [] for tp in partitions}
@@ -319,7 +320,7 @@ async def judge(
     """Waits until the copy has caught up, then holds every promise against what is there."""
 
     async def end_offsets(
-        ports: Ports, partitions: list[TopicPartition], isolation_level: str
+        ports: Ports, partitions: list[TopicPartition], isolation_level: IsolationLevel
     ) -> dict[TopicPartition, int]:
         async with Consumer(
             bootstrap_servers=journal.bootstrap,

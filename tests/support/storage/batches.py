@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from barnabas.ports import Disk
 from barnabas.protocol.records import NewRecord, build_batch
@@ -44,9 +45,10 @@ def idempotent(
     )
 
 
-def open_log(disk: Disk, config: LogConfig = CONFIG, *, clean: bool = False, **options: int) -> PartitionLog:
+def open_log(
+    disk: Disk, config: LogConfig = CONFIG, *, clean: bool = False, now_ms: int = NOW, **options: Any
+) -> PartitionLog:
     """The log under test, in the folder "t-0"."""
-    now_ms = options.pop("now_ms", NOW)
     return PartitionLog.open(disk, "t-0", config, LogOpening(now_ms=now_ms, topic_id=TOPIC_ID, clean=clean, **options))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from barnabas.ports import File
+from barnabas.ports import Disk, File
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches, read_control
 from barnabas.storage.cleanable import assess
 from barnabas.storage.cleaning import Cleaning
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.steps import finish
@@ -155,7 +155,7 @@ def read_all(log: PartitionLog, *, max_bytes: int = 500) -> Reading:
     return found
 
 
-def sync(disk: MemoryDisk, log: PartitionLog) -> None:
+def sync(disk: Disk, log: PartitionLog) -> None:
     """Makes all of it durable."""
     files: list[File] = log.unsynced_files()
     disk.sync_now(files)
@@ -163,7 +163,7 @@ def sync(disk: MemoryDisk, log: PartitionLog) -> None:
 
 
 def clean(
-    disk: MemoryDisk, log: PartitionLog, now_ms: int, *, steps_max: int = 10**9, map_bytes_max: int = 10**6
+    disk: Disk, log: PartitionLog, now_ms: int, *, steps_max: int = 10**9, map_bytes_max: int = 10**6
 ) -> Cleaning | None:
     """One cleaning, if there is something to clean; stopped after `steps_max` steps."""
     cleanable = assess(
@@ -235,6 +235,6 @@ def config(rng: random.Random) -> LogConfig:
     return replace(COMPACTED, segment_bytes=rng.choice([300, 700, 2000]), index_interval_bytes=rng.choice([0, 100]))
 
 
-def opened(disk: MemoryDisk, shape: LogConfig, **options: int) -> PartitionLog:
+def opened(disk: Disk, shape: LogConfig, **options: Any) -> PartitionLog:
     """The log after a stop or a kill; retention of producers is far away."""
     return open_log(disk, shape, now_ms=NOW, **options)

@@ -52,7 +52,7 @@ NOT_DYNAMIC_HERE = {"listeners", "listener.security.protocol.map"}
 
 
 def test_types_and_defaults_are_kafkas() -> None:
-    differences = []
+    differences: list[tuple[str, str, Any, Any]] = []
     for name, key in SERVER_KEYS.items():
         if name in OURS | HIDDEN_IN_KAFKA | NOT_DESCRIBED_BY_KAFKA:
             continue

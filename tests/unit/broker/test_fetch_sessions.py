@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -127,10 +128,11 @@ class Waits:
 
 def test_the_next_request_of_a_session_and_its_end_answer_the_one_that_waits() -> None:
     cache = Cache()
-    for act in (
+    acts: list[Callable[[FetchSession], object]] = [
         lambda session: cache.sessions.resume(session.session_id, 1, False, (), ()),
         lambda session: cache.sessions.close(session.session_id),
-    ):
+    ]
+    for act in acts:
         session = create(cache, 0)
         session.parked = waiting = Waits()
         with pytest.raises(BrokerError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Generic, Protocol
+from typing import Any, Generic, Protocol
 
 import pytest
 
@@ -14,13 +14,14 @@ from barnabas.broker.router import Router
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.registry import API, Api
 
+NOTHING: Any = object()  # what handlers work on: none runs here
 LISTENERS = ("broker", "controller")
 SERVED = [pytest.param(api, name, id=f"{api.name}-{name}") for api in API.values() for name in sorted(api.listeners)]
 
 
 @pytest.mark.parametrize(("api", "listener"), SERVED)
 def test_everything_advertised_has_a_handler_in_every_version(api: Api, listener: str) -> None:
-    router = Router(object(), listener)
+    router = Router(NOTHING, listener)
     for version in range(api.versions[0], api.versions[1] + 1):
         route = router.route(api.key, version)
         assert callable(route.handler)
@@ -29,7 +30,7 @@ def test_everything_advertised_has_a_handler_in_every_version(api: Api, listener
 
 @pytest.mark.parametrize("listener", LISTENERS)
 def test_tables_hold_nothing_that_is_not_advertised(listener: str) -> None:
-    router = Router(object(), listener)
+    router = Router(NOTHING, listener)
     by_family: dict[str, set[type]] = {}
     for api in router.apis.values():
         by_family.setdefault(router.family(api), set()).add(api.request)
@@ -59,13 +60,13 @@ def test_a_family_needs_ten_parts_at_most_and_all_needs_names_them(family: str) 
 
 def test_a_listener_serves_nothing_of_the_other() -> None:
     with pytest.raises(RemoteProtocolError, match="Vote is not served on this listener"):
-        Router(object()).route(52, 0)
+        Router(NOTHING).route(52, 0)
     with pytest.raises(RemoteProtocolError, match="Metadata is not served on this listener"):
-        Router(object(), "controller").route(3, 0)
+        Router(NOTHING, "controller").route(3, 0)
 
 
 def test_unknown_keys_and_versions_are_named() -> None:
     with pytest.raises(RemoteProtocolError, match="unknown API key 9999"):
-        Router(object()).route(9999, 0)
+        Router(NOTHING).route(9999, 0)
     with pytest.raises(RemoteProtocolError, match="Metadata version 99 is not served, only 0 to 13"):
-        Router(object()).route(3, 99)
+        Router(NOTHING).route(3, 99)

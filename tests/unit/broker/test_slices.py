@@ -143,7 +143,7 @@ class Counted(MetadataRequestTopic):
 
 
 def test_the_elements_of_a_large_request_are_freed_a_few_a_turn() -> None:
-    elements = [Counted(name=f"n{number}") for number in range(2_000)]
+    elements: list[MetadataRequestTopic] = [Counted(name=f"n{number}") for number in range(2_000)]
     shared = elements[:10]
     references = [weakref.ref(each) for each in elements]
 

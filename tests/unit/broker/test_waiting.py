@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 from barnabas.broker.waiting import SWEEP_ABOVE, Timers
 from barnabas.errors import InvariantViolated
@@ -54,7 +55,7 @@ def test_callbacks_run_by_deadline_then_arrival() -> None:
     loop, all_timers = timers()
     seen: list[str] = []
     for name, delay in (("c", 30), ("a", 10), ("b", 20), ("a2", 10), ("now", -5)):
-        all_timers.call_later(delay, lambda name=name: seen.append(name))
+        all_timers.call_later(delay, partial(seen.append, name))
     loop.run_to(19)
     assert seen == ["now", "a", "a2"]
     loop.run_to(100)
@@ -68,7 +69,7 @@ def test_one_loop_timer_at_a_time_and_a_nearer_deadline_rearms_it() -> None:
     seen: list[int] = []
     all_timers.call_later(100, lambda: seen.append(100))
     for delay in (200, 300, 150):
-        all_timers.call_later(delay, lambda delay=delay: seen.append(delay))
+        all_timers.call_later(delay, partial(seen.append, delay))
     assert (len(loop.armed), loop.armings) == (1, 1)
     all_timers.call_later(5, lambda: seen.append(5))
     assert (len(loop.armed), loop.armings) == (1, 2)
@@ -145,7 +146,7 @@ def test_against_a_plain_list() -> None:
     for number in range(2_000):
         due = loop.ms + rng.randrange(0, 300)
         key = (due, number)
-        handles.append((key, all_timers.call_later(due - loop.ms, lambda key=key: seen.append(key))))
+        handles.append((key, all_timers.call_later(due - loop.ms, partial(seen.append, key))))
         expected.append(key)
         if rng.random() < 0.5:
             key, handle = handles.pop(rng.randrange(len(handles)))

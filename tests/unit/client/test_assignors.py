@@ -3,6 +3,8 @@ what they can, and are balanced; a cooperative one takes nothing that another st
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ from barnabas.client.group.assignors import (
 from barnabas.client.types import TopicPartition
 
 
-def shares(assignment: dict[str, list[tuple[str, int]]]) -> dict[str, list[str]]:
+def shares(assignment: Mapping[str, Iterable[tuple[str, int]]]) -> dict[str, list[str]]:
     return {member: [f"{topic}-{partition}" for topic, partition in tps] for member, tps in assignment.items()}
 
 

@@ -75,15 +75,17 @@ def test_invalid_producer_settings_are_refused(settings: dict[str, Any], why: st
 def test_every_choice_of_a_consumer_is_accepted_and_no_other(name: str, choices: Any) -> None:
     for choice in get_args(choices):
         assert getattr(client.ConsumerConfig(**{name: choice}), name) == choice
+    settings: Any = {name: "other"}
     with pytest.raises(IllegalState, match=f"{name}='other' is none of '{get_args(choices)[0]}'"):
-        client.Consumer(**{name: "other"})
+        client.Consumer(**settings)
 
 
 def test_every_assignor_is_accepted_and_no_other() -> None:
     assert set(get_args(AssignorName)) == set(ASSIGNORS)
-    for settings in ({"partition_assignment_strategy": ["fair"]}, {"partition_assignment_strategy": []}):
+    strategies: list[Any] = [["fair"], []]
+    for strategy in strategies:
         with pytest.raises(IllegalState, match="known are"):
-            client.ConsumerConfig(group_id="g", **settings)
+            client.ConsumerConfig(group_id="g", partition_assignment_strategy=strategy)
 
 
 def test_a_remote_assignor_needs_the_consumer_protocol() -> None:

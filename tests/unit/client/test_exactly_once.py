@@ -13,7 +13,7 @@ READS: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False, "isolatio
 WRITES: dict[str, Any] = {"transactional_id": "copy-1"}
 
 
-def copied(record: Record) -> list[NewMessage]:
+def copied(record: Record[Any, Any]) -> list[NewMessage]:
     return [NewMessage("out", record.value)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -60,10 +61,10 @@ class World:
     """A fetcher and its one broker, whose answers the test gives."""
 
     def __init__(
-        self, positions: dict[TopicPartition, int | None], leaders: dict[int, int] | None = None, **config: object
+        self, positions: dict[TopicPartition, int | None], leaders: dict[int, int] | None = None, **config: Any
     ):
         self.now = 1_000
-        self.fetcher = Fetcher(FetchConfig(**config), metadata(leaders or {0: 1, 1: 1}), SeededRng())  # type: ignore[arg-type]
+        self.fetcher = Fetcher(FetchConfig(**config), metadata(leaders or {0: 1, 1: 1}), SeededRng())
         self.fetcher.assign(positions)
         self.session = 0
 
@@ -109,7 +110,7 @@ class World:
         )
         self.fetcher.on_answer(fetch, decode(FetchResponse, encode(response, 16), 16), self.now)
 
-    def values(self, **how: object) -> list[bytes]:
+    def values(self, **how: object) -> list[Any]:
         return [r.value for rs in self.fetcher.take(**how).values() for r in rs]  # type: ignore[arg-type]
 
 

@@ -36,8 +36,8 @@ def test_names_are_the_same_in_their_module(module: str) -> None:
 def test_a_record_is_a_generic_tuple_without_attributes_of_its_own() -> None:
     record = Record[bytes, bytes](7, 1, b"k", b"v", (), "t", 2, 0, 3)
     assert type(record) is Record
-    assert record == (7, 1, b"k", b"v", (), "t", 2, 0, 3)
     assert record.topic_partition == TopicPartition("t", 2)
     assert record._replace(value=4).value == 4
     assert pickle.loads(pickle.dumps(record)) == record
+    assert record == (7, 1, b"k", b"v", (), "t", 2, 0, 3)
     assert not hasattr(record, "__dict__")

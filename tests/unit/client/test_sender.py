@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ class World:
         self.leaders = {TopicPartition("t", p): Leader(size_bytes_max) for p in range(partitions)}
         self.where = dict.fromkeys(self.leaders, 1)
         self.wire: deque[Dispatch] = deque()
-        self.acked: dict[object, int] = {}
+        self.acked: dict[Any, int] = {}
         self.failed: dict[object, KafkaError] = {}
         self.packed: dict[object, Sequence[object]] = {}  # the handle of a batch encoded by the caller → its records
 
@@ -211,7 +212,7 @@ def test_through_any_faults_each_record_once_and_in_order(seed: int) -> None:
     assert not world.failed
     assert len(world.acked) == sent
     for tp, leader in world.leaders.items():
-        expected = sorted(value for partition, value in world.acked if partition == tp.partition)  # type: ignore[misc]
+        expected = sorted(value for partition, value in world.acked if partition == tp.partition)
         assert leader.values == expected
         for value in expected:
             offset = world.acked[tp.partition, value]
@@ -242,7 +243,7 @@ def test_when_deliveries_time_out_nothing_is_doubled_or_reordered(seed: int) -> 
     assert len(world.acked) + len(world.failed) == sent
     (leader,) = world.leaders.values()
     assert leader.values == sorted(set(leader.values))
-    assert {value for _, value in world.acked} <= set(leader.values)  # type: ignore[misc]
+    assert {value for _, value in world.acked} <= set(leader.values)
     assert all(isinstance(error, DeliveryTimedOut) for error in world.failed.values())
     assert world.failed, "the seed gave no time-out: nothing was tested"
 
@@ -395,7 +396,7 @@ def test_a_restarted_leader_remembers_the_last_batch_and_that_is_enough(executed
     world.settle()
     assert world.leaders[TP].values == [b"known"] + [b"%06d" % i for i in range(45)]
     assert world.sender.epoch == 0, "nothing was lost, so no new epoch"
-    unknown = [value for (_, value), offset in world.acked.items() if offset == -1]  # type: ignore[misc]
+    unknown = [value for (_, value), offset in world.acked.items() if offset == -1]
     assert len(unknown) == 9 * max(0, executed - 1)
 
 

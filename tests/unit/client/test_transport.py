@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from barnabas.client.errors import BrokerUnreachable
 from barnabas.client.net.transport import Connection
@@ -12,6 +13,10 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.scope import Scope
 from tests.support.rng import SeededRng
 from tests.support.waiting import until
+
+
+def is_negotiating(core: Exchange) -> bool:
+    return core.state is ExchangeState.NEGOTIATING
 
 
 async def test_a_connection_that_is_given_up_before_it_is_made_comes_to_nothing() -> None:
@@ -38,7 +43,7 @@ async def test_a_connection_that_is_given_up_before_it_is_made_comes_to_nothing(
             if again:
                 connection.drop(BrokerUnreachable("given up"), at_fault=False)
                 connection.open()
-                await until(lambda core=core: core.state is ExchangeState.NEGOTIATING)
+                await until(partial(is_negotiating, core))
             else:
                 connection.close()
             for _ in range(20):

@@ -108,7 +108,7 @@ REFUSED = [
 @pytest.mark.parametrize(("options", "words"), REFUSED, ids=lambda each: str(each)[:40])
 def test_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(PipelineError, match=words) as raised:
-        parse(**options)
+        parse(False, **options)
     assert raised.value.remedy
 
 

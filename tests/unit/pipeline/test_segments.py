@@ -79,7 +79,7 @@ def test_transactions_are_followed_over_segments(tmp_path: Path) -> None:
 
 
 def rows(scans: list[SegmentScan], aborted: tuple[Aborted, ...] | None, start: int = 0, end: int = 99) -> list[int]:
-    found = []
+    found: list[int] = []
     for each in scans:
         for chunk in chunks_of(FileDisk(each.segment.root), each, start, end, aborted):
             for batch in chunk.batches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -78,7 +79,11 @@ def test_refused_or_taken_but_never_broken(config: LogConfig, inputs: list[bytea
 @given(st.binary(max_size=200))
 def test_bytes_that_are_nothing_are_refused(data: bytes) -> None:
     log = open_log(MemoryDisk())
-    for call in (lambda: append(log, bytearray(data)), lambda: log.append_as_follower(data, now_ms=NOW)):
+    calls: list[Callable[[], object]] = [
+        lambda: append(log, bytearray(data)),
+        lambda: log.append_as_follower(data, now_ms=NOW),
+    ]
+    for call in calls:
         try:
             call()
         except (BrokerError, LongBatch):

@@ -70,6 +70,16 @@ async def forever(ports: Ports) -> None:
     await asyncio.Event().wait()
 
 
+def recorders(made: list[Recorder]) -> Callable[[], Recorder]:
+    """Makes a protocol for each connection and adds it to the list."""
+
+    def make() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    return make
+
+
 def serving(factory: Callable[[], asyncio.BaseProtocol]) -> Callable[[Ports], Coroutine[Any, Any, None]]:
     async def program(ports: Ports) -> None:
         await ports.network.listen(factory, "0.0.0.0", 9092)
@@ -127,7 +137,7 @@ def test_latency_is_the_link_s() -> None:
 def test_closing_sends_what_is_buffered_first() -> None:
     async def main(world: World) -> None:
         made: list[Recorder] = []
-        world.machine("server").start(serving(lambda: made.append(Recorder()) or made[-1]))
+        world.machine("server").start(serving(recorders(made)))
         transport, protocol = await world.machine("client").host.connect(Recorder, "server", 9092)
         assert isinstance(protocol, Recorder)
         transport.write(b"y" * (2 * WINDOW_BYTES + 5))
@@ -166,7 +176,7 @@ def test_a_half_closed_stream_can_still_answer() -> None:
 def test_a_slow_reader_stops_the_writer() -> None:
     async def main(world: World) -> None:
         made: list[Recorder] = []
-        world.machine("server").start(serving(lambda: made.append(Recorder()) or made[-1]))
+        world.machine("server").start(serving(recorders(made)))
         transport, protocol = await world.machine("client").host.connect(Recorder, "server", 9092)
         assert isinstance(protocol, Recorder)
         await asyncio.sleep(1)
@@ -246,7 +256,7 @@ def test_a_killed_process_resets_its_connections_and_hears_nothing_more() -> Non
     async def main(world: World) -> None:
         server = world.machine("server")
         made: list[Recorder] = []
-        server.start(serving(lambda: made.append(Recorder()) or made[-1]))
+        server.start(serving(recorders(made)))
         client = world.machine("client").host
         transport, protocol = await client.connect(Recorder, "server", 9092)
         assert isinstance(protocol, Recorder)
@@ -257,7 +267,7 @@ def test_a_killed_process_resets_its_connections_and_hears_nothing_more() -> Non
         made[0].transport.close()
         await protocol.closed
         assert isinstance(protocol.lost, ConnectionResetError)
-        assert (made[0].data, made[0].events) == (b"", ["made"])
+        assert (bytes(made[0].data), made[0].events) == (b"", ["made"])
         with pytest.raises(ConnectionRefusedError):
             await client.connect(Recorder, "server", 9092)
         server.start(serving(Echo))
@@ -287,7 +297,7 @@ def test_a_machine_without_power_is_silent_until_it_is_back() -> None:
 def test_aborting_and_resetting() -> None:
     async def main(world: World) -> None:
         made: list[Recorder] = []
-        world.machine("server").start(serving(lambda: made.append(Recorder()) or made[-1]))
+        world.machine("server").start(serving(recorders(made)))
         client = world.machine("client").host
         transport, protocol = await client.connect(Recorder, "server", 9092)
         assert isinstance(protocol, Recorder)
@@ -308,7 +318,7 @@ def test_aborting_and_resetting() -> None:
 def test_a_cancelled_connect_leaves_nothing_behind() -> None:
     async def main(world: World) -> None:
         made: list[Recorder] = []
-        world.machine("server").start(serving(lambda: made.append(Recorder()) or made[-1]))
+        world.machine("server").start(serving(recorders(made)))
         client = world.machine("client").host
         world.network.links[("server", "client")] = Latency(1_000_000, 1_000_000)
         with pytest.raises(TimeoutError):
@@ -329,12 +339,13 @@ def test_a_transport_is_not_to_be_used_after_its_end() -> None:
         transport.close()
         transport.write(b"ignored while closing")
         await protocol.closed
-        for use in (
+        uses: list[Callable[[], object]] = [
             lambda: transport.write(b"x"),
             transport.write_eof,
             transport.pause_reading,
             transport.resume_reading,
-        ):
+        ]
+        for use in uses:
             with pytest.raises(RuntimeError, match="after connection_lost"):  # as uvloop's transports do
                 use()
         transport.close()

@@ -100,7 +100,7 @@ def epochs_of(count: int, first: int = 0) -> offsets.OffsetForLeaderEpochRequest
 
 
 MANY: Final = ELEMENTS - 1
-WAITING: Final = {"max_wait_ms": 100, "min_bytes": 1 << 30}
+WAITING: Final[dict[str, Any]] = {"max_wait_ms": 100, "min_bytes": 1 << 30}
 
 RECORDS: Final = (
     Huge("Produce: unknown topics", 9, {3}, lambda w: produce_topics(HALF, None)),

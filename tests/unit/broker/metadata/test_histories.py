@@ -142,11 +142,11 @@ def test_random_lives(steps: list[tuple]) -> None:  # type: ignore[type-arg]  # 
             records = []
         image = replayed(image, [decode_record(encode_record(record)) for record in records])
         check(image)
-        for topic, number, partition in before.partitions():
-            after = image.topic_by_id(topic.topic_id)
+        for topic_before, number, partition_before in before.partitions():
+            after = image.topic_by_id(topic_before.topic_id)
             if after is not None:  # epochs never go back
-                assert after.partitions[number].leader_epoch >= partition.leader_epoch
-                assert after.partitions[number].partition_epoch >= partition.partition_epoch
+                assert after.partitions[number].leader_epoch >= partition_before.leader_epoch
+                assert after.partitions[number].partition_epoch >= partition_before.partition_epoch
     builder = ImageBuilder(EMPTY_IMAGE)
     for record in snapshot_records(image):
         builder.replay(decode_record(encode_record(record)))

@@ -40,14 +40,14 @@ def batch(offset: int, epoch: int = 1) -> bytes:
 
 
 def data(partition: int, records: bytes = b"", **fields: Any) -> PartitionData:
-    return PartitionData(
-        partition_index=partition, **({"high_watermark": 0, "log_start_offset": 0, "records": records} | fields)
-    )
+    defaults: dict[str, Any] = {"high_watermark": 0, "log_start_offset": 0, "records": records}
+    return PartitionData(partition_index=partition, **(defaults | fields))
 
 
 def response(*parts: PartitionData, **fields: Any) -> FetchResponse:
     topics = [FetchableTopicResponse(topic_id=TOPIC_ID, partitions=list(parts))] if parts else []
-    return FetchResponse(**({"session_id": SESSION, "responses": topics} | fields))
+    defaults: dict[str, Any] = {"session_id": SESSION, "responses": topics}
+    return FetchResponse(**(defaults | fields))
 
 
 class Bench:

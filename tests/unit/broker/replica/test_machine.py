@@ -42,6 +42,7 @@ class Bench:
             LogConfig(**config),  # type: ignore[arg-type]  # numbers, as given
             LogOpening(now_ms=NOW_MS, topic_id=bytes(range(16))),
         )
+        self.clock = FixedClock()
         self.session = True  # whether the node's session with the controller runs
         self.replica = Replica(
             "t",
@@ -49,7 +50,7 @@ class Bench:
             bytes(range(16)),
             log,
             node_id=1,
-            clock=FixedClock(),
+            clock=self.clock,
             request_sync=self.asked.append,
             may_lead=lambda: self.session,
         )
@@ -372,7 +373,7 @@ def test_an_older_state_than_the_controllers_answer_changes_nothing() -> None:
 
 
 def batch(offset: int, epoch: int, value: bytes = b"v") -> bytes:
-    return build_batch([NewRecord(None, value, NOW_MS)], base_offset=offset, leader_epoch=epoch)
+    return bytes(build_batch([NewRecord(None, value, NOW_MS)], base_offset=offset, leader_epoch=epoch))
 
 
 def test_a_follower_appends_only_what_it_asked_its_present_leader_for() -> None:
@@ -510,7 +511,7 @@ def test_too_few_in_sync() -> None:
     bench.replica.check_in_sync()
 
 
-def sequenced(sequence: int) -> bytes:
+def sequenced(sequence: int) -> bytearray:
     return build_batch([NewRecord(None, b"v", NOW_MS)], producer_id=7, producer_epoch=0, base_sequence=sequence)
 
 
@@ -540,10 +541,10 @@ def test_a_gap_after_a_passing_refusal_does_not_tell_the_producer_to_begin_anew(
     bench.replica.require(1)
     bench.session = True
     bench.replica.lead(2, (1,), 2)
-    bench.replica.clock.ms = GAP_MS - 1
+    bench.clock.ms = GAP_MS - 1
     assert refusal(bench, 3) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert [refusal(bench, sequence) for sequence in (1, 2, 3)] == [None, None, None]
-    bench.replica.clock.ms = GAP_MS
+    bench.clock.ms = GAP_MS
     assert refusal(bench, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 

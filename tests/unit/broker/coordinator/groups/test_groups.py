@@ -557,8 +557,8 @@ def subscription(names: list[str], rest: bytes = b"") -> bytes:
 def test_equal_subscriptions_are_read_once_and_differing_ones_up_to_a_bound() -> None:
     many = [f"topic-{number}" for number in range(SUBSCRIBED_NAMES_MAX // 2)]
     alike = [subscription(many, b"owned by %d" % number) for number in range(50)]
-    assert subscribed_topics([*alike, subscription(["other"]), *alike]) == {*many, "other"}
+    assert subscribed_topics([*alike, subscription(["other"]), *alike]) == frozenset({*many, "other"})
     assert subscribed_topics([subscription([f"{name}-{number}" for name in many]) for number in range(3)]) is None
     assert subscribed_topics([subscription(many), b"\0\1" + alike[0][2:100]]) is None
     few = [subscription([f"{number % 40}", "all"]) for number in range(200)]
-    assert subscribed_topics(few) == {*map(str, range(40)), "all"}
+    assert subscribed_topics(few) == frozenset({*map(str, range(40)), "all"})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp, ShardHost, Undo, java_hash, partition_for
+from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.replicas import Replicas as NodeReplicas
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
@@ -115,8 +117,8 @@ class Bench:
     def new_host(self, answer_timeout_ms: Callable[[], int] | None = None, **more: Any) -> ShardHost[Registry]:
         return ShardHost(
             TOPIC,
-            self,
-            self.replicas,
+            cast(Reactor, self),  # it has what a host uses of them, and no more
+            cast(NodeReplicas, self.replicas),
             Registry,
             lambda: len(self.replicas.all),
             answer_timeout_ms=answer_timeout_ms,

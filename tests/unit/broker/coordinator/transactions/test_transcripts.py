@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,11 +202,8 @@ class Stage:
         self.monotonic_ms += int(words[0])
         for late in self.shard.timed_out(self.monotonic_ms):
             self.out.append(f"timed out: {late.transactional_id}")
-            self.write(
-                lambda late=late: self.shard.abort_timed_out(
-                    late, self.new_producer_id, self.server_version, self.wall_ms
-                )
-            )
+            abort = partial(self.shard.abort_timed_out, late)
+            self.write(partial(abort, self.new_producer_id, self.server_version, self.wall_ms))
         deadline = self.shard.next_deadline_ms()
         if deadline is not None:
             self.out.append(f"next deadline in {deadline - self.monotonic_ms}")
@@ -213,7 +211,7 @@ class Stage:
     def on_expire(self, words: list[str], _version: int) -> None:
         before = self.wall_ms - int(words[0])
         for transactional_id in self.shard.expirable(before):
-            self.write(lambda transactional_id=transactional_id: self.shard.expire(transactional_id, before))
+            self.write(partial(self.shard.expire, transactional_id, before))
 
     def on_load(self, words: list[str], _version: int) -> None:
         for word in words:

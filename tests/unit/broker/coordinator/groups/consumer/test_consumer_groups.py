@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -298,8 +299,8 @@ def test_offsets_of_consumer_groups_expire_and_then_the_group(bench: Bench) -> N
     a.leave()
     expired = bench.shard.expired(bench.at)
     assert expired[:2] == [OffsetRecord("g", "t", 0, None), OffsetRecord("g", "u", 0, None)]
-    for record in expired:
-        bench.shard.stage(record, None)
+    for tombstone in expired:
+        bench.shard.stage(tombstone, None)
     assert "g" not in bench.shard.tables.consumer
 
 
@@ -468,7 +469,7 @@ def test_describing_and_listing(bench: Bench) -> None:
 
 
 def test_requests_that_break_the_rules() -> None:
-    good = {
+    good: dict[str, Any] = {
         "group_id": "g",
         "member_id": "a",
         "member_epoch": 0,
@@ -478,7 +479,7 @@ def test_requests_that_break_the_rules() -> None:
     }
     check_heartbeat(ConsumerGroupHeartbeatRequest(**good), 1, ("uniform",))
     check_heartbeat(ConsumerGroupHeartbeatRequest(**{**good, "member_id": ""}), 0, ("uniform",))
-    for wrong in (
+    breaches: list[dict[str, Any]] = [
         {"group_id": ""},
         {"member_id": ""},
         {"member_epoch": -3},
@@ -489,7 +490,8 @@ def test_requests_that_break_the_rules() -> None:
         {"rack_id": ""},
         {"member_epoch": -2},
         {"subscribed_topic_names": ["t"] * (SUBSCRIPTION_NAMES_MAX + 1)},
-    ):
+    ]
+    for wrong in breaches:
         with pytest.raises(BrokerError) as caught:
             check_heartbeat(ConsumerGroupHeartbeatRequest(**{**good, **wrong}), 1, ("uniform",))
         assert caught.value.code is ErrorCode.INVALID_REQUEST
