@@ -140,7 +140,7 @@ def violations(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             yield f"{place(path)}:{node.lineno} assert vanishes under -O: raise InvariantViolated"
-        elif isinstance(node, ast.Constant) and INTERNAL_TOPIC.fullmatch(str(node.value)):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and INTERNAL_TOPIC.fullmatch(node.value):
             if path.relative_to(PACKAGE) != HOME_OF_INTERNAL_TOPICS:
                 yield f"{place(path)}:{node.lineno} names {node.value}: use protocol/internal_topics"
         elif isinstance(node, ast.Call):

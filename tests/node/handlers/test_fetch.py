@@ -126,7 +126,7 @@ async def test_min_bytes_are_counted_over_partitions(peer: Peer, another: Anothe
     waiting = peer.send(request(wanted(0), wanted(1), max_wait_ms=60_000, min_bytes=3_000), 11)
     await produce(writer, 1, b"x" * 1000)
     await produce(writer, 0, b"x" * 100)
-    assert [one.waits for one in node.server.connections].count(True) == 1
+    assert [one.core.waits for one in node.server.connections].count(True) == 1
     await produce(writer, 1, b"x" * 1000)
     assert [len(offsets(part)) for part in parts(await peer.receive(waiting))] == [2, 2]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -100,11 +101,15 @@ def test_an_end_cancels_every_task() -> None:
     thread.end()  # a second time
 
 
+def wait_for(event: threading.Event) -> None:
+    event.wait(10)
+
+
 def test_a_callback_that_does_not_return_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.runtime.loop_thread.END_S", 0.05)
     thread = LoopThread("t")
     release = threading.Event()
-    thread.call(lambda: release.wait(10) and None)
+    thread.call(partial(wait_for, release))
     time.sleep(0.01)
     with pytest.raises(TimeoutError, match="thread t did not stop"):
         thread.pause()

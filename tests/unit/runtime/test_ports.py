@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 
 from barnabas import ports
+from barnabas.network_port import Network
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.loop import run
 from barnabas.runtime.network import AsyncioNetwork
@@ -60,7 +61,7 @@ class _Collect(asyncio.Protocol):
         self.received.put_nowait(data)
 
 
-async def _echo_over(network: ports.Network) -> bytes:
+async def _echo_over(network: Network) -> bytes:
     listener = await network.listen(_Echo, "127.0.0.1", 0)
     transport, protocol = await network.connect(_Collect, *listener.address)
     assert isinstance(protocol, _Collect)
