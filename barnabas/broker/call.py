@@ -1,6 +1,9 @@
-"""Call and Pending: a request as its handler sees it, and an answer that is given later.
+"""Call, Pending and Done: a request as its handler sees it, and results that are given later.
 
 Driven by: `Connection`, which makes the call and takes the answer; the handler, which answers. Emits: the answer, once.
+
+There are two ways to return "a result or an error". A function that decides at once returns the result or raises
+BrokerError. A function that may finish later takes a `Done[T]` and never raises BrokerError.
 """
 
 from __future__ import annotations
@@ -12,9 +15,13 @@ from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError
 from barnabas.protocol.registry import Api
 
-__all__ = ["Call", "Handler", "Origin", "Pending", "Refuse", "Table"]
+__all__ = ["Call", "Done", "Handler", "Origin", "Pending", "Refuse", "Table"]
 
 R = TypeVar("R")
+T = TypeVar("T")
+
+Done = Callable[[T | BrokerError], None]
+"""Continuation: is called once, with the result or with the error; maybe before the function that takes it returns."""
 
 
 class Origin(Protocol):

@@ -12,7 +12,6 @@ epochs (KIP-848), v10 topic ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -66,7 +65,6 @@ __all__ = [
     "refuse_offset_commit",
     "refuse_offset_delete",
     "refuse_offset_fetch",
-    "write_offsets",
 ]
 
 NO_OFFSET = -1
@@ -155,7 +153,7 @@ def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
             refuse_all(accepted, outcome)
         pending.resolve(response)
 
-    write_offsets(needs, request.group_id, decide, done)
+    needs.groups.write(request.group_id, decide, done)
     return pending
 
 
@@ -169,19 +167,6 @@ def refuse_all(answers: list[Any], error: BrokerError) -> None:
     code = COMMIT_CODES.get(error.code, error.code)
     for answer in answers:
         answer.error_code = code
-
-
-def write_offsets(
-    needs: Needs,
-    group_id: str,
-    decide: Callable[[GroupShard, At], Decision[Any, AnyRecord]],
-    done: Callable[[Any], None],
-) -> None:
-    """As `GroupCoordinator.write`; passes to `done` also that the shard is not here or not loaded."""
-    try:
-        needs.groups.write(group_id, decide, done)
-    except BrokerError as error:
-        done(error)
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------
@@ -207,7 +192,7 @@ def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
 
     for index, group in enumerate(wanted):
         yield 3
-        write_offsets(needs, group.group_id, partial(_decide_fetch, needs, call, group), partial(done, index))
+        needs.groups.write(group.group_id, partial(_decide_fetch, needs, call, group), partial(done, index))
     if not wanted:
         pending.resolve(OffsetFetchResponse())
     return pending
@@ -410,7 +395,7 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Pending[Offs
         else:
             pending.resolve(_deleted_in_slices(request, outcome))
 
-    write_offsets(needs, request.group_id, decide, done)
+    needs.groups.write(request.group_id, decide, done)
     return pending
 
 

@@ -17,14 +17,16 @@ v4 states, v5 types.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.groups.effects import JoinCall
+from barnabas.broker.coordinator.groups.effects import At, JoinCall
+from barnabas.broker.coordinator.groups.records import AnyRecord
+from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.groups.views import describe_classic
 from barnabas.broker.coordinator.groups.views import list_groups as listed_groups
-from barnabas.broker.coordinator.host.shard import partition_for
+from barnabas.broker.coordinator.host.shard import Decision, partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
@@ -267,26 +269,19 @@ def leave_group(needs: Needs, call: Call[LeaveGroupRequest]) -> Pending[LeaveGro
 
     def leave(start: int) -> None:
         part = LeaveGroupRequest(group_id=request.group_id, members=request.members[start : start + LEAVING_AT_ONCE])
+        needs.groups.leave(part, partial(done, start, part))
 
-        def done(outcome: LeaveGroupResponse | BrokerError) -> None:
-            response = _refuse_leave(part, outcome) if isinstance(outcome, BrokerError) else outcome
-            if response.error_code == ErrorCode.NONE:
-                answered.extend(response.members)
-                if start + LEAVING_AT_ONCE < len(request.members):
-                    needs.reactor.call_later(0, lambda: leave_next(start + LEAVING_AT_ONCE, done))
-                    return
-                response.members = answered
-            if call.version < 3 and response.members:
-                response.error_code = response.members[0].error_code
-            pending.resolve(response)
-
-        needs.groups.leave(part, done)
-
-    def leave_next(start: int, done: Callable[[LeaveGroupResponse | BrokerError], None]) -> None:
-        try:
-            leave(start)
-        except BrokerError as error:  # this node is no longer the coordinator
-            done(error)
+    def done(start: int, part: LeaveGroupRequest, outcome: LeaveGroupResponse | BrokerError) -> None:
+        response = _refuse_leave(part, outcome) if isinstance(outcome, BrokerError) else outcome
+        if response.error_code == ErrorCode.NONE:
+            answered.extend(response.members)
+            if start + LEAVING_AT_ONCE < len(request.members):
+                needs.reactor.call_later(0, partial(leave, start + LEAVING_AT_ONCE))
+                return
+            response.members = answered
+        if call.version < 3 and response.members:
+            response.error_code = response.members[0].error_code
+        pending.resolve(response)
 
     leave(0)
     return pending
@@ -382,22 +377,13 @@ def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Work:
         open_results += 1
         result = DeletableGroupResult(group_id=group_id)
         response.results.append(result)
-        try:
-            _delete(needs, result, done)
-        except BrokerError as error:
-            done(result, error)
+        needs.groups.write(group_id, partial(_decide_delete, group_id), partial(done, result))
     done(None, None)
     return pending
 
 
-def _delete(
-    needs: Needs, result: DeletableGroupResult, done: Callable[[DeletableGroupResult, BrokerError | None], None]
-) -> None:
-    needs.groups.write(
-        result.group_id,
-        lambda shard, _at: shard.delete_group(result.group_id),
-        lambda outcome: done(result, outcome),
-    )
+def _decide_delete(group_id: str, shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
+    return shard.delete_group(group_id)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

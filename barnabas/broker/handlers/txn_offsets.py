@@ -12,16 +12,15 @@ to the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.call import Call, Done, Pending, Table
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
 from barnabas.broker.coordinator.groups.records import AnyRecord, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp
-from barnabas.broker.handlers.group_offsets import refuse_all, write_offsets
+from barnabas.broker.handlers.group_offsets import refuse_all
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
@@ -110,7 +109,7 @@ def _verify(
     call: Call[TxnOffsetCommitRequest],
     records: list[OffsetRecord],
     pending: Pending[TxnOffsetCommitResponse],
-    done: Callable[[BrokerError | None], None],
+    done: Done[None],
 ) -> None:
     """Asks the transaction coordinator, unless the log knows that the transaction is open here; then commits.
 
@@ -163,7 +162,7 @@ def _commit_in_transaction(
     call: Call[TxnOffsetCommitRequest],
     records: list[OffsetRecord],
     guard: VerificationGuard | None,
-    done: Callable[[BrokerError | None], None],
+    done: Done[None],
 ) -> None:
     request = call.request
     committer = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id, None)
@@ -173,7 +172,7 @@ def _commit_in_transaction(
         shard.group(request.group_id).check_commit(committer, records, at)
         return Decision(None, records, producer)
 
-    write_offsets(needs, request.group_id, decide, done)
+    needs.groups.write(request.group_id, decide, done)
 
 
 def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> TxnOffsetCommitResponse:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.groups.consumer.regexes import RegexSearch
 from barnabas.broker.coordinator.groups.effects import Answer, At, HeartbeatCall, JoinCall, Reply
@@ -45,7 +46,6 @@ AFTER_STALL_MS = 10  # enough for the loop to read its sockets in between
 TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every sensible max.message.bytes
 
 A = TypeVar("A")
-Done = Callable[[A | BrokerError], None]
 
 
 class ParkedReply(Protocol):
@@ -216,20 +216,21 @@ class GroupCoordinator:
         return self.host.shard_for(group_id)[1]
 
     def join(self, call: JoinCall) -> None:
-        """Decides a JoinGroup; its reply is parked or answered. Raises as `shard_for`."""
-        partition, _ = self.host.shard_for(call.request.group_id)
-        self._decide(partition, lambda shard, at: shard.join(call, at), call.reply)
+        """Decides a JoinGroup; its reply is parked or answered, with the errors of `shard_for` too."""
+        self._decide_request(call.request.group_id, lambda shard, at: shard.join(call, at), call.reply)
 
     def sync(self, request: SyncGroupRequest, reply: ParkedReply) -> None:
-        """Decides a SyncGroup; its reply is parked or answered. Raises as `shard_for`."""
-        partition, _ = self.host.shard_for(request.group_id)
-        self._decide(partition, lambda shard, at: shard.sync(request, reply, at), reply)
+        """Decides a SyncGroup; its reply is parked or answered, with the errors of `shard_for` too."""
+        self._decide_request(request.group_id, lambda shard, at: shard.sync(request, reply, at), reply)
 
     def consumer_heartbeat(self, call: HeartbeatCall) -> None:
-        """Decides a ConsumerGroupHeartbeat; its reply is answered. Raises as `shard_for`."""
+        """Decides a ConsumerGroupHeartbeat; its reply is answered, with the errors of `shard_for` too."""
         group_id = call.request.group_id
-        partition, shard = self.host.shard_for(group_id)
-        self._decide(partition, lambda shard, at: shard.consumer_heartbeat(call, at), call.reply)
+        self._decide_request(group_id, lambda shard, at: shard.consumer_heartbeat(call, at), call.reply)
+        try:
+            partition, shard = self.host.shard_for(group_id)
+        except BrokerError:
+            return
         group = shard.tables.consumer.get(group_id)
         if group is not None and group.regex_subscribers:
             self._regexes.look_up(partition, group)
@@ -242,37 +243,63 @@ class GroupCoordinator:
         self.shard_for(group_id).heartbeat(group_id, member_id, group_instance_id, generation, self.now())
 
     def leave(self, request: LeaveGroupRequest, done: Done[LeaveGroupResponse]) -> None:
-        """Decides a LeaveGroup. Raises as `shard_for`."""
-        partition, _ = self.host.shard_for(request.group_id)
-        released: list[Answer] = []
+        """Decides a LeaveGroup.
+
+        Args:
+            done: gets the response, UNKNOWN_MEMBER_ID if the group does not exist, or the errors of `shard_for`.
+        """
         response: list[LeaveGroupResponse] = []
 
         def decide(shard: GroupShard, at: At) -> Decision[list[Answer], AnyRecord]:
             decision = shard.leave(request, at)
             response.append(decision.answer[0])
-            released.extend(decision.answer[1])
-            return Decision(released, decision.records)
+            return Decision(decision.answer[1], decision.records)
 
-        def answered(outcome: BrokerError | None) -> None:
-            done(response[0] if outcome is None else outcome)
-
-        self._decide(partition, decide, None, answered)
+        self._decide_request(
+            request.group_id, decide, None, lambda error: done(response[0] if error is None else error)
+        )
 
     def write(self, group_id: str, decide: Callable[[GroupShard, At], Decision[A, AnyRecord]], done: Done[A]) -> None:
-        """A decision about offsets or deletion, or a read that waits for what was written before it. Raises as `shard_for`."""
-        partition, _ = self.host.shard_for(group_id)
-        # An offset that is read here must not be older than what another coordinator has.
-        self.host.check_leads(partition)
+        """Writes a decision about offsets or deletion, or reads after everything that was written before.
+
+        Args:
+            done: gets the answer of the decision, or the errors of `shard_for` and `ShardHost.write`.
+        """
+        try:
+            partition = self.host.partition_of(group_id)
+            # Without this check an offset that is read could be older than what another coordinator has written.
+            self.host.check_leads(partition)
+        except BrokerError as error:
+            done(error)
+            return
         self.host.write(partition, lambda shard, _now_ms: decide(shard, self.now()), done)
 
     # -- decisions about members ---------------------------------------------------------------------------------------
+
+    def _decide_request(
+        self,
+        group_id: str,
+        decide: Callable[[GroupShard, At], Decision[list[Answer], AnyRecord]],
+        reply: Reply | None,
+        then: Done[None] | None = None,
+    ) -> None:
+        """Writes a decision about the group of a request; refuses the request if the group's partition is unknown."""
+        try:
+            partition = self.host.partition_of(group_id)
+        except BrokerError as error:
+            if reply is not None:
+                _parked(reply).refuse(error.code)
+            if then is not None:
+                then(error)
+            return
+        self._decide(partition, decide, reply, then)
 
     def _decide(
         self,
         partition: int,
         decide: Callable[[GroupShard, At], Decision[list[Answer], AnyRecord]],
         reply: Reply | None = None,
-        then: Callable[[BrokerError | None], None] | None = None,
+        then: Done[None] | None = None,
     ) -> None:
         """Writes a decision that gives answers to parked replies; `reply` is that of the request itself, refused if all fails."""
         decisions: list[Decision[list[Answer], AnyRecord]] = []

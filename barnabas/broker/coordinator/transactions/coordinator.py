@@ -1,15 +1,14 @@
-"""Transaction coordinator of a node: its shards of `__transaction_state`, their time, and the markers they owe.
+"""Transaction coordinator of a node: its shards of `__transaction_state`, and what they need from the node.
 
-Driven by: handlers/transactions.py, Produce and TxnOffsetCommit (`verify_or_add`), elections and resignations, one timer for
-timeouts and one for expiry, the marker channel.
-Emits: writes to the ShardHost, prepared transactions to the marker channel, completions, answers once they are committed.
+Driven by: the handlers of the transaction APIs, Produce and TxnOffsetCommit (`verify_or_add`), elections and resignations.
+Emits: writes to the shard host, prepared transactions to the marker channel, answers when they are committed.
 
-A shell: no rule of the protocol is here but which errors older clients are told. The way of a commit is PREPARE → markers →
-COMPLETE, each step within the wake-up of the one before where nothing has to be waited for, so that the client's next request
-finds the transaction complete; all three are grouped over the transactions of a wake-up.
+This is a shell: the rules are in `shard.py` and `state.py`. A commit has three steps: PREPARE_*, markers, COMPLETE_*. Each
+follows within the same turn of the loop if nothing has to be waited for, so that the client's next request finds the
+transaction complete. The steps of all transactions of a turn are written together.
 
-Invariants: markers leave only for what is committed; a prepared transaction is completed by whoever coordinates it, for ever.
-Timeouts are measured by the monotonic clock within one coordinator's life.
+Invariants: markers are sent only for committed PREPARE_* records; a prepared transaction is completed by its coordinator,
+however long that takes.
 """
 
 from __future__ import annotations
@@ -17,12 +16,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.host.shard import Decision, ShardHost
 from barnabas.broker.coordinator.transactions.broker_gateway import BrokerGateway
 from barnabas.broker.coordinator.transactions.holding import HeldRequests, Waiter
+from barnabas.broker.coordinator.transactions.id_expiry import TransactionalIdExpiry
 from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
 from barnabas.broker.coordinator.transactions.markers import MarkerChannel
 from barnabas.broker.coordinator.transactions.producer_ids import ProducerIds
@@ -34,6 +35,7 @@ from barnabas.broker.coordinator.transactions.state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.broker.coordinator.transactions.timeouts import TransactionTimeouts
 from barnabas.broker.coordinator.transactions.verification import Question, VerificationChannel
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.long_work import LongWork
@@ -49,24 +51,23 @@ __all__ = ["TransactionCoordinator"]
 
 log = logging.getLogger(__name__)
 
-RETRY_MS = 100  # before a completion is tried again that could not be appended
-TOMBSTONES_PER_TURN = 500  # about 20 ms of the loop
-EXPIRY_PAUSE_MS = 50  # between turns, for other work
-ABORT_RETRY_MS = 1_000  # before a timeout is looked at again that could not be aborted
+COMPLETE_RETRY_MS = 100  # pause after a completion that could not be appended
 
 A = TypeVar("A")
-Done = Callable[[A | BrokerError], None]
 
 
 class TransactionCoordinator:
-    """See the module. Every broker has one.
+    """The transaction coordinator; every broker has one.
+
+    A method with `done` never raises: `done` gets the result or the error, once, maybe before the method returns.
 
     Args:
-        marker_writer: writes the markers of partitions that this node leads.
-        allocate_producer_ids: takes a block of producer ids from the controller.
+        marker_writer: writes markers to partitions that this node leads.
+        allocate_producer_ids: requests a block of producer ids from the controller.
 
     Attributes:
-        concurrent_answers: requests answered CONCURRENT_TRANSACTIONS since the start; clients sleep 20–100 ms on each.
+        concurrent_answers: requests answered CONCURRENT_TRANSACTIONS since the start; clients wait 20 to 100 ms after
+            each.
     """
 
     def __init__(
@@ -79,13 +80,18 @@ class TransactionCoordinator:
         replicas: Replicas,
         long_work: LongWork,
         marker_writer: MarkerWriter,
-        allocate_producer_ids: Callable[[Callable[[int | BrokerError], None]], None],
+        allocate_producer_ids: Callable[[Done[int]], None],
     ) -> None:
         self._reactor = reactor
         self._config = config
         self._current = current
         self.host: ShardHost[TransactionShard] = ShardHost(
-            TRANSACTION_STATE_TOPIC, reactor, replicas, self._make_shard, self._partition_count, in_thread=long_work.run
+            TRANSACTION_STATE_TOPIC,
+            reactor,
+            replicas,
+            self._make_shard,
+            lambda: current.image.partition_count(TRANSACTION_STATE_TOPIC),
+            in_thread=long_work.run,
         )
         self._gateway = BrokerGateway(reactor, config, current, peers, marker_writer)
         self.markers = MarkerChannel(self._gateway, self._complete)
@@ -97,47 +103,40 @@ class TransactionCoordinator:
         self.producer_ids = ProducerIds(allocate_producer_ids)
         self.held = HeldRequests(reactor.soon, reactor.call_later)
         self.concurrent_answers = 0
-        self._timeout_timer: Any = None
-        self._timeout_due_ms = 0
-        self._expiry_timer: Any = None
+        self._timeouts = TransactionTimeouts(reactor, self.host, self.producer_ids, lambda: self.transaction_version)
+        self._expiry = TransactionalIdExpiry(reactor, config, self.host)
         self._stopped = False
 
-    # --- life -----------------------------------------------------------------------------------------------------------
+    # --- start and stop -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to look for idle transactional ids."""
-        self._arm_expiry()
+        """Starts the expiry of unused transactional ids."""
+        self._expiry.start()
 
     def stop(self) -> None:
-        """Drops the shards; what is prepared is resumed by the next coordinator."""
+        """Drops the shards; the next coordinators complete prepared transactions."""
         self._stopped = True
-        for timer in (self._timeout_timer, self._expiry_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timeout_timer = self._expiry_timer = None
+        self._timeouts.stop()
+        self._expiry.stop()
         log.info("%d requests were answered CONCURRENT_TRANSACTIONS since the start", self.concurrent_answers)
         self.host.close()
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This node leads a partition of `__transaction_state`."""
+        """This node became leader of a partition of `__transaction_state`."""
         self.host.on_elected(partition, leader_epoch)
 
     def on_resigned(self, partition: int) -> None:
-        """It leads it no more."""
+        """This node is no longer leader of a partition of `__transaction_state`."""
         self.host.on_resigned(partition)
 
     def on_image(self, _former: MetadataImage, _image: MetadataImage, delta: MetadataDelta) -> None:
-        """Where partitions have other leaders, requests to the former leaders are sent again."""
+        """Repeats requests to former leaders of partitions at their new leaders."""
         if delta.partitions or delta.deleted:
             self.markers.on_leaders_moved()
             self.verifications.on_leaders_moved()
 
     def _make_shard(self, partition: int, leader_epoch: int) -> TransactionShard:
         return TransactionShard(partition, leader_epoch, self, self._record_version)
-
-    def _partition_count(self) -> int:
-        topic = self._current.image.topic(TRANSACTION_STATE_TOPIC)
-        return 0 if topic is None else len(topic.partitions)
 
     @property
     def transaction_version(self) -> int:
@@ -147,7 +146,7 @@ class TransactionCoordinator:
     def _record_version(self) -> int:
         return 1 if self.transaction_version >= 1 else 0
 
-    # --- what shards go through (ShardOwner) ------------------------------------------------------------------------------
+    # --- ShardOwner -------------------------------------------------------------------------------------------------------
 
     def on_shard_active(self, shard: TransactionShard) -> None:
         clock = self._reactor.clock
@@ -156,14 +155,14 @@ class TransactionCoordinator:
             self.markers.add(shard.partition, shard.coordinator_epoch, prepared)
         deadline_ms = shard.next_deadline_ms()
         if deadline_ms is not None:
-            self._arm_timeout(deadline_ms)
+            self._timeouts.set_deadline(deadline_ms)
 
     def on_transition_committed(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
         state = metadata.state
         if metadata.is_prepared:
             self.markers.add(shard.partition, shard.coordinator_epoch, metadata)
         elif state is TransactionState.ONGOING and not metadata.is_two_phase:
-            self._arm_timeout(metadata.started_monotonic_ms + metadata.timeout_ms)
+            self._timeouts.set_deadline(metadata.started_monotonic_ms + metadata.timeout_ms)
         else:
             self.held.release(metadata.transactional_id)
 
@@ -183,41 +182,25 @@ class TransactionCoordinator:
         two_phase: bool = False,
         keep_prepared: bool = False,
     ) -> None:
-        """InitProducerId: a new id for a merely idempotent producer, or the next epoch of a transactional one.
+        """Decides InitProducerId: a new id for an idempotent producer, or the next epoch of a transactional producer.
 
         Args:
+            expected: the current identity of a producer that recovers from an error (KIP-360); None for a new producer.
             two_phase: its transactions have no timeout (KIP-939).
             keep_prepared: an ongoing transaction is handed over instead of aborted (KIP-939); it is `kept` in the answer.
-
-        Answers INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (a transaction is being ended),
-        PRODUCER_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit is switched off), and where the coordinator
-        is not here or not ready.
+            done: gets the identity, or INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (the former
+                transaction is being ended), PRODUCER_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit is
+                disabled), UNSUPPORTED_VERSION, or the errors of `ShardHost.shard`.
         """
-        if transactional_id is None:
-
-            def with_id(error: BrokerError | None) -> None:
-                done(error or Ended(ProducerIdentity(self.producer_ids.take(), 0), None))
-
-            if keep_prepared or two_phase:
-                done(BrokerError(ErrorCode.INVALID_REQUEST, "two-phase commit needs a transactional id"))
-            else:
-                self.producer_ids.when_available(with_id)
-            return
-        config = self._config
-        if not transactional_id:
-            done(BrokerError(ErrorCode.INVALID_REQUEST))
-            return
-        if two_phase:
-            if not config.get_bool("transaction.two.phase.commit.enable"):
-                done(BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        try:
+            if transactional_id is None:
+                if keep_prepared or two_phase:
+                    raise BrokerError(ErrorCode.INVALID_REQUEST, "two-phase commit needs a transactional id")
+                self.producer_ids.when_available(partial(self._answer_new_producer_id, done))
                 return
-            timeout_ms = NO_TIMEOUT_MS
-        elif not 0 < timeout_ms <= config.get_int("transaction.max.timeout.ms"):
-            done(BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
-            return
-        if keep_prepared and self._record_version() < 1:
-            text = "to take a prepared transaction over needs transaction.version 1 or above"
-            done(BrokerError(ErrorCode.UNSUPPORTED_VERSION, text))
+            timeout_ms = self._checked_timeout(transactional_id, timeout_ms, two_phase, keep_prepared)
+        except BrokerError as error:
+            done(error)
             return
         self.held.supersede(transactional_id)
 
@@ -240,13 +223,25 @@ class TransactionCoordinator:
             else:
                 done(outcome)
 
-        def with_ids(error: BrokerError | None) -> None:
-            if error is not None:
-                done(error)
-            else:
-                self._write(transactional_id, decide, decided)
+        self.producer_ids.when_available(partial(self._write_unless, transactional_id, decide, decided, done))
 
-        self.producer_ids.when_available(with_ids)
+    def _answer_new_producer_id(self, done: Done[Ended], error: BrokerError | None) -> None:
+        done(error or Ended(ProducerIdentity(self.producer_ids.take(), 0), None))
+
+    def _checked_timeout(self, transactional_id: str, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> int:
+        """Returns the timeout of the producer's transactions in ms; raises for invalid parameters."""
+        if not transactional_id:
+            raise BrokerError(ErrorCode.INVALID_REQUEST)
+        if two_phase:
+            if not self._config.get_bool("transaction.two.phase.commit.enable"):
+                raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            timeout_ms = NO_TIMEOUT_MS
+        elif not 0 < timeout_ms <= self._config.get_int("transaction.max.timeout.ms"):
+            raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        if keep_prepared and self._record_version() < 1:
+            text = "to take a prepared transaction over needs transaction.version 1 or above"
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, text)
+        return timeout_ms
 
     def add_partitions(
         self,
@@ -254,14 +249,16 @@ class TransactionCoordinator:
         producer: ProducerIdentity,
         partitions: Sequence[TopicPartition],
         transaction_version: int,
-        done: Callable[[BrokerError | None], None],
+        done: Done[None],
         waiter: Waiter | None = None,
     ) -> None:
-        """AddPartitionsToTxn and AddOffsetsToTxn: all of them or none.
+        """Decides AddPartitionsToTxn and AddOffsetsToTxn: adds all partitions or none.
 
-        Answers INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and where the
-        coordinator is not here or not ready. With a `waiter` the request is held, for a while, until the transaction before
-        is complete (`holding.py`).
+        Args:
+            transaction_version: 2 if the client uses TV2, else 0.
+            done: gets None, or INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+                INVALID_TXN_STATE, or the errors of `ShardHost.shard`.
+            waiter: lets the request wait until the previous transaction is complete (`holding.py`).
         """
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
@@ -291,9 +288,9 @@ class TransactionCoordinator:
         waiter: Waiter,
         decide: Callable[[TransactionShard, int], Decision[None, TransactionRecord]],
         refusal: BrokerError,
-        done: Callable[[BrokerError | None], None],
+        done: Done[None],
     ) -> bool:
-        """Holds a request that only the completion of a transaction stands against; False where something else does."""
+        """Holds a request if only the completion of the previous transaction prevents it; returns whether it is held."""
         wait_ms = self._config.get_int("add.partitions.to.txn.retry.backoff.max.ms")
         if waiter.wait_ms_max is not None:
             wait_ms = min(wait_ms, waiter.wait_ms_max)
@@ -326,14 +323,15 @@ class TransactionCoordinator:
         done: Callable[[dict[TopicPartition, ErrorCode]], None],
         waiter: Waiter | None = None,
     ) -> None:
-        """Whether partitions belong to a producer's transaction, for an append that is about to begin one there (KIP-890).
+        """Verifies that partitions belong to a producer's transaction, before its first append to them (KIP-890).
 
-        The coordinator may be on any broker: where it is not here, `done` is called after this call.
+        The coordinator may be another broker; this method then asks it.
 
         Args:
-            add: adds them, as clients of TV2 expect of Produce 12 and TxnOffsetCommit 5; else only verifies.
-            waiter: lets an addition be held, as in `add_partitions`.
-            done: gets a code for each partition; INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED, which appends do not know.
+            add: adds the partitions to the transaction, as Produce 12 and TxnOffsetCommit 5 do (TV2).
+            done: gets a code for each partition; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce does
+                not have.
+            waiter: as in `add_partitions`.
         """
         producer = ProducerIdentity(producer_id, producer_epoch)
         if transactional_id and self._gateway.coordinator_of(transactional_id) != self._config.node_id:
@@ -366,10 +364,10 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """A code for each partition: NONE or TRANSACTION_ABORTABLE.
+        """Returns a code for each partition: NONE or TRANSACTION_ABORTABLE.
 
         Raises:
-            BrokerError: the same codes as `add_partitions` answers.
+            BrokerError: the errors of `add_partitions`.
         """
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
@@ -390,10 +388,13 @@ class TransactionCoordinator:
         transaction_version: int,
         done: Done[ProducerIdentity],
     ) -> None:
-        """EndTxn: answered when the decision is committed, with the identity for the next transaction under TV2.
+        """Decides EndTxn.
 
-        Answers INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, and
-        where the coordinator is not here or not ready.
+        Args:
+            transaction_version: 2 if the client uses TV2, else 0.
+            done: gets, when the decision is committed, the identity for the next transaction; or INVALID_REQUEST,
+                INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or the errors of
+                `ShardHost.shard`.
         """
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
@@ -416,33 +417,28 @@ class TransactionCoordinator:
             else:
                 done(outcome.identity)
 
-        def with_ids(error: BrokerError | None) -> None:
-            if error is not None:
-                done(error)
-            else:
-                self._write(transactional_id, decide, decided)
-
+        write = partial(self._write_unless, transactional_id, decide, decided, done)
         if transaction_version >= 2 and producer.producer_epoch >= PRODUCER_EPOCH_MAX:
-            self.producer_ids.when_available(with_ids)  # its last epoch: the next transaction needs a new id
+            self.producer_ids.when_available(write)  # after its last epoch the producer gets a new id
         else:
-            with_ids(None)
+            write(None)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """What is committed of a transactional id.
+        """Returns the committed state of a transactional id.
 
         Raises:
-            BrokerError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and where the coordinator is not here or not ready.
+            BrokerError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and the errors of `ShardHost.shard`.
         """
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         _, shard = self.host.shard_for(transactional_id)
         metadata = shard.transactions.get(transactional_id)
-        if metadata is None or _is_dying(shard, transactional_id):
+        if metadata is None or _is_being_deleted(shard, transactional_id):
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return metadata
 
     def all_transactions(self) -> list[TransactionMetadata]:
-        """Every transactional id coordinated here, by partition and age.
+        """Returns all transactional ids that this node coordinates, by partition and age.
 
         Raises:
             BrokerError: COORDINATOR_LOAD_IN_PROGRESS while any partition loads.
@@ -453,7 +449,7 @@ class TransactionCoordinator:
             metadata
             for _, shard in self.host.active_shards()
             for transactional_id, metadata in shard.transactions.items()
-            if not _is_dying(shard, transactional_id)
+            if not _is_being_deleted(shard, transactional_id)
         ]
 
     def _write(
@@ -465,10 +461,24 @@ class TransactionCoordinator:
         try:
             partition = self.host.partition_of(transactional_id)
         except BrokerError:
-            # Kafka answers so while its count of partitions is known from the configuration but the topic is not there.
+            # Kafka answers this code while the topic does not exist: it takes the partition count from its configuration.
             done(BrokerError(ErrorCode.NOT_COORDINATOR))
             return
         self.host.write(partition, decide, done)
+
+    def _write_unless(
+        self,
+        transactional_id: str,
+        decide: Callable[[TransactionShard, int], Decision[A, TransactionRecord]],
+        decided: Done[A],
+        refused: Callable[[BrokerError], None],
+        error: BrokerError | None,
+    ) -> None:
+        """Writes a decision, unless no producer id is available (`error`)."""
+        if error is not None:
+            refused(error)
+        else:
+            self._write(transactional_id, decide, decided)
 
     def _refuse(self, error: BrokerError, done: Callable[[BrokerError], None]) -> None:
         self._count(error)
@@ -481,90 +491,21 @@ class TransactionCoordinator:
     # --- completion -----------------------------------------------------------------------------------------------------
 
     def _complete(self, partition: int, prepared: TransactionMetadata) -> None:
-        """Every marker is written: COMPLETE_* follows."""
+        """Writes COMPLETE_* after all markers are written."""
 
         def done(outcome: bool | BrokerError) -> None:
             if not isinstance(outcome, BrokerError) or self._stopped or not self.host.is_here(partition):
-                return  # where it has another coordinator, that one writes the markers once more and completes it
+                return  # a next coordinator writes the markers again and completes the transaction
             log.info("%s could not be completed, trying again: %s", prepared.transactional_id, outcome)
-            self._reactor.call_later(RETRY_MS, lambda: self._complete(partition, prepared))
+            self._reactor.call_later(COMPLETE_RETRY_MS, lambda: self._complete(partition, prepared))
 
         self.host.write(partition, lambda shard, now_ms: shard.complete(prepared, now_ms), done)
 
-    # --- time -------------------------------------------------------------------------------------------------------------
 
-    def _arm_timeout(self, deadline_ms: int) -> None:
-        if self._stopped or (self._timeout_timer is not None and self._timeout_due_ms <= deadline_ms):
-            return
-        if self._timeout_timer is not None:
-            self._timeout_timer.cancel()
-        self._timeout_due_ms = deadline_ms
-        delay_ms = max(deadline_ms - self._reactor.clock.monotonic_ms(), 0)
-        self._timeout_timer = self._reactor.call_later(delay_ms, self._on_timeout)
-
-    def _on_timeout(self) -> None:
-        """Aborts what is past its deadline; transactions that ended meanwhile have no deadline any more."""
-        self._timeout_timer = None
-        now_ms = self._reactor.clock.monotonic_ms()
-        next_ms: int | None = None
-        for partition, shard in self.host.active_shards():
-            for timed_out in shard.timed_out(now_ms):
-                self._abort(partition, timed_out)
-            deadline_ms = shard.next_deadline_ms()
-            if deadline_ms is not None:
-                deadline_ms = deadline_ms if deadline_ms > now_ms else now_ms + ABORT_RETRY_MS
-                next_ms = deadline_ms if next_ms is None else min(next_ms, deadline_ms)
-        if next_ms is not None:
-            self._arm_timeout(next_ms)
-
-    def _abort(self, partition: int, timed_out: TransactionMetadata) -> None:
-        def done(outcome: Ended | BrokerError) -> None:
-            if not isinstance(outcome, BrokerError):
-                log.info("%s timed out after %d ms, aborting", timed_out.transactional_id, timed_out.timeout_ms)
-
-        def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
-            return shard.abort_timed_out(timed_out, self.producer_ids.take, self.transaction_version, now_ms)
-
-        def with_ids(error: BrokerError | None) -> None:
-            if error is None:  # else it is tried again in a second
-                self.host.write(partition, decide, done)
-
-        if timed_out.is_epoch_exhausted:
-            self.producer_ids.when_available(with_ids)
-        else:
-            with_ids(None)
-
-    def _arm_expiry(self) -> None:
-        interval_ms = self._config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms")
-        self._expiry_timer = self._reactor.call_later(interval_ms, partial(self._on_expiry, 0))
-
-    def _on_expiry(self, first: int) -> None:
-        """Looks through the partitions from `first` on; after a batch of tombstones other work has its turn."""
-        before_ms = self._reactor.clock.now_ms() - self._config.get_int("transactional.id.expiration.ms")
-        for partition, shard in self.host.active_shards():
-            if partition < first:
-                continue
-            expirable = shard.expirable(before_ms)[:TOMBSTONES_PER_TURN]
-            for transactional_id in expirable:
-                self._expire(partition, transactional_id, before_ms)
-            if expirable:
-                again = partition if len(expirable) == TOMBSTONES_PER_TURN else partition + 1
-                self._expiry_timer = self._reactor.call_later(EXPIRY_PAUSE_MS, partial(self._on_expiry, again))
-                return
-        self._arm_expiry()
-
-    def _expire(self, partition: int, transactional_id: str, before_ms: int) -> None:
-        self.host.write(partition, lambda shard, _now_ms: shard.expire(transactional_id, before_ms), _ignore)
-
-
-def _is_dying(shard: TransactionShard, transactional_id: str) -> bool:
+def _is_being_deleted(shard: TransactionShard, transactional_id: str) -> bool:
     pending = shard.pending.get(transactional_id)
     return pending is not None and pending.state is TransactionState.DEAD
 
 
 def _never() -> bool:
     return False
-
-
-def _ignore(_outcome: BrokerError | None) -> None:
-    """An id that could not be expired is looked at again in an hour."""

@@ -18,6 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from barnabas.broker.call import Done
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
 
@@ -27,54 +28,52 @@ log = logging.getLogger(__name__)
 
 PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10  # ids left, as in Kafka
 
-Allocate = Callable[[Callable[[int | BrokerError], None]], None]
-
 
 class ProducerIds:
-    """The present block.
+    """The producer ids of a node.
 
     Args:
-        allocate: asks the controller for a block; called back with its first id or a refusal.
+        allocate: requests a block from the controller; its `Done` gets the first id of the block.
     """
 
-    def __init__(self, allocate: Allocate) -> None:
+    def __init__(self, allocate: Callable[[Done[int]], None]) -> None:
         self._allocate = allocate
         self._next = 0
         self._end = 0  # exclusive
         self._following: int | None = None  # first id of the block after it
         self._allocating = False
-        self._waiting: deque[Callable[[BrokerError | None], None]] = deque()
+        self._waiting: deque[Done[None]] = deque()
 
-    def when_available(self, then: Callable[[BrokerError | None], None]) -> None:
-        """Calls `then(None)` when an id can be taken, at once where it can; `then(error)` if the controller gives none."""
+    def when_available(self, then: Done[None]) -> None:
+        """Calls `then` when `take` has an id, or with COORDINATOR_LOAD_IN_PROGRESS if the controller refuses a block."""
         if self._next < self._end and not self._waiting:
             then(None)
             return
         self._waiting.append(then)
-        self._ask()
+        self._request_block()
 
     def take(self) -> int:
-        """One id; only within a callback of `when_available`.
+        """Returns a producer id. Call it only within a callback of `when_available`.
 
         Raises:
-            InvariantViolated: there is none.
+            InvariantViolated: no id is available.
         """
         if self._next >= self._end:
-            raise InvariantViolated("a producer id was taken where none is available")
+            raise InvariantViolated("a producer id was taken when none was available")
         self._next += 1
         taken = self._next - 1
         if self._next >= self._end:
-            self._turn_over()
+            self._start_next_block()
         if self._following is None and self._end - self._next < PREFETCH_BELOW:
-            self._ask()
+            self._request_block()
         return taken
 
-    def _turn_over(self) -> None:
+    def _start_next_block(self) -> None:
         if self._following is not None:
             self._next, self._end = self._following, self._following + PRODUCER_ID_BLOCK_SIZE
             self._following = None
 
-    def _ask(self) -> None:
+    def _request_block(self) -> None:
         if not self._allocating:
             self._allocating = True
             self._allocate(self._on_block)
@@ -89,8 +88,8 @@ class ProducerIds:
             return
         self._following = first
         if self._next >= self._end:
-            self._turn_over()
+            self._start_next_block()
         while self._waiting and self._next < self._end:
             self._waiting.popleft()(None)
         if self._waiting:
-            self._ask()
+            self._request_block()

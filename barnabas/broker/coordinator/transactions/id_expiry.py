@@ -1,0 +1,64 @@
+"""Expiry of transactional ids that no producer has used for `transactional.id.expiration.ms`.
+
+Driven by: a timer of `transaction.remove.expired.transaction.cleanup.interval.ms`.
+Emits: tombstones, in batches, with a pause after each so that other work proceeds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.coordinator.host.shard import ShardHost
+from barnabas.broker.coordinator.transactions.shard import TransactionShard
+from barnabas.broker.reactor import Reactor
+from barnabas.errors import BrokerError
+
+__all__ = ["TransactionalIdExpiry"]
+
+TOMBSTONES_PER_BATCH = 500  # about 20 ms of the loop
+PAUSE_MS = 50
+
+
+class TransactionalIdExpiry:
+    """Deletes the unused transactional ids of the shards of a node."""
+
+    def __init__(self, reactor: Reactor, config: BrokerConfig, host: ShardHost[TransactionShard]) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._host = host
+        self._timer: Any = None
+
+    def start(self) -> None:
+        """Arms the timer of the next check."""
+        interval_ms = self._config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms")
+        self._timer = self._reactor.call_later(interval_ms, partial(self._expire_from, 0))
+
+    def stop(self) -> None:
+        """Cancels the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire_from(self, first: int) -> None:
+        """Writes one batch of tombstones; continues with this or the next partition after a pause."""
+        before_ms = self._reactor.clock.now_ms() - self._config.get_int("transactional.id.expiration.ms")
+        for partition, shard in self._host.active_shards():
+            if partition < first:
+                continue
+            expirable = shard.expirable(before_ms)[:TOMBSTONES_PER_BATCH]
+            for transactional_id in expirable:
+                self._expire(partition, transactional_id, before_ms)
+            if expirable:
+                again = partition if len(expirable) == TOMBSTONES_PER_BATCH else partition + 1
+                self._timer = self._reactor.call_later(PAUSE_MS, partial(self._expire_from, again))
+                return
+        self.start()
+
+    def _expire(self, partition: int, transactional_id: str, before_ms: int) -> None:
+        self._host.write(partition, lambda shard, _now_ms: shard.expire(transactional_id, before_ms), _ignore)
+
+
+def _ignore(_outcome: BrokerError | None) -> None:
+    """Does nothing: an id that could not be deleted is found again by the next check."""

@@ -1,0 +1,103 @@
+"""Timeouts of transactions: aborts transactions whose `transaction.timeout.ms` is over.
+
+Driven by: `set_deadline` for each transaction that becomes ongoing, one timer for all shards of a node.
+Emits: writes of PREPARE_ABORT to the shard host.
+
+Timeouts are measured by the monotonic clock from when this coordinator knows the transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from barnabas.broker.coordinator.host.shard import Decision, ShardHost
+from barnabas.broker.coordinator.transactions.producer_ids import ProducerIds
+from barnabas.broker.coordinator.transactions.records import TransactionRecord
+from barnabas.broker.coordinator.transactions.shard import Ended, TransactionShard
+from barnabas.broker.coordinator.transactions.state import TransactionMetadata
+from barnabas.broker.reactor import Reactor
+from barnabas.errors import BrokerError
+
+__all__ = ["TransactionTimeouts"]
+
+log = logging.getLogger(__name__)
+
+ABORT_RETRY_MS = 1_000  # pause after an abort that failed
+
+
+class TransactionTimeouts:
+    """The timeouts of all transactions that a node coordinates.
+
+    Args:
+        transaction_version: () → finalized level of the feature transaction.version.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        host: ShardHost[TransactionShard],
+        producer_ids: ProducerIds,
+        transaction_version: Callable[[], int],
+    ) -> None:
+        self._reactor = reactor
+        self._host = host
+        self._producer_ids = producer_ids
+        self._transaction_version = transaction_version
+        self._timer: Any = None
+        self._due_ms = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Cancels the timer; transactions are no longer aborted."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def set_deadline(self, deadline_ms: int) -> None:
+        """Looks for transactions to abort at this monotonic time in ms, or earlier."""
+        if self._stopped or (self._timer is not None and self._due_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_ms = deadline_ms
+        delay_ms = max(deadline_ms - self._reactor.clock.monotonic_ms(), 0)
+        self._timer = self._reactor.call_later(delay_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._reactor.clock.monotonic_ms()
+        next_ms: int | None = None
+        for partition, shard in self._host.active_shards():
+            for timed_out in shard.timed_out(now_ms):
+                self._abort(partition, timed_out)
+            deadline_ms = shard.next_deadline_ms()
+            if deadline_ms is not None:
+                deadline_ms = deadline_ms if deadline_ms > now_ms else now_ms + ABORT_RETRY_MS
+                next_ms = deadline_ms if next_ms is None else min(next_ms, deadline_ms)
+        if next_ms is not None:
+            self.set_deadline(next_ms)
+
+    def _abort(self, partition: int, timed_out: TransactionMetadata) -> None:
+        write = partial(self._write_abort, partition, timed_out)
+        if timed_out.is_epoch_exhausted:
+            self._producer_ids.when_available(write)
+        else:
+            write(None)
+
+    def _write_abort(self, partition: int, timed_out: TransactionMetadata, error: BrokerError | None) -> None:
+        if error is not None:
+            return  # the next try follows after ABORT_RETRY_MS
+
+        def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
+            return shard.abort_timed_out(timed_out, self._producer_ids.take, self._transaction_version(), now_ms)
+
+        self._host.write(partition, decide, partial(_log_abort, timed_out))
+
+
+def _log_abort(timed_out: TransactionMetadata, outcome: Ended | BrokerError) -> None:
+    if not isinstance(outcome, BrokerError):
+        log.info("%s timed out after %d ms, aborting", timed_out.transactional_id, timed_out.timeout_ms)
