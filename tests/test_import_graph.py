@@ -1,4 +1,4 @@
-"""Which module of the package imports which: no cycles, and no module of the package imports the composition root.
+"""Which module of the package imports which: no cycles, no import of the composition root, cores without the outside world.
 
 Every import statement counts, also those under TYPE_CHECKING and inside functions: who needs a type of another module depends on it.
 """
@@ -6,9 +6,17 @@ Every import statement counts, also those under TYPE_CHECKING and inside functio
 from __future__ import annotations
 
 import ast
+import json
+import os
+import subprocess
+import sys
+import tomllib
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 COMPOSITION_ROOT = "barnabas.broker.node"
@@ -59,3 +67,46 @@ def test_a_cycle_is_found() -> None:
 def test_nobody_imports_the_composition_root() -> None:
     importers = {module for module, imported in import_graph().items() if COMPOSITION_ROOT in imported}
     assert importers <= STARTERS
+
+
+def contract(name: str) -> dict[str, Any]:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (found,) = (each for each in linter["contracts"] if each["name"] == name)
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("imported", "kept"),
+    [("import struct", True), ("import asyncio", False), ("if TYPE_CHECKING:\n    from made_up import shell", False)],
+)
+def test_the_rule_for_cores_bites(tmp_path: Path, imported: str, kept: bool) -> None:
+    """The contract of pyproject.toml on a package of two modules: it sees imports of imports, and those for types."""
+    rule = contract("Cores are pure")
+    package = tmp_path / "made_up"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "core.py").write_text(f"from typing import TYPE_CHECKING\n{imported}\n")
+    (package / "shell.py").write_text("import asyncio\n")
+    forbidden = [name for name in rule.pop("forbidden_modules") if not name.startswith("barnabas.")]
+    rule |= {"source_modules": ["made_up.core"], "forbidden_modules": forbidden, "ignore_imports": []}
+    settings = {"root_package": "made_up", "include_external_packages": True}
+    lines = ["[tool.importlinter]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
+    lines += ["[[tool.importlinter.contracts]]", *(f"{key} = {json.dumps(value)}" for key, value in rule.items())]
+    (tmp_path / "pyproject.toml").write_text("\n".join(lines) + "\n")
+    run = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert ("Cores are pure KEPT" in run.stdout, run.returncode == 0) == (kept, kept), run.stdout + run.stderr
+
+
+def test_coordinators_replicas_and_the_quorum_are_cores() -> None:
+    """The list may grow; what decides about acknowledged records stays in it."""
+    listed = set(contract("Cores are pure")["source_modules"])
+    assert {"barnabas.protocol", "barnabas.storage"} <= listed
+    assert {f"barnabas.broker.{name}" for name in ("replica.machine", "replica.isr", "quorum.machine")} <= listed
+    assert {f"barnabas.broker.coordinator.{name}.shard" for name in ("groups", "transactions")} <= listed
+    assert {f"barnabas.client.producer.{name}" for name in ("sender", "transactions", "batching")} <= listed

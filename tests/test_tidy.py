@@ -25,7 +25,6 @@ MODULE_LINES_MAX = 500
 # Modules that may have more lines, with the reason. They may not grow beyond 600.
 LONG_MODULES = {
     "barnabas/broker/coordinator/groups/classic/protocol.py": "holds all requests of the classic protocol",
-    "barnabas/broker/coordinator/host/shard.py": "holds loading, writing and deadlines of shards",
     "barnabas/broker/coordinator/transactions/coordinator.py": "holds requests, timers and markers of transactions",
     "barnabas/broker/handlers/fetch.py": "holds sessions, waiting and reading of a Fetch",
     "barnabas/broker/handlers/produce.py": "holds verification, inspection and appends of a Produce",
@@ -89,6 +88,9 @@ BANNED: dict[str, tuple[tuple[str, ...], str]] = {
     "asyncio.ensure_future": ((), "Scope.start"),
     "threading.Thread": (("runtime",), "a coroutine"),
     "print": (("cli",), "logging, or the console of cli/"),
+    "logging.basicConfig": (("cli", "testing"), "logging.getLogger: programs choose handlers"),
+    "logging.FileHandler": (("cli", "testing"), "logging.getLogger: programs choose handlers"),
+    "logging.StreamHandler": (("cli", "testing"), "logging.getLogger: programs choose handlers"),
 }
 
 
@@ -140,6 +142,10 @@ def violations(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             yield f"{place(path)}:{node.lineno} assert vanishes under -O: raise InvariantViolated"
+        elif isinstance(node, ast.Import | ast.ImportFrom) and folder not in ("cli", "testing"):
+            names = {getattr(node, "module", None), *(alias.name for alias in node.names)}
+            if names & {"logging.handlers", "logging.config"}:
+                yield f"{place(path)}:{node.lineno} handlers of logging: programs choose them, use logging.getLogger"
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and INTERNAL_TOPIC.fullmatch(node.value):
             if path.relative_to(PACKAGE) != HOME_OF_INTERNAL_TOPICS:
                 yield f"{place(path)}:{node.lineno} names {node.value}: use protocol/internal_topics"
@@ -181,6 +187,7 @@ def test_the_broker_uses_any_no_more_than_it_did() -> None:
         ('"""Doc."""\nassert x\n', "InvariantViolated"),
         ('"""Doc."""\nimport time\ntime.time()\n', "Clock.now_ms"),
         ('"""Doc."""\nx = y  # type: ignore[attr-defined]\n', "without its reason"),
+        ('"""Doc."""\nimport logging.handlers\n', "programs choose them"),
         ('"""Doc."""\nTOPIC = "__cluster_metadata-0"\n', "use protocol/internal_topics"),
         ('"""Doc."""\nclass Broker:\n    pass\n', "no docstring"),
         ('"""Doc."""\n' + "x = 1\n" * 500, "split it by its concepts"),

@@ -54,6 +54,7 @@ from barnabas.errors import InvariantViolated
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Disk, Rng
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from barnabas.runtime.memory import hold_collector, release_collector
 
 __all__ = ["Node"]
 
@@ -116,7 +117,9 @@ class Node:
         self._on_fatal = on_fatal
         self._alive = False
         self._logs_open = False
-        self.slices = Slices(self.reactor.next_turn, self.reactor.fatal)
+        self.slices = Slices(
+            self.reactor.next_turn, self.reactor.fatal, on_busy=hold_collector, on_idle=release_collector
+        )
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.throttles = ReplicationThrottles(config)
         self.fetch_sessions = FetchSessions(

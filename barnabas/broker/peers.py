@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.probe_result import ProbeResult
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, InvariantViolated, RemoteProtocolError
@@ -36,7 +37,7 @@ from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoC
 from barnabas.protocol.framing import FrameReader
 from barnabas.runtime.framed_socket import FramedSocket
 
-__all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "ProbeResult", "probe"]
+__all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "probe"]
 
 log = logging.getLogger(__name__)
 
@@ -75,14 +76,6 @@ class PeerError(BarnabasError):
     def sent(self) -> bool:
         """Whether the request may have had its effect."""
         return self.kind in (PeerErrorKind.LOST, PeerErrorKind.TIMED_OUT)
-
-
-class ProbeResult(Enum):
-    """Result of a connection attempt: whether a process listens at the address."""
-
-    REFUSED = "refused"  # the machine answers that nothing listens
-    ACCEPTED = "accepted"
-    UNREACHABLE = "unreachable"  # no answer, no route or no such name: nothing is known about the process
 
 
 Done = Callable[[Any], None]  # takes the response or a PeerError

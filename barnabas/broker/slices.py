@@ -9,8 +9,8 @@ A slice is a number of units, not a time, so that the simulated loop splits work
 turns: each turn of the loop runs one slice, however much work waits. At most LARGE_REQUESTS_AT_ONCE run, because each may hold
 some 30 MB of decoded request; the others wait in the order of arrival.
 
-During long work the cyclic garbage collector is off: one collection over the objects of a large request takes longer than
-many slices.
+During long work the owner stops the cyclic garbage collector (`on_busy`, `on_idle`): one collection over the objects of a large
+request takes longer than many slices.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from types import GeneratorType
 from typing import Any, Final
 
 from barnabas.errors import InvariantViolated
-from barnabas.runtime.memory import hold_collector, release_collector
 
 __all__ = ["UNITS_PER_SLICE", "Ended", "Slice", "Slices", "Work", "advance", "sorted_in_slices"]
 
@@ -95,11 +94,20 @@ class Slices:
     Args:
         next_turn: calls back in the next turn of the loop, after everything that has arrived by then.
         fatal: gets the InvariantViolated of a callback.
+        on_busy: called when long work begins and there was none.
+        on_idle: called when no long work is left.
     """
 
     def __init__(
-        self, next_turn: Callable[[Callable[[], None]], Any], fatal: Callable[[InvariantViolated], None]
+        self,
+        next_turn: Callable[[Callable[[], None]], Any],
+        fatal: Callable[[InvariantViolated], None],
+        *,
+        on_busy: Callable[[], None],
+        on_idle: Callable[[], None],
     ) -> None:
+        self._on_busy = on_busy
+        self._on_idle = on_idle
         self._next_turn = next_turn
         self._fatal = fatal
         self._active: deque[Slice] = deque()
@@ -137,7 +145,7 @@ class Slices:
             self._waiting.append(made)
         if not self._due:
             self._due = True
-            hold_collector()
+            self._on_busy()
             self._next_turn(self._turn)
         return made
 
@@ -153,7 +161,7 @@ class Slices:
     def _rest(self) -> None:
         if self._due:
             self._due = False
-            release_collector()
+            self._on_idle()
 
     def _turn(self) -> None:
         """Runs one slice of the work that has waited longest."""

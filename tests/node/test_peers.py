@@ -11,7 +11,8 @@ import pytest
 
 from barnabas.broker import peers as peers_module
 from barnabas.broker.node import Node
-from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, ProbeResult, probe
+from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, probe
+from barnabas.broker.probe_result import ProbeResult
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.messages.groups import HeartbeatRequest
 from barnabas.protocol.messages.metadata import (

@@ -22,6 +22,7 @@ async def test_others_are_served_while_a_large_request_is(peer: Peer, node: Node
     sent = peer.send(request, 12)
     behind = peer.send(ApiVersionsRequest(), 0)
     await until(lambda: node.slices.busy)
+    assert not gc.isenabled()
     served = 0
     while node.slices.busy:
         await other.call(ApiVersionsRequest(), 0)

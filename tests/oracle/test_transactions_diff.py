@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.host.shard import partition_for
+from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.coordinator.transactions.state import TransactionState
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.internal import TransactionLogKey, TransactionLogValue

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.host.shard import partition_for
+from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.coordinator.transactions.records import TransactionRecord, encode_record
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata
 from barnabas.limits import PRODUCER_EPOCH_MAX

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.host.shard import Decision, partition_for
+from barnabas.broker.coordinator.host.decision import Decision
+from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
 from barnabas.broker.coordinator.transactions.state import TransactionState
 from barnabas.broker.node import Node

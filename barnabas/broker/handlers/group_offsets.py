@@ -27,7 +27,7 @@ from barnabas.broker.coordinator.groups.records import (
     OffsetRecord,
 )
 from barnabas.broker.coordinator.groups.shard import GroupShard
-from barnabas.broker.coordinator.host.shard import Decision
+from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (

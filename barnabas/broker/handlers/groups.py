@@ -26,7 +26,8 @@ from barnabas.broker.coordinator.groups.records import AnyRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.groups.views import describe_classic
 from barnabas.broker.coordinator.groups.views import list_groups as listed_groups
-from barnabas.broker.coordinator.host.shard import Decision, partition_for
+from barnabas.broker.coordinator.host.decision import Decision
+from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode

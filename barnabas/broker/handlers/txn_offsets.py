@@ -19,7 +19,7 @@ from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
 from barnabas.broker.coordinator.groups.records import AnyRecord, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
-from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
 from barnabas.broker.handlers.group_offsets import refuse_all
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.slices import Work

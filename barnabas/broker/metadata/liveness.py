@@ -33,7 +33,8 @@ from barnabas.broker.metadata.records import RegisteredEndpoint
 from barnabas.broker.metadata.registration import fence_broker, register_broker
 from barnabas.broker.metadata.sessions import BrokerSessions
 from barnabas.broker.metadata.suspicion import Suspicion
-from barnabas.broker.peers import Peers, ProbeResult, probe
+from barnabas.broker.peers import Peers, probe
+from barnabas.broker.probe_result import ProbeResult
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.broker.peers import ProbeResult
+from barnabas.broker.probe_result import ProbeResult
 
 __all__ = ["SILENCE_MS", "Suspicion"]
 

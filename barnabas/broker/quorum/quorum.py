@@ -42,6 +42,7 @@ from barnabas.broker.quorum.messages import (
 from barnabas.broker.quorum.quorum_state import NO_NODE, read_quorum_state, write_quorum_state
 from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Timing
+from barnabas.broker.quorum.snapshot_writer import write_snapshot
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot_in_slices
 from barnabas.broker.quorum.voters import VotersDisagree
 from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
@@ -348,7 +349,7 @@ class Quorum:
         Raises:
             OSError: the disk failed.
         """
-        await self._log.write_snapshot(snapshot, data)
+        await write_snapshot(self._log, snapshot, data)
         if not self._running:
             return
         self._snapshot_at_ms = self.reactor.clock.now_ms()

@@ -12,7 +12,6 @@ Follows KIP-595 (log, divergence), KIP-630 (snapshots).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -54,7 +53,6 @@ log = logging.getLogger(__name__)
 
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024  # far more than one decision may write
 ASIDE: Final = ".part"  # suffix of a snapshot's name while it is written, as in Kafka
-WRITTEN_BYTES: Final = 1024 * 1024  # of a snapshot written in one turn of the loop
 LOST_RECORDS: Final = "lost-records"  # name of a file beside the log
 READ_BYTES: Final = 1024 * 1024  # read at once when the whole log is checked
 
@@ -339,10 +337,10 @@ class RaftLog:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def _read_snapshot(self, snapshot: SnapshotId) -> bytes:
-        return self.disk.read(self._path(snapshot))
+        return self.disk.read(self.snapshot_path(snapshot))
 
     @staticmethod
-    def _path(snapshot: SnapshotId) -> str:
+    def snapshot_path(snapshot: SnapshotId) -> str:
         return f"{CLUSTER_METADATA_FOLDER}/{snapshot_name(snapshot)}"
 
     def snapshot_values(self) -> Iterable[bytes]:
@@ -356,11 +354,11 @@ class RaftLog:
 
     def has_snapshot(self, snapshot: SnapshotId) -> bool:
         """Whether exactly this snapshot exists."""
-        return snapshot == self.latest_snapshot or self.disk.exists(self._path(snapshot))
+        return snapshot == self.latest_snapshot or self.disk.exists(self.snapshot_path(snapshot))
 
     def snapshot_part(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes] | None:
         """Size of a snapshot and its bytes from `position`; None if it does not exist. Raises OSError."""
-        path = self._path(snapshot)
+        path = self.snapshot_path(snapshot)
         if not self.disk.exists(path):
             return None
         file = self.disk.open(path)
@@ -369,34 +367,15 @@ class RaftLog:
         finally:
             file.close()
 
-    async def write_snapshot(self, snapshot: SnapshotId, data: bytes | bytearray) -> None:
-        """As `store_snapshot`, with its syncs off the loop. No effect if a newer one has been stored by then. Raises OSError."""
-        aside = self._path(snapshot) + ASIDE
-        self.disk.remove(aside)
-        file = self.disk.open(aside, create=True)
-        try:
-            for position in range(0, len(data), WRITTEN_BYTES):
-                file.pwrite(data[position : position + WRITTEN_BYTES], position)
-                await asyncio.sleep(0)
-            await self.disk.sync([file])
-            if self.latest_snapshot is not None and snapshot <= self.latest_snapshot:
-                self.disk.remove(aside)
-                return
-            self.disk.rename(aside, self._path(snapshot))
-        finally:
-            file.close()
-        renamed = self.disk.open(self._path(snapshot))
-        try:
-            await self.disk.sync([renamed])  # also the folder, for the new name
-        finally:
-            renamed.close()
+    def note_snapshot(self, snapshot: SnapshotId) -> None:
+        """A snapshot is durable under its name. No effect if a newer one has been stored by then."""
         if self.latest_snapshot is None or snapshot > self.latest_snapshot:
             self.latest_snapshot = snapshot
             self.appended_bytes = 0
 
     def store_snapshot(self, snapshot: SnapshotId, data: Buffer) -> None:
         """Writes a snapshot durably. Blocks. Raises OSError."""
-        self.disk.replace(self._path(snapshot), data)
+        self.disk.replace(self.snapshot_path(snapshot), data)
         if self.latest_snapshot is None or snapshot > self.latest_snapshot:
             self.latest_snapshot = snapshot
         self.appended_bytes = 0
@@ -419,7 +398,7 @@ class RaftLog:
                 self._drop_snapshot(each)
 
     def _drop_snapshot(self, snapshot: SnapshotId) -> None:
-        path = self._path(snapshot)
+        path = self.snapshot_path(snapshot)
         self.disk.rename(path, path + DELETED_SUFFIX)
         self._dropped.append(path + DELETED_SUFFIX)
 
@@ -439,7 +418,7 @@ class RaftLog:
         """
         now_ms = self._clock.now_ms()
         snapshots = list_snapshots(self.disk, CLUSTER_METADATA_FOLDER)
-        sizes = [self.disk.size(self._path(snapshot)) for snapshot in snapshots]
+        sizes = [self.disk.size(self.snapshot_path(snapshot)) for snapshot in snapshots]
         total = self._log.size_bytes + sum(sizes)
         for snapshot, size, successor in zip(snapshots, sizes, snapshots[1:], strict=False):
             if total <= limit_bytes and (limit_ms < 0 or now_ms - self._said_at_ms(snapshot) <= limit_ms):
@@ -452,6 +431,6 @@ class RaftLog:
 
     def _said_at_ms(self, snapshot: SnapshotId) -> int:
         try:
-            return snapshot_timestamp_ms(self.disk.read(self._path(snapshot)))
+            return snapshot_timestamp_ms(self.disk.read(self.snapshot_path(snapshot)))
         except RemoteProtocolError:  # damaged: drop it
             return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable
 from itertools import pairwise
@@ -26,8 +25,14 @@ class Turns:
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
+        self.busy: list[bool] = []
         self.fatal: list[InvariantViolated] = []
-        self.slices = Slices(self.due.append, self.fatal.append)
+        self.slices = Slices(
+            self.due.append,
+            self.fatal.append,
+            on_busy=lambda: self.busy.append(True),
+            on_idle=lambda: self.busy.append(False),
+        )
 
     def turn(self) -> None:
         due, self.due[:] = self.due[:], []
@@ -56,15 +61,15 @@ def test_long_work_takes_turns() -> None:
         turns.slices.start(work(name, 3, story), story.append, story.append)  # type: ignore[arg-type]  # no errors here
     turns.run()
     assert story == ["a", "b", "a", "b", "a", "b", "a", "b"]
-    assert gc.isenabled()
 
 
-def test_the_collector_is_held_while_there_is_work() -> None:
+def test_the_owner_hears_once_that_work_has_begun_and_that_none_is_left() -> None:
     turns, story = Turns(), list[str]()
-    turns.slices.start(work("a", 3, story), story.append, print)
-    assert not gc.isenabled()
+    for name in "ab":
+        turns.slices.start(work(name, 3, story), story.append, print)
+    assert turns.busy == [True]
     turns.run()
-    assert gc.isenabled()
+    assert turns.busy == [True, False]
 
 
 def test_a_bounded_number_is_under_way() -> None:
@@ -176,4 +181,4 @@ def test_a_node_that_has_ended_begins_no_more_work() -> None:
     turns.slices.start(work("late", 1, story), story.append, print)
     assert turns.run() == 0
     assert story == []
-    assert gc.isenabled()
+    assert turns.busy == []

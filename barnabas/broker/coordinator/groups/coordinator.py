@@ -25,7 +25,8 @@ from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupS
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.groups.tables import Conversion
 from barnabas.broker.coordinator.groups.topics import Topics
-from barnabas.broker.coordinator.host.shard import Decision, ShardHost
+from barnabas.broker.coordinator.host.decision import Decision
+from barnabas.broker.coordinator.host.shard import ShardHost
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
 from barnabas.broker.long_work import LongWork

@@ -26,7 +26,7 @@ from barnabas.broker.coordinator.groups.record_codec import decode_record, encod
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord, ResolvedRegex
 from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.groups.tables import Conversion, Environment, GroupTables
-from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp, Undo
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest

@@ -28,7 +28,7 @@ from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord
 from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from barnabas.broker.coordinator.groups.topics import Topics
 from barnabas.broker.coordinator.host.deadlines import Deadlines
-from barnabas.broker.coordinator.host.shard import ProducerStamp, Undo
+from barnabas.broker.coordinator.host.decision import ProducerStamp, Undo
 from barnabas.protocol.messages.internal import GroupMetadataValue
 
 __all__ = ["Conversion", "Environment", "GroupTables"]

@@ -18,105 +18,29 @@ After Kafka's CoordinatorRuntime and CoordinatorShard. Owners of a host keep it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
-from functools import lru_cache
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Shard, Undo
 from barnabas.broker.coordinator.host.loading import replay_log
+from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.replica.machine import Replica, VerificationGuard
+from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.log_config import Origin
 from barnabas.storage.steps import Steps
 
-__all__ = ["Decision", "ProducerStamp", "Shard", "ShardHost", "java_hash", "partition_for"]
+__all__ = ["ShardHost"]
 
 logger = logging.getLogger(__name__)
 
 RECORD_OVERHEAD_BYTES = 32  # varints and framing of one record, rounded up, to keep a batch below max.message.bytes
 
+
 A = TypeVar("A")
-R = TypeVar("R")
-Undo = Callable[[], None]
-
-
-@lru_cache(maxsize=4096)  # asked for at every request of a group or transactional id
-def java_hash(text: str) -> int:
-    """`String.hashCode()` of Java: over UTF-16 code units, wrapped to a signed 32-bit integer."""
-    value = 0
-    if text.isascii():
-        for unit in text.encode("ascii"):
-            value = (31 * value + unit) & 0xFFFFFFFF
-    else:
-        encoded = text.encode("utf-16-le", "surrogatepass")
-        for at in range(0, len(encoded), 2):
-            value = (31 * value + (encoded[at] | encoded[at + 1] << 8)) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
-
-
-def partition_for(key: str, partition_count: int) -> int:
-    """The coordinator partition of a group id or transactional id. `partition_count` must be positive."""
-    value = java_hash(key)
-    return (0 if value == -(1 << 31) else abs(value)) % partition_count
-
-
-class ProducerStamp(NamedTuple):
-    """Producer of a transactional batch (TxnOffsetCommit). `guard` comes from `Replica.verification_guard` (KIP-890)."""
-
-    producer_id: int
-    producer_epoch: int
-    guard: VerificationGuard | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[A, R]):
-    """What a shard decided: the answer, and the records that must be committed before it leaves."""
-
-    answer: A
-    records: Sequence[R] = ()
-    producer: ProducerStamp | None = None
-
-
-class Shard(Protocol[R]):
-    """One partition's state machine. Every method is synchronous; R is its record in memory."""
-
-    def encode(self, record: R) -> tuple[bytes, bytes | None]:
-        """Key and value for the log; None is a tombstone."""
-        ...
-
-    def decode(self, key: bytes | None, value: bytes | None) -> R | None:
-        """The record of a key and value read back; None for one of an unknown kind, which is passed over."""
-        ...
-
-    def stage(self, record: R, producer: ProducerStamp | None) -> Undo:
-        """A decided record, not yet appended. Returns what takes it back if the append fails."""
-        ...
-
-    def on_committed(self, record: R) -> None:
-        """A staged record is committed; its answer leaves next."""
-        ...
-
-    def replay(self, record: R, producer_id: int, producer_epoch: int) -> None:
-        """A record read from the log while loading. -1, -1 where its batch is not transactional."""
-        ...
-
-    def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
-        """A transaction marker read from the log while loading."""
-        ...
-
-    def on_active(self) -> None:
-        """Loading is complete: deadlines may be armed, interrupted work resumed."""
-        ...
-
-    def on_resigned(self) -> None:
-        """Leadership is lost: disarm deadlines, refuse what waits. No other method is called afterwards."""
-        ...
-
-
 S = TypeVar("S", bound="Shard[Any]")
 
 

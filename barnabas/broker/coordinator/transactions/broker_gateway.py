@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.coordinator.host.shard import partition_for
+from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.peers import Peers

@@ -20,7 +20,8 @@ from typing import TypeVar
 
 from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.coordinator.host.shard import Decision, ShardHost
+from barnabas.broker.coordinator.host.decision import Decision
+from barnabas.broker.coordinator.host.shard import ShardHost
 from barnabas.broker.coordinator.transactions.broker_gateway import BrokerGateway
 from barnabas.broker.coordinator.transactions.holding import HeldRequests, Waiter
 from barnabas.broker.coordinator.transactions.id_expiry import TransactionalIdExpiry

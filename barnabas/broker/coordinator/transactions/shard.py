@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp, Undo
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo
 from barnabas.broker.coordinator.transactions.records import TransactionRecord, decode_record, encode_record
 from barnabas.broker.coordinator.transactions.state import (
     NO_EPOCH,

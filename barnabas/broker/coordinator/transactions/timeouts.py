@@ -13,7 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from barnabas.broker.coordinator.host.shard import Decision, ShardHost
+from barnabas.broker.coordinator.host.decision import Decision
+from barnabas.broker.coordinator.host.shard import ShardHost
 from barnabas.broker.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.broker.coordinator.transactions.records import TransactionRecord
 from barnabas.broker.coordinator.transactions.shard import Ended, TransactionShard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.metadata.suspicion import ACCEPTED_PAUSE_MS_MAX, PAUSE_MS, PAUSE_MS_MAX, SILENCE_MS, Suspicion
-from barnabas.broker.peers import ProbeResult
+from barnabas.broker.probe_result import ProbeResult
 
 ACCEPTED, REFUSED, UNREACHABLE = ProbeResult.ACCEPTED, ProbeResult.REFUSED, ProbeResult.UNREACHABLE
 

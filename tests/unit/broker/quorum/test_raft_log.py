@@ -14,6 +14,7 @@ from barnabas.broker.quorum.messages import Fetch, FetchReply, LogPoint, Vote
 from barnabas.broker.quorum.quorum_state import QuorumState
 from barnabas.broker.quorum.raft_log import ASIDE, LOST_RECORDS, RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
+from barnabas.broker.quorum.snapshot_writer import write_snapshot
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_snapshots, snapshot_name
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
@@ -108,7 +109,7 @@ async def test_a_snapshot_is_written_aside_and_has_its_name_when_it_is_durable()
     raft_log = open_log(disk)
     raft_log.append([b"value"], 1)
     data = encode_snapshot([b"value"] * 3_000, epoch=1, last_timestamp_ms=0, now_ms=0)
-    await raft_log.write_snapshot(SnapshotId(1, 1), data)
+    await write_snapshot(raft_log, SnapshotId(1, 1), data)
     disk.crash()
     again = open_log(disk, clean=False)
     assert again.latest_snapshot == SnapshotId(1, 1)
@@ -133,7 +134,7 @@ async def test_a_snapshot_is_dropped_where_a_newer_one_came_meanwhile() -> None:
         raft_log.append([b"value"], 1)
     data = encode_snapshot([b"value"], epoch=1, last_timestamp_ms=0, now_ms=0)
     raft_log.store_snapshot(SnapshotId(2, 1), data)
-    await raft_log.write_snapshot(SnapshotId(1, 1), data)
+    await write_snapshot(raft_log, SnapshotId(1, 1), data)
     assert list_snapshots(disk, CLUSTER_METADATA_FOLDER) == [SnapshotId(2, 1)]
 
 

@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.coordinator.host.shard import Decision, ProducerStamp, ShardHost, Undo, java_hash, partition_for
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo
+from barnabas.broker.coordinator.host.partitioning import java_hash, partition_for
+from barnabas.broker.coordinator.host.shard import ShardHost
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas as NodeReplicas

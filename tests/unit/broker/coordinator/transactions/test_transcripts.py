@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.host.shard import Decision
+from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.transactions.records import TransactionRecord
 from barnabas.broker.coordinator.transactions.shard import Ended, ProducerIdentity, TransactionShard
 from barnabas.broker.coordinator.transactions.state import NO_TIMEOUT_MS, TransactionMetadata

@@ -1,0 +1,15 @@
+"""The result of a probe of a listener (`peers.probe`), from which `metadata/suspicion` concludes."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["ProbeResult"]
+
+
+class ProbeResult(Enum):
+    """Result of a connection attempt: whether a process listens at the address."""
+
+    REFUSED = "refused"  # the machine answers that nothing listens
+    ACCEPTED = "accepted"
+    UNREACHABLE = "unreachable"  # no answer, no route or no such name: nothing is known about the process
