@@ -133,8 +133,18 @@ def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
                 known.topic_id,
             )
             records.append(OffsetRecord(request.group_id, known.name, partition.partition_index, committed))
-    if not accepted:
-        return response
+    return _commit(needs, call, records, accepted, response) if accepted else response
+
+
+def _commit(
+    needs: Needs,
+    call: Call[OffsetCommitRequest],
+    records: list[OffsetRecord],
+    accepted: list[OffsetCommitResponsePartition],
+    response: OffsetCommitResponse,
+) -> Pending[OffsetCommitResponse]:
+    """Writes the offsets; an error of the group refuses all accepted partitions."""
+    request = call.request
     committer = Committer(
         request.group_id,
         request.member_id,

@@ -1,6 +1,7 @@
-"""What a coordinator shard decides, and what `ShardHost` calls on it.
+"""Decisions of coordinator shards, and the interface of a shard to its host.
 
-Cores: the shards of groups and transactions implement `Shard`; `host/shard.py` describes the five steps of a write.
+Driven by: shards, which return decisions; `ShardHost`, which writes them and calls the shard. Emits: values.
+`host/shard.py` describes the five steps of a write.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __all__ = ["Decision", "ProducerStamp", "Shard", "Undo"]
 A = TypeVar("A")
 R = TypeVar("R")
 Undo = Callable[[], None]
+"""Takes a staged record back."""
 
 
 class ProducerStamp(NamedTuple):
@@ -28,7 +30,7 @@ class ProducerStamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[A, R]):
-    """What a shard decided: the answer, and the records that must be committed before it leaves."""
+    """A decision: the answer, and the records that must be committed before the answer leaves."""
 
     answer: A
     records: Sequence[R] = ()
@@ -36,18 +38,18 @@ class Decision(Generic[A, R]):
 
 
 class Shard(Protocol[R]):
-    """One partition's state machine. Every method is synchronous; R is its record in memory."""
+    """The state machine of one partition. R is its record in memory."""
 
     def encode(self, record: R) -> tuple[bytes, bytes | None]:
-        """Key and value for the log; None is a tombstone."""
+        """Returns key and value of a record; the value of a tombstone is None."""
         ...
 
     def decode(self, key: bytes | None, value: bytes | None) -> R | None:
-        """The record of a key and value read back; None for one of an unknown kind, which is passed over."""
+        """Returns the record of a key and a value; None for an unknown kind, which is skipped."""
         ...
 
     def stage(self, record: R, producer: ProducerStamp | None) -> Undo:
-        """A decided record, not yet appended. Returns what takes it back if the append fails."""
+        """Makes a decided record visible to later decisions; the undo is called if its append fails."""
         ...
 
     def on_committed(self, record: R) -> None:
@@ -55,17 +57,17 @@ class Shard(Protocol[R]):
         ...
 
     def replay(self, record: R, producer_id: int, producer_epoch: int) -> None:
-        """A record read from the log while loading. -1, -1 where its batch is not transactional."""
+        """Applies a record of the log while loading; -1, -1 if its batch is not transactional."""
         ...
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
-        """A transaction marker read from the log while loading."""
+        """Applies a transaction marker of the log while loading."""
         ...
 
     def on_active(self) -> None:
-        """Loading is complete: deadlines may be armed, interrupted work resumed."""
+        """Loading is complete: starts deadlines, continues interrupted work."""
         ...
 
     def on_resigned(self) -> None:
-        """Leadership is lost: disarm deadlines, refuse what waits. No other method is called afterwards."""
+        """The leadership is lost: cancels deadlines, refuses what waits. No other method is called afterwards."""
         ...

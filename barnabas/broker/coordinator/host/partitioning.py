@@ -1,4 +1,7 @@
-"""The coordinator partition of a group or a transactional id, by the hash of Java's strings, as in Kafka."""
+"""The coordinator partition of a group or a transactional id, by the hash of Java's strings, as in Kafka.
+
+Driven by: coordinators, FindCoordinator. Emits: partition numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from functools import lru_cache
 __all__ = ["java_hash", "partition_for"]
 
 
-@lru_cache(maxsize=4096)  # asked for at every request of a group or transactional id
+@lru_cache(maxsize=4096)  # every request of a group or transactional id needs it
 def java_hash(text: str) -> int:
     """`String.hashCode()` of Java: over UTF-16 code units, wrapped to a signed 32-bit integer."""
     value = 0
@@ -22,6 +25,6 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """The coordinator partition of a group id or transactional id. `partition_count` must be positive."""
+    """Returns the partition of a group id or transactional id. `partition_count` must be positive."""
     value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from barnabas.broker.call import Done
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Shard, Undo
 from barnabas.broker.coordinator.host.loading import replay_log
 from barnabas.broker.coordinator.host.partitioning import partition_for
@@ -55,7 +56,7 @@ class _Write:
 
     __slots__ = ("answer", "done", "encoded", "producer", "records", "undos")
 
-    def __init__(self, decision: Decision[Any, Any], shard: Shard[Any], done: Callable[[Any], None]) -> None:
+    def __init__(self, decision: Decision[Any, Any], shard: Shard[Any], done: Done[Any]) -> None:
         self.answer = decision.answer
         self.records = decision.records
         # Encoded before anything is staged: a record that cannot be written fails its own decision and no other.
@@ -275,7 +276,7 @@ class ShardHost(Generic[S]):
         self,
         partition: int,
         decide: Callable[[S, int], Decision[A, Any]],
-        done: Callable[[A | BrokerError], None],
+        done: Done[A],
     ) -> None:
         """Decides now, appends at the end of the wake-up, answers when committed.
 

@@ -217,12 +217,9 @@ class TransactionCoordinator:
             )
 
         def decided(outcome: Ended | BrokerError) -> None:
-            if isinstance(outcome, BrokerError):
-                self._refuse(outcome, done)
-            elif outcome.prepared is not None:  # an ongoing transaction is being aborted first
-                self._refuse(BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS), done)
-            else:
-                done(outcome)
+            if not isinstance(outcome, BrokerError) and outcome.prepared is not None:
+                outcome = BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)  # an ongoing transaction is aborted first
+            self._answer(done, outcome)
 
         self.producer_ids.when_available(partial(self._write_unless, transactional_id, decide, decided, done))
 
@@ -272,14 +269,13 @@ class TransactionCoordinator:
             )
 
         def decided(outcome: BrokerError | None) -> None:
-            if outcome is None:
-                done(None)
-            elif (
-                waiter is None
+            if (
+                outcome is None
+                or waiter is None
                 or outcome.code is not ErrorCode.CONCURRENT_TRANSACTIONS
                 or not self._hold(transactional_id, waiter, decide, outcome, done)
             ):
-                self._refuse(outcome, done)
+                self._answer(done, outcome)
 
         self._write(transactional_id, decide, decided)
 
@@ -304,13 +300,8 @@ class TransactionCoordinator:
             if not waiter.is_gone():
                 self._write(transactional_id, decide, decided)
 
-        def decided(outcome: BrokerError | None) -> None:
-            if outcome is None:
-                done(None)
-            else:
-                self._refuse(outcome, done)
-
-        waiter.on_held(self.held.hold(transactional_id, partition, wait_ms, again, lambda: self._refuse(refusal, done)))
+        decided = partial(self._answer, done)
+        waiter.on_held(self.held.hold(transactional_id, partition, wait_ms, again, partial(decided, refusal)))
         return True
 
     def verify_or_add(
@@ -336,7 +327,7 @@ class TransactionCoordinator:
         """
         producer = ProducerIdentity(producer_id, producer_epoch)
         if transactional_id and self._gateway.coordinator_of(transactional_id) != self._config.node_id:
-            is_gone = _never if waiter is None else waiter.is_gone
+            is_gone = waiter.is_gone if waiter is not None else lambda: False
             self.verifications.ask(
                 Question(transactional_id, producer, partitions, add=add, done=done, is_gone=is_gone)
             )
@@ -413,10 +404,7 @@ class TransactionCoordinator:
             )
 
         def decided(outcome: Ended | BrokerError) -> None:
-            if isinstance(outcome, BrokerError):
-                self._refuse(outcome, done)
-            else:
-                done(outcome.identity)
+            self._answer(done, outcome if isinstance(outcome, BrokerError) else outcome.identity)
 
         write = partial(self._write_unless, transactional_id, decide, decided, done)
         if transaction_version >= 2 and producer.producer_epoch >= PRODUCER_EPOCH_MAX:
@@ -433,8 +421,8 @@ class TransactionCoordinator:
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         _, shard = self.host.shard_for(transactional_id)
-        metadata = shard.transactions.get(transactional_id)
-        if metadata is None or _is_being_deleted(shard, transactional_id):
+        metadata = shard.described(transactional_id)
+        if metadata is None:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return metadata
 
@@ -446,12 +434,12 @@ class TransactionCoordinator:
         """
         if self.host.is_loading:
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return [
-            metadata
+        described = (
+            shard.described(transactional_id)
             for _, shard in self.host.active_shards()
-            for transactional_id, metadata in shard.transactions.items()
-            if not _is_being_deleted(shard, transactional_id)
-        ]
+            for transactional_id in shard.transactions
+        )
+        return [metadata for metadata in described if metadata is not None]
 
     def _write(
         self,
@@ -481,9 +469,10 @@ class TransactionCoordinator:
         else:
             self._write(transactional_id, decide, decided)
 
-    def _refuse(self, error: BrokerError, done: Callable[[BrokerError], None]) -> None:
-        self._count(error)
-        done(error)
+    def _answer(self, done: Done[A], outcome: A | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            self._count(outcome)
+        done(outcome)
 
     def _count(self, error: BrokerError) -> None:
         if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -501,12 +490,3 @@ class TransactionCoordinator:
             self._reactor.call_later(COMPLETE_RETRY_MS, lambda: self._complete(partition, prepared))
 
         self.host.write(partition, lambda shard, now_ms: shard.complete(prepared, now_ms), done)
-
-
-def _is_being_deleted(shard: TransactionShard, transactional_id: str) -> bool:
-    pending = shard.pending.get(transactional_id)
-    return pending is not None and pending.state is TransactionState.DEAD
-
-
-def _never() -> bool:
-    return False

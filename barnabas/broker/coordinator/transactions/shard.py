@@ -419,6 +419,11 @@ class TransactionShard:
             return Decision(False)
         return _changed(prepared.completed(now_ms), True)
 
+    def described(self, transactional_id: str) -> TransactionMetadata | None:
+        """Returns the committed state of a transactional id; None if it is unknown or being deleted."""
+        pending = self.pending.get(transactional_id)
+        return None if pending is not None and pending.state is _S.DEAD else self.transactions.get(transactional_id)
+
     # --- expiry ---------------------------------------------------------------------------------------------------------------
 
     def expirable(self, updated_before_ms: int) -> list[str]:

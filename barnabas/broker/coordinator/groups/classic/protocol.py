@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from barnabas.broker.coordinator.groups.classic.answers import joined, synced
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.records import group_record
 from barnabas.broker.coordinator.groups.classic.state import GroupMember, GroupState, Protocols
@@ -27,8 +28,6 @@ from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.host.deadlines import Deadlines
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.messages.groups import (
-    JoinGroupResponse,
-    JoinGroupResponseMember,
     MemberIdentity,
     MemberResponse,
     SyncGroupRequest,
@@ -141,9 +140,9 @@ class ClassicProtocol:
         unchanged = member.protocols == protocols
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
             # The answer to its JoinGroup may have been lost: sends it again.
-            effects.answers.append(Answer(call.reply, _joined(group, member)))
+            effects.answers.append(Answer(call.reply, joined(group, member)))
         elif group.state is GroupState.STABLE and unchanged and not leads:
-            effects.answers.append(Answer(call.reply, _joined(group, member)))
+            effects.answers.append(Answer(call.reply, joined(group, member)))
         elif group.state is GroupState.EMPTY:
             raise InvariantViolated(f"group {group.group_id!r} is Empty and has member {member.member_id!r}")
         else:
@@ -192,7 +191,7 @@ class ClassicProtocol:
             self._prepare(group, at, effects)
             return
         # Nothing changes for the other members: only the new id is written, without a rebalance.
-        response = _joined(group, member)
+        response = joined(group, member)
         if call.version >= 9:
             response.skip_assignment = group.leader_id == new_id
         else:
@@ -263,7 +262,7 @@ class ClassicProtocol:
         for member in group.members.values():
             reply = group.park_join(member, None)
             if reply is not None:
-                effects.answers.append(Answer(reply, _joined(group, member)))
+                effects.answers.append(Answer(reply, joined(group, member)))
             self._set_session(group, member, at)
             member.is_new = False
             group.pending_syncs[member.member_id] = None
@@ -294,7 +293,7 @@ class ClassicProtocol:
         if not group.pending_syncs:
             self.deadlines.cancel(("sync", group.group_id, ""))
         if group.state is GroupState.STABLE:
-            effects.answers.append(Answer(reply, _synced(group, member.assignment)))
+            effects.answers.append(Answer(reply, synced(group, member.assignment)))
             return
         if member.awaiting_sync is not None:  # the member repeats the request over another connection
             effects.refuse_sync(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -306,7 +305,7 @@ class ClassicProtocol:
         assignment = {entry.member_id: entry.assignment for entry in request.assignments}
         for member in group.members.values():
             member_assignment = assignment.get(member.member_id, EMPTY_ASSIGNMENT)
-            self._answer_sync(group, member, _synced(group, member_assignment), at, effects)
+            self._answer_sync(group, member, synced(group, member_assignment), at, effects)
         effects.records.append(group_record(group, assignment))
 
     # -- Heartbeat and LeaveGroup --------------------------------------------------------------------------------------
@@ -472,31 +471,3 @@ class ClassicProtocol:
 def _member_id(name: str, fresh_id: str) -> str:
     """Makes a member id from a client id or instance id, of which it takes a part: the id must fit into an answer."""
     return f"{name[:MEMBER_NAME_LENGTH_MAX]}-{fresh_id}"
-
-
-def _joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:
-    """Answers a JoinGroup with the current generation; the leader gets all members with their metadata."""
-    response = JoinGroupResponse(
-        generation_id=group.generation,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        leader=group.leader_id or "",
-        member_id=member.member_id,
-    )
-    if member.member_id == group.leader_id:
-        response.members = [
-            JoinGroupResponseMember(
-                member_id=other.member_id,
-                group_instance_id=other.group_instance_id,
-                metadata=other.metadata(group.protocol_name),
-            )
-            for other in group.members.values()
-        ]
-    return response
-
-
-def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    """Answers a SyncGroup with the assignment of a member."""
-    return SyncGroupResponse(
-        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
-    )

@@ -1,0 +1,40 @@
+"""Answers of the classic protocol: to JoinGroup and SyncGroup of a member.
+
+Driven by: `ClassicProtocol`. Emits: responses in the form that all versions share.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
+from barnabas.broker.coordinator.groups.classic.state import GroupMember
+from barnabas.protocol.messages.groups import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+
+__all__ = ["joined", "synced"]
+
+
+def joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:
+    """Answers a JoinGroup with the current generation; the leader gets all members with their metadata."""
+    response = JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=group.leader_id or "",
+        member_id=member.member_id,
+    )
+    if member.member_id == group.leader_id:
+        response.members = [
+            JoinGroupResponseMember(
+                member_id=other.member_id,
+                group_instance_id=other.group_instance_id,
+                metadata=other.metadata(group.protocol_name),
+            )
+            for other in group.members.values()
+        ]
+    return response
+
+
+def synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    """Answers a SyncGroup with the assignment of a member."""
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
+    )
