@@ -74,7 +74,6 @@ class DecoderSource(Source):
 
         self.namespace |= {
             "rest": read_uvarint_rest,
-            "uvarint": read_uvarint,
             "skip_tags": _skip_tags,
             "skip_tags_in_slices": _skip_tags_in_slices,
             "unpack_from": struct.unpack_from,
@@ -135,8 +134,9 @@ class DecoderSource(Source):
         self.line("for _ in range(n):")
         self.indent += 1
         tag, end, size = self.fresh("g"), self.fresh("e"), self.fresh("s")
-        self.line(f"{tag}, p = uvarint(b, p)")
-        self.line(f"{size}, p = uvarint(b, p)")
+        for number in (tag, size):
+            self.line(f"{number} = b[p]; p += 1")
+            self.line(f"if {number} > 127: {number}, p = rest(b, p, {number})")
         self.line(f"{end} = p + {size}")
         self.line(f"if {end} > z: raise overlong({end}, z)")
         word = "if"

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from struct import Struct as Layout
-from typing import Any, ClassVar, Protocol, TypeVar, cast, dataclass_transform, overload
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, dataclass_transform, overload
 
 from barnabas.errors import LargeMessage, RemoteProtocolError
 from barnabas.ports import Buffer
@@ -374,14 +374,20 @@ class _Codec:
         return encode(msg, self._version)
 
 
+_CODECS: Final[dict[tuple[type, int], _Codec]] = {}  # all that were asked for
+
+
 def codec(cls: type[T], version: int) -> Codec[T]:
     """Both directions of one (message, version), each generated on first use.
 
     Raises:
         LocalProtocolError: no such version.
     """
-    flexible(cls, version)
-    return _Codec(cls, version)
+    made = _CODECS.get((cls, version))
+    if made is None:
+        flexible(cls, version)
+        made = _CODECS[cls, version] = _Codec(cls, version)
+    return made
 
 
 def construct_of(cls: type, version: int) -> Any:

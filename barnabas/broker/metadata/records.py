@@ -345,11 +345,16 @@ def decode_record(value: Buffer) -> MetadataRecord:
     Raises:
         RemoteProtocolError: an unknown frame version, or a body of a declared type and version that is malformed.
     """
-    frame_version, at = read_uvarint(value, 0)
-    if frame_version != FRAME_VERSION:
-        raise RemoteProtocolError(f"metadata record with frame version {frame_version}, only {FRAME_VERSION} is known")
-    api_key, at = read_uvarint(value, at)
-    version, at = read_uvarint(value, at)
+    if len(value) >= 3 and value[0] == FRAME_VERSION and value[1] < 128 and value[2] < 128:  # nearly every record
+        api_key, version, at = value[1], value[2], 3
+    else:
+        frame_version, at = read_uvarint(value, 0)
+        if frame_version != FRAME_VERSION:
+            raise RemoteProtocolError(
+                f"metadata record with frame version {frame_version}, only {FRAME_VERSION} is known"
+            )
+        api_key, at = read_uvarint(value, at)
+        version, at = read_uvarint(value, at)
     cls = _TYPES.get(api_key)
     if cls is None or not cls.VERSIONS[0] <= version <= cls.VERSIONS[1]:
         return ForeignRecord(api_key, version, bytes(value))

@@ -56,23 +56,25 @@ __all__ = ["ImageBuilder", "changed_partition"]
 
 def changed_partition(partition: PartitionImage, change: PartitionChangeRecord) -> PartitionImage:
     """`partition` after `change`. The leader epoch goes up if the change names a leader (or none)."""
-    new = partition._replace(partition_epoch=partition.partition_epoch + 1)
-    if change.leader != NO_LEADER_CHANGE:
-        new = new._replace(leader=change.leader, leader_epoch=partition.leader_epoch + 1)
-    lists: dict[str, Any] = {
-        "isr": change.isr,
-        "replicas": change.replicas,
-        "removing_replicas": change.removing_replicas,
-        "adding_replicas": change.adding_replicas,
-        "eligible_leader_replicas": change.eligible_leader_replicas,
-        "last_known_elr": change.last_known_elr,
-        "directories": change.directories,
-    }
-    set_lists: dict[str, Any] = {name: tuple(values) for name, values in lists.items() if values is not None}
-    new = new._replace(**set_lists)
-    if change.leader_recovery_state >= 0:
-        new = new._replace(leader_recovery_state=change.leader_recovery_state)
-    return new
+    leads = change.leader != NO_LEADER_CHANGE
+    ready = change.eligible_leader_replicas
+    known = change.last_known_elr
+    adding, removing = change.adding_replicas, change.removing_replicas
+    return PartitionImage(
+        leader=change.leader if leads else partition.leader,
+        leader_epoch=partition.leader_epoch + 1 if leads else partition.leader_epoch,
+        partition_epoch=partition.partition_epoch + 1,
+        replicas=partition.replicas if change.replicas is None else tuple(change.replicas),
+        isr=partition.isr if change.isr is None else tuple(change.isr),
+        directories=partition.directories if change.directories is None else tuple(change.directories),
+        eligible_leader_replicas=partition.eligible_leader_replicas if ready is None else tuple(ready),
+        last_known_elr=partition.last_known_elr if known is None else tuple(known),
+        adding_replicas=partition.adding_replicas if adding is None else tuple(adding),
+        removing_replicas=partition.removing_replicas if removing is None else tuple(removing),
+        leader_recovery_state=partition.leader_recovery_state
+        if change.leader_recovery_state < 0
+        else change.leader_recovery_state,
+    )
 
 
 class ImageBuilder:
@@ -190,7 +192,10 @@ class ImageBuilder:
         return self._configs
 
     def _touch(self, topic_id: bytes, partition: int) -> None:
-        self.delta.partitions.setdefault(topic_id, {})[partition] = None
+        touched = self.delta.partitions.get(topic_id)
+        if touched is None:
+            touched = self.delta.partitions[topic_id] = {}
+        touched[partition] = None
 
     # --- topics -----------------------------------------------------------------------------------------------------
 

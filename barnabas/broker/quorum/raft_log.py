@@ -77,6 +77,7 @@ class RaftLog:
     Attributes:
         voter_set: the voters in the control records of log and snapshot.
         appended_bytes: bytes appended since the newest snapshot.
+        snapshot_bytes: size of the newest snapshot, 0 without one.
         generation: number of truncations.
         lost_records: whether the log may lack acknowledged, and therefore committed, records; true until `recovered`, also across
             restarts.
@@ -130,6 +131,7 @@ class RaftLog:
         self.voter_set = VoterSet()
         self.appended_bytes = 0
         self.latest_snapshot: SnapshotId | None = None
+        self.snapshot_bytes = 0
         self._dropped: list[str] = []
         try:
             self._open_snapshots()
@@ -146,11 +148,13 @@ class RaftLog:
         for snapshot in reversed(list_snapshots(self.disk, CLUSTER_METADATA_FOLDER)):
             voter_set = VoterSet()
             try:
-                check_snapshot(self._read_snapshot(snapshot), voter_set.take)
+                data = self._read_snapshot(snapshot)
+                check_snapshot(data, voter_set.take)
             except RemoteProtocolError as error:
                 log.warning("ignoring %s: %s", snapshot_name(snapshot), error)
                 continue
             self.latest_snapshot = snapshot
+            self.snapshot_bytes = len(data)
             self.voter_set = voter_set
             break
         found = self.latest_snapshot
@@ -367,10 +371,11 @@ class RaftLog:
         finally:
             file.close()
 
-    def note_snapshot(self, snapshot: SnapshotId) -> None:
-        """A snapshot is durable under its name. No effect if a newer one has been stored by then."""
+    def note_snapshot(self, snapshot: SnapshotId, size_bytes: int) -> None:
+        """A snapshot of `size_bytes` is durable under its name. No effect if a newer one has been stored by then."""
         if self.latest_snapshot is None or snapshot > self.latest_snapshot:
             self.latest_snapshot = snapshot
+            self.snapshot_bytes = size_bytes
             self.appended_bytes = 0
 
     def store_snapshot(self, snapshot: SnapshotId, data: Buffer) -> None:
@@ -378,6 +383,7 @@ class RaftLog:
         self.disk.replace(self.snapshot_path(snapshot), data)
         if self.latest_snapshot is None or snapshot > self.latest_snapshot:
             self.latest_snapshot = snapshot
+            self.snapshot_bytes = len(data)
         self.appended_bytes = 0
 
     def install_snapshot(self, snapshot: SnapshotId, data: Buffer) -> None:

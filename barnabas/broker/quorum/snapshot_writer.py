@@ -39,4 +39,4 @@ async def write_snapshot(raft_log: RaftLog, snapshot: SnapshotId, data: bytes | 
         await disk.sync([renamed])  # also the folder, for the new name
     finally:
         renamed.close()
-    raft_log.note_snapshot(snapshot)
+    raft_log.note_snapshot(snapshot, len(data))

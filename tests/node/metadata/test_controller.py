@@ -18,6 +18,7 @@ from barnabas.broker.metadata.records import (
     encode_record,
 )
 from barnabas.broker.node import Node
+from barnabas.broker.quorum import quorum
 from barnabas.broker.quorum.snapshots import list_snapshots
 from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
@@ -230,6 +231,28 @@ async def test_a_snapshot_is_taken_when_enough_was_written(nodes: Nodes) -> None
     node = await nodes.start(disk)
     assert node.image.partition_count("a") == 60
     assert node.quorum.log_start_offset == snapshot.end_offset
+
+
+async def test_a_snapshot_is_taken_when_replaying_the_log_costs_much_more_than_the_snapshot(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quorum, "SNAPSHOT_FROM_BYTES", 3_000)
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    done: list[Any] = []
+    node.controller.create_topics(creation("a", partitions=100), done.append)
+    await until(lambda: list_snapshots(disk, CLUSTER_METADATA_FOLDER))
+    (first,) = list_snapshots(disk, CLUSTER_METADATA_FOLDER)
+    await node.stop()
+    # Each stop and start adds two records for each partition: more than 3,000 bytes, less than four snapshots.
+    restarts = 1
+    node = await nodes.start(disk)
+    while not node.quorum.snapshot_due() and list_snapshots(disk, CLUSTER_METADATA_FOLDER) == [first]:
+        await node.stop()
+        node = await nodes.start(disk)
+        restarts += 1
+    assert 1 < restarts < 10
+    await until(lambda: list_snapshots(disk, CLUSTER_METADATA_FOLDER) != [first])
 
 
 async def test_a_disk_that_fails_under_the_log_stops_the_node_and_nobody_is_answered(nodes: Nodes) -> None:
