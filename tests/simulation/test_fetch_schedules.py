@@ -35,17 +35,13 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.simulation.test_replication import values
+from tests.support.rng import SeededRng
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
 PARTITIONS = 5
 STEPS = 600
 HEAL_MS = 10_000
-
-
-class Rng:
-    def __init__(self, rng: random.Random) -> None:
-        self.randrange = rng.randrange
 
 
 class Due:
@@ -143,7 +139,7 @@ class Broker:
         self.timers: list[Due] = []
         self.states = [State(-1, -1)] * PARTITIONS
         self.throttles = ReplicationThrottles(self.config)
-        self.fetch_sessions = FetchSessions(Rng(world.rng), self.monotonic_ms, slots=10)  # type: ignore[arg-type]
+        self.fetch_sessions = FetchSessions(SeededRng(world.rng), self.monotonic_ms, slots=10)
         self.image = MetadataImage(
             brokers={
                 each: BrokerImage(

@@ -22,24 +22,13 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
+from tests.support.clock import WALL_MS, ManualClock
 from tests.support.rng import SeededRng
 
-NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
 LAG_MS = 50
 MIN_ISR = 2
 STEPS = 400
-
-
-class Time:
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def now_ms(self) -> int:
-        return NOW_MS + self.ms
-
-    def monotonic_ms(self) -> int:
-        return self.ms
 
 
 class State(NamedTuple):
@@ -76,7 +65,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.time = Time()
+        self.time = ManualClock()
         self.bag: list[Callable[[], None]] = []  # fetches, metadata: each may be lost
         self.calls: list[Callable[[], None]] = []  # to the controller: their caller waits for an answer
         self.values = 0
@@ -97,7 +86,7 @@ class Schedule:
             machine.disk,
             "t-0",
             LogConfig(segment_bytes=600, flush_messages=self.flush_messages),
-            LogOpening(now_ms=NOW_MS, topic_id=TOPIC_ID, clean=False),
+            LogOpening(now_ms=WALL_MS, topic_id=TOPIC_ID, clean=False),
         )
         in_sync = InSyncReplicas(machine.node_id, lambda node, epoch: self.alive.get(node) == epoch, LAG_MS)
         machine.unsynced = False
@@ -262,7 +251,7 @@ class Schedule:
             return
         self.values += 1
         value = b"%d" % self.values
-        info = replica.append(build_batch([NewRecord(None, value, NOW_MS)]))
+        info = replica.append(build_batch([NewRecord(None, value, WALL_MS)]))
 
         def done(error: BrokerError | None) -> None:
             if error is None:
@@ -275,7 +264,7 @@ class Schedule:
     def step(self) -> None:
         rng = self.rng
         machine = rng.choice(list(self.machines.values()))
-        self.time.ms += rng.choice((0, 0, 1, 5))
+        self.time.time_ms += rng.choice((0, 0, 1, 5))
         dice = rng.random()
         if dice < 0.08:
             if self.calls:
@@ -341,12 +330,12 @@ class Schedule:
             self.alive[machine.node_id] = machine.epoch
         self.elect(self.state.isr, self.state.elr)
         for _ in range(200):
-            self.time.ms += 1
+            self.time.time_ms += 1
             for machine in self.machines.values():
                 self.publish(machine)
                 self.sync(machine)
                 self.fetch(machine)
-                if machine.replica is not None and self.time.ms % 10 == 0:
+                if machine.replica is not None and self.time.time_ms % 10 == 0:
                     machine.replica.shrink_isr()
             while self.bag or self.calls:
                 (self.bag or self.calls).pop(0)()

@@ -1,12 +1,14 @@
-"""A seeded Rng port for the client's cores."""
+"""Random numbers for cores and faults, from a seed or fixed."""
 
 from __future__ import annotations
 
 import random
 
+__all__ = ["FixedRng", "SeededRng"]
+
 
 class SeededRng:
-    """Draws from a generator of its own, or from one that it is given."""
+    """The Rng port over a generator of its own, or over one that it is given."""
 
     def __init__(self, seed: int | random.Random = 1) -> None:
         self._random = seed if isinstance(seed, random.Random) else random.Random(seed)
@@ -19,3 +21,19 @@ class SeededRng:
 
     def uuid(self) -> bytes:
         return self._random.randbytes(16)
+
+
+class FixedRng:
+    """The Rng port whose every draw is the same number, or the largest one below the limit."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def random(self) -> float:
+        return 0.0
+
+    def randrange(self, stop: int) -> int:
+        return min(self._number, stop - 1)
+
+    def uuid(self) -> bytes:
+        return bytes(16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ from barnabas.broker.call import Call
 from barnabas.broker.handlers import groups, transactions
 from barnabas.broker.node import Node
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.ports import File
 from barnabas.protocol import registry
 from barnabas.protocol.compression import Compression
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
@@ -42,8 +41,8 @@ from barnabas.protocol.messages.transactions import TxnOffsetCommitRequest
 from barnabas.protocol.records import iter_batches
 from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.clock import SystemClock
-from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes, Peer
+from tests.support.storage.gated_disk import GatedDisk
 from tests.support.waiting import until
 
 NONE = ErrorCode.NONE
@@ -341,26 +340,13 @@ async def state_of(peer: Peer, group: str) -> str:
 # -- what is committed
 
 
-class SlowDisk(MemoryDisk):
-    """A disk whose syncs wait for leave."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.leave = asyncio.Event()
-        self.leave.set()
-
-    async def sync(self, files: Sequence[File]) -> None:
-        await self.leave.wait()
-        await super().sync(files)
-
-
 async def test_nothing_is_told_before_it_is_durable(nodes: Nodes) -> None:
-    disk = SlowDisk()
+    disk = GatedDisk()
     node = await nodes.start(disk, **PATIENT, log_flush_interval_messages="1")
     peer, other = await nodes.peer(node), await nodes.peer(node)
     await prepare(peer)
     assert await commit(peer, 1) is NONE
-    disk.leave.clear()
+    disk.gate.clear()
     answered = asyncio.create_task(peer.receive(peer.send(commit_request(2), 9)))
     await until(lambda: node.replicas.leader("__consumer_offsets", 0).high_watermark < end_of(node))
     read = asyncio.create_task(other.receive(other.send(fetch_request(), 8)))
@@ -369,7 +355,7 @@ async def test_nothing_is_told_before_it_is_durable(nodes: Nodes) -> None:
         await third.call(DescribeGroupsRequest(groups=["g"]), 6)  # the node has had time to answer
     assert not answered.done()
     assert not read.done()
-    disk.leave.set()
+    disk.gate.set()
     assert (await answered).topics[0].partitions[0].error_code == NONE
     assert (await read).groups[0].topics[0].partitions[0].committed_offset == 2
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
-from barnabas.ports import File
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -21,8 +19,8 @@ from barnabas.protocol.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes, Peer, batch
+from tests.support.storage.gated_disk import GatedDisk
 from tests.support.waiting import until
 
 
@@ -37,21 +35,6 @@ def request(records: bytes | None, *, topic: str = "t", acks: int = -1, **fields
 
 async def produce(peer: Peer, version: int, sent: ProduceRequest) -> Any:
     return (await peer.call(sent, version)).responses[0].partition_responses[0]
-
-
-class GatedDisk(MemoryDisk):
-    """A disk whose syncs last until the gate opens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.rounds: list[int] = []  # files of each sync
-
-    async def sync(self, files: Sequence[File]) -> None:
-        self.rounds.append(len(files))
-        await self.gate.wait()
-        await super().sync(files)
 
 
 @pytest.mark.parametrize("version", range(3, 13))

@@ -29,6 +29,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes, Peer, batch
+from tests.support.storage.gated_disk import GatedDisk
 from tests.support.waiting import until
 
 FEW = {"transaction_state_log_num_partitions": "2", "offsets_topic_num_partitions": "2"}
@@ -96,19 +97,6 @@ class Client:
             await self.peer.call(DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0)
         ).transaction_states
         return str(described.transaction_state)
-
-
-class GatedDisk(MemoryDisk):
-    """A disk whose syncs last until the gate opens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def sync(self, files: Sequence[File]) -> None:
-        await self.gate.wait()
-        await super().sync(files)
 
 
 async def settled(client: Client, state: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,23 +15,10 @@ from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes
+from tests.support.storage.gated_disk import GatedDisk
 from tests.support.waiting import until
 
 SHORT = {"retention_ms": "1", "file_delete_delay_ms": "0"}
-
-
-class SlowDisk(MemoryDisk):
-    """Removes files when the test lets it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[tuple[str, ...]] = []
-        self.let = asyncio.Event()
-
-    async def discard(self, *paths: str) -> None:
-        self.asked.append(paths)
-        await self.let.wait()
-        await super().discard(*paths)
 
 
 def append(node: Node, count: int) -> None:
@@ -57,16 +43,17 @@ async def retained(nodes: Nodes, disk: MemoryDisk, **settings: Any) -> Node:
 
 
 async def test_retention_removes_files_beside_the_loop(nodes: Nodes) -> None:
-    disk = SlowDisk()
+    disk = GatedDisk()
+    disk.removals.clear()
     node = await retained(nodes, disk)
-    await until(lambda: bool(disk.asked))
+    await until(lambda: bool(disk.discarded))
     waiting = deleted(disk)
     assert waiting, "they are renamed before"
     append(node, 1)  # the loop and the log go on
-    disk.let.set()
+    disk.removals.set()
     await until(lambda: not deleted(disk))
-    assert len(disk.asked) > 1
-    assert all(len(paths) <= DISCARDED_AT_ONCE for paths in disk.asked)
+    assert len(disk.discarded) > 1
+    assert all(len(paths) <= DISCARDED_AT_ONCE for paths in disk.discarded)
 
 
 async def test_segments_of_one_log_are_deleted_a_few_a_turn(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,11 +74,12 @@ async def test_segments_of_one_log_are_deleted_a_few_a_turn(nodes: Nodes, monkey
 
 @pytest.mark.parametrize("end", ["crash", "stop"])
 async def test_what_was_not_removed_is_removed_after_the_next_start(nodes: Nodes, end: str) -> None:
-    disk = SlowDisk()
+    disk = GatedDisk()
+    disk.removals.clear()
     node = await retained(nodes, disk)
     peer = await nodes.peer(node)
     await peer.create("gone", 3, file_delete_delay_ms="0")
-    await until(lambda: bool(disk.asked))
+    await until(lambda: bool(disk.discarded))
     await peer.call(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=5_000), 3)
     await until(lambda: sum(name.endswith("-delete") for name in disk.listdir("")) == 3)
     if end == "stop":
@@ -100,14 +88,15 @@ async def test_what_was_not_removed_is_removed_after_the_next_start(nodes: Nodes
         node.kill()
         disk.kill()
     assert deleted(disk)
-    disk.let.set()
+    disk.removals.set()
     node = await nodes.start(disk, log_retention_check_interval_ms="3600000")
     await until(lambda: not deleted(disk) and not [name for name in disk.listdir("") if name.endswith("-delete")])
     assert node.replicas.leader("t", 0).log.log_end_offset == 20
 
 
 async def test_a_follower_that_begins_anew_renames_its_segments_first(nodes: Nodes) -> None:
-    disk = SlowDisk()
+    disk = GatedDisk()
+    disk.removals.clear()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t")

@@ -33,8 +33,7 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-
-WALL_MS = 1_700_000_000_000
+from tests.support.clock import WALL_MS
 
 
 class Ticket:
@@ -53,7 +52,7 @@ class Ticket:
         return response
 
 
-class Bench:
+class GroupBench:
     """One shard, partition 0."""
 
     def __init__(self, settings: GroupSettings | None = None) -> None:
@@ -277,7 +276,7 @@ class Client:
 
     def __init__(
         self,
-        bench: Bench,
+        bench: GroupBench,
         member_id: str,
         topics: list[str],
         *,

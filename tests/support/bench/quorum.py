@@ -29,38 +29,10 @@ from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
+from tests.support.clock import WALL_MS, ManualClock
+from tests.support.rng import SeededRng
 
 MAX_BYTES = 150  # in an answer: a batch or two, so that replicas stop between any two
-WALL_MS = 1_700_000_000_000
-
-
-class VirtualClock:
-    """The time of the members; the wall clock goes with it."""
-
-    def __init__(self) -> None:
-        self.time_ms = 0
-
-    def now_ms(self) -> int:
-        return WALL_MS + self.time_ms
-
-    def monotonic_ms(self) -> int:
-        return self.time_ms
-
-
-class SeededRng:
-    """The Rng port over a `random.Random`."""
-
-    def __init__(self, source: random.Random) -> None:
-        self.source = source
-
-    def random(self) -> float:
-        return self.source.random()
-
-    def randrange(self, stop: int) -> int:
-        return self.source.randrange(stop)
-
-    def uuid(self) -> bytes:
-        return self.source.randbytes(16)
 
 
 class Member:
@@ -198,7 +170,7 @@ class Members:
 
     def __init__(self, seed: int, count: int, *, observers: int = 0, timing: Timing | None = None) -> None:
         self.rng = random.Random(seed)
-        self.clock = VirtualClock()
+        self.clock = ManualClock()
         self.timing = timing or Timing()
         self.voters = tuple(range(1, count + 1))
         self.cut: set[tuple[int, int]] = set()

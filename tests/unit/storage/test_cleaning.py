@@ -16,6 +16,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.steps import DECODED_RECORDS, finish
+from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
     NOW,
     append,
@@ -36,7 +37,6 @@ from tests.support.storage.histories import (
     sync,
     write_something,
 )
-from tests.unit.storage.test_disk import Draws
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_whatever_happens_a_reader_finds_what_it_must(block: int) -> None:
                 elif end == 1:
                     sync(disk, log)
                     cleaned_to = log.cleaned_to
-                    disk.crash(Draws(seed))
+                    disk.crash(SeededRng(seed))
                     log = opened(disk, shape, recovery_point=rng.choice([0, log.recovery_point]))
                     log.cleaned_to = cleaned_to
                 elif end == 2:
@@ -165,7 +165,7 @@ def test_power_loss_at_every_call_of_a_cleaning() -> None:
             if index % 3 == 0:
                 disk.kill()
             else:
-                disk.crash(Draws(index) if index % 3 == 1 else None)
+                disk.crash(SeededRng(index) if index % 3 == 1 else None)
             for again in (False, True):
                 log = opened(disk, COMPACTED, recovery_point=0 if again else recovery_point)
                 disk.remove(*log.take_deleted(0))

@@ -18,8 +18,8 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig, Origin
 from barnabas.storage.partition_log import PartitionLog
+from tests.support.rng import SeededRng
 from tests.support.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain, small_segments
-from tests.unit.storage.test_disk import Draws
 
 DAY = 86_400_000
 CHANGES = ("pwrite", "truncate", "create", "rename", "remove", "replace", "mkdir", "sync")
@@ -209,7 +209,7 @@ def _at_each_call(workload: Callable[[MemoryDisk], None], *, torn: bool) -> Iter
             if seed is None:
                 disk.kill()
             else:
-                disk.crash(Draws(seed))
+                disk.crash(SeededRng(seed))
             yield disk
 
 

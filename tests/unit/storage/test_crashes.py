@@ -12,6 +12,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import ProducerState
+from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
     NOW,
     append,
@@ -22,7 +23,6 @@ from tests.support.storage.batches import (
     plain,
     small_segments,
 )
-from tests.unit.storage.test_disk import Draws
 from tests.unit.storage.test_partition_log import values
 
 CONFIG = small_segments(500)
@@ -125,7 +125,7 @@ def test_power_loss_at_every_call(torn: bool, config: LogConfig) -> None:
             model = Model()
             with pytest.raises(OSError, match="output error"):
                 workload(disk, model, config)
-            disk.crash(None if seed is None else Draws(seed))
+            disk.crash(None if seed is None else SeededRng(seed))
             try:
                 check_recovered(disk, model, config)
             except AssertionError as error:
@@ -176,7 +176,7 @@ def test_power_loss_while_segments_are_deleted() -> None:
             starts = [0, 0]
             with pytest.raises(OSError, match="output error"):
                 _shrinking(disk, starts)
-            disk.crash(None if seed is None else Draws(seed))
+            disk.crash(None if seed is None else SeededRng(seed))
             log = open_log(disk, CONFIG)
             assert log.log_end_offset >= starts[-1]
             assert values(log, log.log_start_offset) == list(range(log.log_start_offset, log.log_end_offset))
@@ -207,4 +207,4 @@ def test_crashes_one_after_another() -> None:
                         write_offsets(disk, RECOVERY_POINT_CHECKPOINT, {("t", 0): log.recovery_point})
                 if rng.random() < 0.1 and log.log_end_offset > len(synced):
                     log.truncate_to(len(synced) + rng.randrange(log.log_end_offset - len(synced)))
-            disk.crash(Draws(seed * 100 + life))
+            disk.crash(SeededRng(seed * 100 + life))

@@ -2,30 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import random
 
 import pytest
 
 from barnabas.ports import SECTOR_SIZE, File
 from barnabas.storage.disk import MemoryDisk
+from tests.support.rng import FixedRng, SeededRng
 from tests.support.storage.disk_contract import DiskContract
-
-
-class Draws:
-    """An Rng for faults: seeded, or all draws given."""
-
-    def __init__(self, seed: int | None = None, fixed: int = 0) -> None:
-        self._random = random.Random(seed) if seed is not None else None
-        self._fixed = fixed
-
-    def random(self) -> float:
-        return self._random.random() if self._random else 0.0
-
-    def randrange(self, stop: int) -> int:
-        return self._random.randrange(stop) if self._random else min(self._fixed, stop - 1)
-
-    def uuid(self) -> bytes:
-        return bytes(16)
 
 
 class TestMemoryDisk(DiskContract):
@@ -70,7 +53,7 @@ def test_torn_writes_end_at_a_sector_and_lost_ones_leave_zeros() -> None:
     file = disk.open("a", create=True)
     disk.sync_now([file])
     file.pwrite(b"a" * (3 * SECTOR_SIZE), 0)
-    disk.crash(Draws(fixed=1))
+    disk.crash(FixedRng(1))
     assert disk.read("a") == b"a" * (2 * SECTOR_SIZE)
 
     seen = set()
@@ -80,7 +63,7 @@ def test_torn_writes_end_at_a_sector_and_lost_ones_leave_zeros() -> None:
         disk.sync_now([file])
         file.pwrite(b"a" * 10, 0)
         file.pwrite(b"b" * 10, 10)
-        disk.crash(Draws(seed))
+        disk.crash(SeededRng(seed))
         seen.add(disk.read("a"))
     assert {b"", b"a" * 10, b"\0" * 10 + b"b" * 10, b"a" * 10 + b"b" * 10} <= seen
 
@@ -94,7 +77,7 @@ def test_names_are_lost_in_order_and_a_sync_commits_those_before_it() -> None:
         disk.mkdir("t")
         disk.open("t/2", create=True)
         disk.remove("one")
-        disk.crash(Draws(seed))
+        disk.crash(SeededRng(seed))
         assert (disk.exists("1"), disk.exists("one"), disk.exists("t"), disk.exists("t/2")) in [
             (True, False, False, False),
             (False, True, False, False),

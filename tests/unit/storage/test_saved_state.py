@@ -12,6 +12,7 @@ from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE, SavedState
 from barnabas.storage.segment import StoredIndexes
+from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
     CONFIG,
     append,
@@ -22,7 +23,6 @@ from tests.support.storage.batches import (
     plain,
     small_segments,
 )
-from tests.unit.storage.test_disk import Draws
 from tests.unit.storage.test_recovery import described
 
 LARGE = replace(CONFIG, index_interval_bytes=1000)
@@ -295,7 +295,7 @@ class TestBelief:
                         synced = log.log_end_offset
                 before = described(log)
                 if rng.random() < 0.5:
-                    disk.crash(Draws(seed * 100 + life))
+                    disk.crash(SeededRng(seed * 100 + life))
                 else:
                     disk.kill()
                     assert described(open_log(disk, config)) == before, f"seed {seed}, life {life}"

@@ -13,12 +13,12 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import iter_batches
 from barnabas.storage.disk import MemoryDisk
-from tests.support.bench.quorum import VirtualClock
+from tests.support.clock import ManualClock
 
 
 def a_log() -> RaftLog:
     """Offsets 0, 1 of epoch 1; 2, 3 of epoch 3; 4 of epoch 5."""
-    log = RaftLog(MemoryDisk(), BrokerConfig({"node.id": "1"}), VirtualClock(), clean=False)
+    log = RaftLog(MemoryDisk(), BrokerConfig({"node.id": "1"}), ManualClock(), clean=False)
     for epoch, values in ((1, [b"a", b"b"]), (3, [b"c", b"d"]), (5, [b"e"])):
         log.append(values, epoch)
     log.sync_now()
@@ -119,7 +119,7 @@ def test_of_two_processes_with_one_id_the_first_counts(caplog: pytest.LogCapture
 
 def test_snapshots_are_kept_by_size_and_by_age() -> None:
     log = a_log()
-    now_ms = VirtualClock().now_ms()
+    now_ms = ManualClock().now_ms()
     for each, age_ms in ((SnapshotId(2, 1), 5_000), (SnapshotId(4, 3), 2_000), (SnapshotId(5, 5), 1_000)):
         said_ms = now_ms - age_ms
         log.store_snapshot(each, encode_snapshot([], epoch=each.epoch, last_timestamp_ms=said_ms, now_ms=now_ms))
@@ -178,7 +178,7 @@ def test_a_majority_must_fetch() -> None:
 def test_a_cut_is_durable_before_anything_is_written_behind_it() -> None:
     disk = MemoryDisk()
     config = BrokerConfig({"node.id": "1"})
-    log = RaftLog(disk, config, VirtualClock(), clean=False)
+    log = RaftLog(disk, config, ManualClock(), clean=False)
     log.append([b"1"], 1)
     log.append([b"2"], 1)
     log.append([b"3"], 1)
@@ -188,6 +188,6 @@ def test_a_cut_is_durable_before_anything_is_written_behind_it() -> None:
     file = next(name for name in disk.listdir(CLUSTER_METADATA_FOLDER) if name.endswith(".log"))
     size = disk.size(f"{CLUSTER_METADATA_FOLDER}/{file}")
     disk.crash()
-    log = RaftLog(disk, config, VirtualClock(), clean=False)
+    log = RaftLog(disk, config, ManualClock(), clean=False)
     assert log.end == LogPoint(1, 1)
     assert disk.size(f"{CLUSTER_METADATA_FOLDER}/{file}") < size

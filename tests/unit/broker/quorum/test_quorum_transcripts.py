@@ -53,7 +53,7 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
-from tests.support.bench.quorum import VirtualClock
+from tests.support.clock import ManualClock
 
 FOLDER = Path(__file__).parents[3] / "transcripts" / "quorum"
 RULE = "----"
@@ -131,7 +131,7 @@ class Stage:
     """Members, and the messages between them, which arrive when the transcript says so."""
 
     def __init__(self) -> None:
-        self.clock = VirtualClock()
+        self.clock = ManualClock()
         self.out: list[str] = []
         self.voters: tuple[int, ...] = ()
         self.actors: dict[int, Actor] = {}

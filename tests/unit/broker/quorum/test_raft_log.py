@@ -19,7 +19,7 @@ from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_s
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.disk import MemoryDisk
-from tests.support.bench.quorum import VirtualClock
+from tests.support.clock import ManualClock
 
 LOG = f"{CLUSTER_METADATA_FOLDER}/00000000000000000000.log"
 CONFIG = BrokerConfig({"node.id": "1"})
@@ -27,7 +27,7 @@ VOTERS = (1, 2, 3)
 
 
 def open_log(disk: MemoryDisk, *, clean: bool = True, alone: bool = False) -> RaftLog:
-    return RaftLog(disk, CONFIG, VirtualClock(), clean=clean, alone=alone)
+    return RaftLog(disk, CONFIG, ManualClock(), clean=clean, alone=alone)
 
 
 def damaged() -> tuple[MemoryDisk, list[bytes]]:

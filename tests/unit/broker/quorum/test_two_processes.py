@@ -15,14 +15,14 @@ from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
 from barnabas.errors import ErrorCode
 from barnabas.storage.disk import MemoryDisk
-from tests.support.bench.quorum import VirtualClock
+from tests.support.clock import ManualClock
 
 ONE, OTHER = b"a" * 16, b"b" * 16
 
 
 def voter(node_id: int) -> RaftMachine:
     config = BrokerConfig({"node.id": str(node_id)})
-    raft_log = RaftLog(MemoryDisk(), config, VirtualClock(), clean=False)
+    raft_log = RaftLog(MemoryDisk(), config, ManualClock(), clean=False)
     machine = RaftMachine(
         node_id,
         (1, 2, 3),

@@ -33,7 +33,7 @@ class FakeReplica:
     high_watermark: int = 0
 
 
-class Bench:
+class DirectoriesBench:
     """Three directories without a node."""
 
     def __init__(self) -> None:
@@ -72,11 +72,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> DirectoriesBench:
+    return DirectoriesBench()
 
 
-def test_a_replica_lies_where_its_folder_is(bench: Bench) -> None:
+def test_a_replica_lies_where_its_folder_is(bench: DirectoriesBench) -> None:
     bench.folder(1, "t-0")
     bench.folder(2, "t-1")
     bench.find({("t", 0): C, ("t", 1): UNASSIGNED_DIRECTORY})
@@ -84,7 +84,7 @@ def test_a_replica_lies_where_its_folder_is(bench: Bench) -> None:
     assert bench.aside == []
 
 
-def test_a_new_one_goes_where_the_metadata_says_else_where_the_fewest_are(bench: Bench) -> None:
+def test_a_new_one_goes_where_the_metadata_says_else_where_the_fewest_are(bench: DirectoriesBench) -> None:
     bench.find({})
     assert bench.home("t", 0, B) == "/b"
     for directory, count in zip(bench.dirs, (2, 1, 1), strict=True):
@@ -97,7 +97,7 @@ def test_a_new_one_goes_where_the_metadata_says_else_where_the_fewest_are(bench:
     assert bench.home("t", 1, A) == "/a"
 
 
-def test_folders_of_no_partition_are_set_aside(bench: Bench) -> None:
+def test_folders_of_no_partition_are_set_aside(bench: DirectoriesBench) -> None:
     bench.folder(0, "gone-0")
     bench.folder(1, "t-0")
     bench.disks[1].mkdir("not.ours-0")
@@ -108,7 +108,9 @@ def test_folders_of_no_partition_are_set_aside(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("assigned", "kept", "aside"), [(C, "/c", "/b"), (B, "/b", "/c"), (A, "/b", "/c")])
-def test_of_two_folders_the_assigned_one_counts(bench: Bench, assigned: bytes, kept: str, aside: str) -> None:
+def test_of_two_folders_the_assigned_one_counts(
+    bench: DirectoriesBench, assigned: bytes, kept: str, aside: str
+) -> None:
     bench.folder(1, "t-0")
     bench.folder(2, "t-0")
     bench.find({("t", 0): assigned})
@@ -117,7 +119,7 @@ def test_of_two_folders_the_assigned_one_counts(bench: Bench, assigned: bytes, k
 
 
 def test_a_failed_directory_is_told_once_at_the_end_of_the_wake_up(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+    bench: DirectoriesBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.CRITICAL):
         bench.dirs[1].fail(OSError(errno.ENOSPC, "No space left on device"))
@@ -130,7 +132,7 @@ def test_a_failed_directory_is_told_once_at_the_end_of_the_wake_up(
     assert (bench.all.online_ids(), bench.all.offline_ids()) == ([A, C], [B])
 
 
-def test_what_lies_in_a_failed_directory_is_not_made_anew_elsewhere(bench: Bench) -> None:
+def test_what_lies_in_a_failed_directory_is_not_made_anew_elsewhere(bench: DirectoriesBench) -> None:
     bench.folder(1, "t-0")
     bench.find({("t", 0): B})
     bench.dirs[1].fail(OSError(errno.EIO, "Input/output error"))
@@ -141,13 +143,13 @@ def test_what_lies_in_a_failed_directory_is_not_made_anew_elsewhere(bench: Bench
     assert bench.home("t", 4) == "/a", "a new one may go elsewhere"
 
 
-def test_with_every_directory_there_what_is_lost_is_made_anew(bench: Bench) -> None:
+def test_with_every_directory_there_what_is_lost_is_made_anew(bench: DirectoriesBench) -> None:
     bench.find({})
     assert bench.home("t", 0, LOST_DIRECTORY) == "/a"
     assert bench.home("t", 1, bytes(range(16))) == "/a"
 
 
-def test_a_directory_that_cannot_be_read_at_the_start_is_offline(bench: Bench) -> None:
+def test_a_directory_that_cannot_be_read_at_the_start_is_offline(bench: DirectoriesBench) -> None:
     bench.disks[2].fail(["listdir"], times=None)
     bench.folder(1, "t-0")
     bench.find({("t", 0): B})
@@ -158,7 +160,7 @@ def test_a_directory_that_cannot_be_read_at_the_start_is_offline(bench: Bench) -
         bench.find({})
 
 
-def test_offsets_are_those_of_the_directory(bench: Bench) -> None:
+def test_offsets_are_those_of_the_directory(bench: DirectoriesBench) -> None:
     for disk, offset in zip(bench.disks, (1, 2, 3), strict=True):
         checkpoints.write_offsets(disk, checkpoints.REPLICATION_OFFSET_CHECKPOINT, {("t", offset): 10 * offset})
         checkpoints.write_offsets(disk, checkpoints.RECOVERY_POINT_CHECKPOINT, {("t", offset): offset})
@@ -170,7 +172,9 @@ def test_offsets_are_those_of_the_directory(bench: Bench) -> None:
     assert bench.dirs[1].take_offsets(("t", 1)) == (0, 0, 0, 0, 0)
 
 
-def test_a_checkpoint_in_slices_is_of_the_time_of_each_visit_and_void_where_a_point_was_lowered(bench: Bench) -> None:
+def test_a_checkpoint_in_slices_is_of_the_time_of_each_visit_and_void_where_a_point_was_lowered(
+    bench: DirectoriesBench,
+) -> None:
     directory = bench.dirs[0]
     bench.find({})
     logs = [
@@ -194,7 +198,7 @@ def test_a_checkpoint_in_slices_is_of_the_time_of_each_visit_and_void_where_a_po
     assert b"t 0 3\n" in directory.disk.read(checkpoints.RECOVERY_POINT_CHECKPOINT)
 
 
-def test_checkpoints_keep_what_could_not_be_opened(bench: Bench) -> None:
+def test_checkpoints_keep_what_could_not_be_opened(bench: DirectoriesBench) -> None:
     directory = bench.dirs[0]
     checkpoints.write_offsets(directory.disk, checkpoints.REPLICATION_OFFSET_CHECKPOINT, {("t", 0): 7})
     bench.find({})

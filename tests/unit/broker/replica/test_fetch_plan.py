@@ -18,25 +18,14 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.disk import MemoryDisk
-from barnabas.storage.log_config import LogConfig
-from barnabas.storage.opening import LogOpening
-from barnabas.storage.partition_log import PartitionLog
+from tests.support.bench.replica import TOPIC_ID, open_replica
+from tests.support.clock import WALL_MS, ManualClock
 
-TOPIC_ID = bytes(range(16))
-NOW_MS = 1_700_000_000_000
 SESSION = 77
 
 
-class FixedClock:
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_ms(self) -> int:
-        return 0
-
-
 def batch(offset: int, epoch: int = 1) -> bytes:
-    return bytes(build_batch([NewRecord(None, b"v", NOW_MS)], base_offset=offset, leader_epoch=epoch))
+    return bytes(build_batch([NewRecord(None, b"v", WALL_MS)], base_offset=offset, leader_epoch=epoch))
 
 
 def data(partition: int, records: bytes = b"", **fields: Any) -> PartitionData:
@@ -50,7 +39,7 @@ def response(*parts: PartitionData, **fields: Any) -> FetchResponse:
     return FetchResponse(**(defaults | fields))
 
 
-class Bench:
+class PlanBench:
     """Node 2 follows node 1 in epoch 1."""
 
     def __init__(self, partitions: int = 2) -> None:
@@ -61,11 +50,13 @@ class Bench:
             self.plan.follow(replica)
 
     def replica(self, number: int) -> Replica:
-        log = PartitionLog.open(
-            self.disk, f"t-{number}", LogConfig(), LogOpening(now_ms=NOW_MS, topic_id=TOPIC_ID, clean=False)
-        )
-        replica = Replica(
-            "t", number, TOPIC_ID, log, node_id=2, clock=FixedClock(), request_sync=lambda one: one.on_synced(10**6)
+        replica = open_replica(
+            self.disk,
+            "t",
+            number,
+            clock=ManualClock(),
+            request_sync=lambda one: one.on_synced(10**6),
+            node_id=2,
         )
         replica.follow(1, 1, (1, 2), 0)
         return replica
@@ -93,7 +84,7 @@ def forgotten(request: FetchRequest) -> list[int]:
 
 
 def test_a_session_begins_with_everything_and_goes_on_with_changes() -> None:
-    bench = Bench()
+    bench = PlanBench()
     first = bench.ask()
     assert (first.session_id, first.session_epoch, named(first)) == (0, 0, {0: (1, 0), 1: (1, 0)})
     assert (first.replica_state.replica_id, first.replica_state.replica_epoch) == (2, 9)
@@ -107,7 +98,7 @@ def test_a_session_begins_with_everything_and_goes_on_with_changes() -> None:
 
 
 def test_a_change_does_not_wait_for_the_request_that_waits() -> None:
-    bench = Bench(1)
+    bench = PlanBench(1)
     bench.ask()
     bench.answer(data(0))
     bench.ask()
@@ -122,7 +113,7 @@ def test_a_change_does_not_wait_for_the_request_that_waits() -> None:
 
 
 def test_an_answer_to_what_was_named_anew_since_is_not_heard() -> None:
-    bench = Bench(1)
+    bench = PlanBench(1)
     replica = bench.replicas[0]
     bench.ask()
     bench.answer(data(0, batch(0) + batch(1)))
@@ -138,7 +129,7 @@ def test_an_answer_to_what_was_named_anew_since_is_not_heard() -> None:
 
 
 def test_the_same_records_twice_are_appended_once() -> None:
-    bench = Bench(1)
+    bench = PlanBench(1)
     bench.ask()
     bench.answer(data(0))
     bench.ask()
@@ -151,7 +142,7 @@ def test_the_same_records_twice_are_appended_once() -> None:
 
 
 def test_a_divergence_cuts_and_asks_again() -> None:
-    bench = Bench(1)
+    bench = PlanBench(1)
     replica = bench.replicas[0]
     bench.ask()
     bench.answer(data(0, batch(0) + batch(1)))
@@ -162,7 +153,7 @@ def test_a_divergence_cuts_and_asks_again() -> None:
 
 
 def test_a_refused_partition_leaves_the_session_and_comes_back_after_a_growing_pause() -> None:
-    bench = Bench()
+    bench = PlanBench()
     bench.ask()
     bench.answer(data(0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER), data(1))
     request = bench.ask()
@@ -180,7 +171,7 @@ def test_a_refused_partition_leaves_the_session_and_comes_back_after_a_growing_p
 
 def test_what_is_named_again_is_not_forgotten_with_the_same_request() -> None:
     """A pause may be over before the request that was to take the partition out could leave: the leader takes out last."""
-    bench = Bench()
+    bench = PlanBench()
     bench.ask()
     bench.answer(data(0, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH), data(1))
     bench.plan.resume(10)
@@ -193,7 +184,7 @@ def test_what_is_named_again_is_not_forgotten_with_the_same_request() -> None:
 
 
 def test_a_damaged_batch_costs_its_partition_a_pause_and_leaves_the_others_alone() -> None:
-    bench = Bench()
+    bench = PlanBench()
     bench.ask()
     damaged = bytearray(batch(0))
     damaged[-1] ^= 1
@@ -205,7 +196,7 @@ def test_a_damaged_batch_costs_its_partition_a_pause_and_leaves_the_others_alone
 
 
 def test_a_session_that_the_leader_lost_and_a_connection_that_went_begin_anew() -> None:
-    bench = Bench()
+    bench = PlanBench()
     bench.ask()
     bench.answer(data(0), data(1))
     bench.ask()
@@ -218,7 +209,7 @@ def test_a_session_that_the_leader_lost_and_a_connection_that_went_begin_anew() 
 
 
 def test_a_leader_without_room_for_sessions_is_told_everything_each_time() -> None:
-    bench = Bench()
+    bench = PlanBench()
     for offset in range(3):
         request = bench.ask()
         assert (request.session_id, request.session_epoch) == (0, 0)
@@ -228,7 +219,7 @@ def test_a_leader_without_room_for_sessions_is_told_everything_each_time() -> No
 
 
 def test_a_plan_without_partitions_asks_nothing() -> None:
-    bench = Bench(1)
+    bench = PlanBench(1)
     bench.ask()
     bench.answer(data(0))
     bench.plan.unfollow(bench.replicas[0])
@@ -238,7 +229,7 @@ def test_a_plan_without_partitions_asks_nothing() -> None:
 
 
 def test_out_of_range_waits_for_the_leaders_bounds() -> None:
-    bench = Bench(1)
+    bench = PlanBench(1)
     replica = bench.replicas[0]
     bench.ask()
     bench.answer(data(0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
@@ -253,7 +244,7 @@ def test_out_of_range_waits_for_the_leaders_bounds() -> None:
 
 def test_a_new_life_of_the_broker_is_told_by_naming_everything() -> None:
     """Else the leader would go on thinking that idle partitions are fetched by the life that was fenced (KIP-903)."""
-    bench = Bench()
+    bench = PlanBench()
     bench.ask()
     bench.answer(data(0), data(1))
     bench.ask()
@@ -271,7 +262,7 @@ def test_a_damaged_batch_is_logged_once_however_often_it_is_fetched(caplog: pyte
     damaged = bytearray(batch(0))
     damaged[-1] ^= 1
     for refusal in (data(0, bytes(damaged)), data(0, error_code=ErrorCode.CORRUPT_MESSAGE)):
-        bench = Bench(1)
+        bench = PlanBench(1)
         caplog.clear()
         now_ms = 0
         tries = 0
@@ -302,18 +293,18 @@ def named_by(request: FetchRequest | None) -> list[int]:
 
 def test_many_partitions_are_named_over_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.broker.replica.fetch_plan.PARTITIONS_PER_REQUEST", 3)
-    bench = Bench(partitions=8)
+    bench = PlanBench(partitions=8)
     assert named_by(bench.plan.next_request(1)) == [0, 1, 2]
-    bench.plan.on_response(response(), NOW_MS)
+    bench.plan.on_response(response(), WALL_MS)
     assert named_by(bench.plan.next_request(1)) == [3, 4, 5]
     assert named_by(bench.plan.next_request(1)) == [6, 7]
 
 
 def test_a_leader_without_sessions_is_asked_for_all_partitions_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.broker.replica.fetch_plan.PARTITIONS_PER_REQUEST", 3)
-    bench = Bench(partitions=5)
+    bench = PlanBench(partitions=5)
     asked = []
     for _ in range(3):
         asked.append(named_by(bench.plan.next_request(1)))
-        bench.plan.on_response(response(session_id=0), NOW_MS)
+        bench.plan.on_response(response(session_id=0), WALL_MS)
     assert asked == [[0, 1, 2], [3, 4, 0], [1, 2, 3]]

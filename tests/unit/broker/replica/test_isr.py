@@ -10,7 +10,7 @@ from barnabas.errors import BrokerError, ErrorCode
 LAG_MS = 100
 
 
-class Bench:
+class IsrBench:
     """Node 1 leads a partition of 1, 2 and 3 in epoch 5."""
 
     def __init__(self, isr: tuple[int, ...] = (1, 2, 3)) -> None:
@@ -29,7 +29,7 @@ class Bench:
 
 
 def test_nothing_is_committed_before_every_in_sync_follower_has_fetched() -> None:
-    bench = Bench()
+    bench = IsrBench()
     assert bench.isr.committed_end_offset(10, 10, 0) == -1
     bench.fetch(2, 10)
     assert bench.isr.committed_end_offset(10, 10, 0) == -1
@@ -49,7 +49,7 @@ def test_a_busy_follower_is_caught_up_by_what_the_leader_had_at_its_fetch_before
 
 
 def test_who_lags_for_too_long_is_to_leave_and_counts_until_the_controller_agrees() -> None:
-    bench = Bench()
+    bench = IsrBench()
     bench.fetch(2, 10, now_ms=50)
     bench.fetch(3, 4, now_ms=50)
     assert bench.isr.shrinkage(10, 5, LAG_MS) is None
@@ -63,7 +63,7 @@ def test_who_lags_for_too_long_is_to_leave_and_counts_until_the_controller_agree
 
 
 def test_who_is_about_to_join_holds_the_high_watermark_already() -> None:
-    bench = Bench((1, 2))
+    bench = IsrBench((1, 2))
     bench.fetch(2, 10)
     bench.fetch(3, 10)
     proposal = bench.expand()
@@ -75,7 +75,7 @@ def test_who_is_about_to_join_holds_the_high_watermark_already() -> None:
 
 
 def test_nobody_joins_who_is_behind_or_fenced_or_was_fetching_in_a_former_life() -> None:
-    bench = Bench((1, 2))
+    bench = IsrBench((1, 2))
     bench.fetch(3, 9)
     assert bench.isr.expansion(10, 5, 0) is None
     bench.fetch(3, 10)
@@ -88,7 +88,7 @@ def test_nobody_joins_who_is_behind_or_fenced_or_was_fetching_in_a_former_life()
 
 
 def test_a_follower_outside_the_isr_that_keeps_up_is_waited_for() -> None:
-    bench = Bench((1, 2))
+    bench = IsrBench((1, 2))
     bench.fetch(2, 20, now_ms=1_000, end=20)
     bench.fetch(3, 15, now_ms=1_000, end=15)
     assert bench.isr.committed_end_offset(20, 20, 1_000 + LAG_MS) == 15
@@ -97,7 +97,7 @@ def test_a_follower_outside_the_isr_that_keeps_up_is_waited_for() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_a_refused_proposal_is_dropped_and_made_again_after_a_pause(code: ErrorCode) -> None:
-    bench = Bench((1, 2))
+    bench = IsrBench((1, 2))
     bench.fetch(3, 10)
     proposal = bench.expand()
     assert not bench.isr.on_answer(proposal, IsrAnswer(code), 1_000)
@@ -108,7 +108,7 @@ def test_a_refused_proposal_is_dropped_and_made_again_after_a_pause(code: ErrorC
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH])
 def test_an_overtaken_proposal_stays_until_the_metadata_is_here(code: ErrorCode) -> None:
-    bench = Bench((1, 2))
+    bench = IsrBench((1, 2))
     bench.fetch(3, 10)
     proposal = bench.expand()
     assert not bench.isr.on_answer(proposal, IsrAnswer(code), 0)
@@ -121,7 +121,7 @@ def test_an_overtaken_proposal_stays_until_the_metadata_is_here(code: ErrorCode)
 
 
 def test_a_controller_that_cannot_be_asked_is_asked_again() -> None:
-    bench = Bench((1, 2))
+    bench = IsrBench((1, 2))
     bench.fetch(3, 10)
     proposal = bench.expand()
     assert bench.isr.on_answer(proposal, BrokerError(ErrorCode.REQUEST_TIMED_OUT), 0)

@@ -11,64 +11,8 @@ from barnabas.broker.replica.earlier_refusals import GAP_MS
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
-from barnabas.storage.disk import MemoryDisk
-from barnabas.storage.log_config import LogConfig
-from barnabas.storage.opening import LogOpening
-from barnabas.storage.partition_log import PartitionLog
-
-NOW_MS = 1_700_000_000_000
-
-
-class FixedClock:
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def monotonic_ms(self) -> int:
-        return self.ms
-
-
-class Bench:
-    """A led replica on a memory disk; syncs are asked for by hand."""
-
-    def __init__(self, *, leads: bool = True, **config: int) -> None:
-        self.disk = MemoryDisk()
-        self.asked: list[Replica] = []
-        log = PartitionLog.open(
-            self.disk,
-            "t-0",
-            LogConfig(**config),  # type: ignore[arg-type]  # numbers, as given
-            LogOpening(now_ms=NOW_MS, topic_id=bytes(range(16))),
-        )
-        self.clock = FixedClock()
-        self.session = True  # whether the node's session with the controller runs
-        self.replica = Replica(
-            "t",
-            0,
-            bytes(range(16)),
-            log,
-            node_id=1,
-            clock=self.clock,
-            request_sync=self.asked.append,
-            may_lead=lambda: self.session,
-        )
-        if leads:
-            self.replica.lead(0, (1,), 0)
-
-    def append(self, count: int = 1) -> int:
-        """Appends one batch; returns the next offset."""
-        info = self.replica.append(build_batch([NewRecord(None, b"v", NOW_MS)] * count))
-        return info.last_offset + 1
-
-    def sync(self) -> None:
-        """Answers the last request with what the log holds now."""
-        log = self.replica.log
-        self.disk.sync_now(log.unsynced_files())
-        log.mark_synced(log.log_end_offset)
-        self.asked.clear()
-        self.replica.on_synced(log.log_end_offset)
+from tests.support.bench.replica import ReplicaBench, ThreeReplicas
+from tests.support.clock import WALL_MS
 
 
 class Watch:
@@ -79,14 +23,14 @@ class Watch:
         self.seen.append(replica.high_watermark)
 
 
-def committed(bench: Bench, next_offset: int) -> list[BrokerError | None]:
+def committed(bench: ReplicaBench, next_offset: int) -> list[BrokerError | None]:
     outcomes: list[BrokerError | None] = []
     bench.replica.when_committed(next_offset, outcomes.append)
     return outcomes
 
 
 def test_a_sole_replica_commits_with_the_append() -> None:
-    bench = Bench()
+    bench = ReplicaBench()
     end = bench.append(3)
     assert (end, bench.replica.high_watermark, bench.replica.last_stable_offset) == (3, 3, 3)
     assert committed(bench, 3) == [None]
@@ -94,7 +38,7 @@ def test_a_sole_replica_commits_with_the_append() -> None:
 
 
 def test_flush_messages_1_commits_with_the_sync() -> None:
-    bench = Bench(flush_messages=1)
+    bench = ReplicaBench(flush_messages=1)
     end = bench.append(2)
     waiting = committed(bench, end)
     assert (bench.replica.high_watermark, waiting, len(bench.asked)) == (0, [], 1)
@@ -108,7 +52,7 @@ def test_flush_messages_1_commits_with_the_sync() -> None:
 
 
 def test_a_sync_that_began_before_an_append_does_not_commit_it() -> None:
-    bench = Bench(flush_messages=1)
+    bench = ReplicaBench(flush_messages=1)
     first = bench.append()
     second = bench.append()
     one, two = committed(bench, first), committed(bench, second)
@@ -121,7 +65,7 @@ def test_a_sync_that_began_before_an_append_does_not_commit_it() -> None:
 
 
 def test_flush_messages_n_waits_only_where_n_is_reached() -> None:
-    bench = Bench(flush_messages=3)
+    bench = ReplicaBench(flush_messages=3)
     assert committed(bench, bench.append(2)) == [None]
     assert not bench.asked
     waiting = committed(bench, bench.append(1))
@@ -131,7 +75,7 @@ def test_flush_messages_n_waits_only_where_n_is_reached() -> None:
 
 
 def test_waiters_go_in_the_order_of_offsets_then_arrival() -> None:
-    bench = Bench(flush_messages=1)
+    bench = ReplicaBench(flush_messages=1)
     for _ in range(3):
         bench.append()
     order: list[str] = []
@@ -142,7 +86,7 @@ def test_waiters_go_in_the_order_of_offsets_then_arrival() -> None:
 
 
 def test_a_waiter_may_append() -> None:
-    bench = Bench(flush_messages=1)
+    bench = ReplicaBench(flush_messages=1)
     ends: list[int] = []
     bench.replica.when_committed(bench.append(), lambda error: ends.append(bench.append()))
     bench.sync()
@@ -153,7 +97,7 @@ def test_a_waiter_may_append() -> None:
 
 
 def test_lost_leadership_refuses_who_waits() -> None:
-    bench = Bench(flush_messages=1)
+    bench = ReplicaBench(flush_messages=1)
     waiting = committed(bench, bench.append())
     watch = Watch()
     bench.replica.watchers[watch] = None
@@ -168,7 +112,7 @@ def test_lost_leadership_refuses_who_waits() -> None:
     assert bench.replica.high_watermark == 0, "a follower's high watermark is its leader's business"
 
 
-def waiting(bench: Bench) -> tuple[list[tuple[str, ErrorCode | None]], Callable[[str], Outcome]]:
+def waiting(bench: ReplicaBench) -> tuple[list[tuple[str, ErrorCode | None]], Callable[[str], Outcome]]:
     """Outcomes of waiters in the order in which they were called, and what makes a waiter."""
     called: list[tuple[str, ErrorCode | None]] = []
 
@@ -179,7 +123,7 @@ def waiting(bench: Bench) -> tuple[list[tuple[str, ErrorCode | None]], Callable[
 
 
 def test_a_leader_whose_session_is_over_refuses_who_waits_before_anything_newer() -> None:
-    bench = Cluster((1, 2))
+    bench = ThreeReplicas((1, 2))
     called, waiter = waiting(bench)
     bench.replica.when_committed(bench.append(2), waiter("second"))
     bench.replica.when_committed(1, waiter("first"))
@@ -199,7 +143,7 @@ def test_a_leader_whose_session_is_over_refuses_who_waits_before_anything_newer(
 
 
 def test_a_leader_whose_session_is_over_refuses_who_waits_for_the_disk() -> None:
-    bench = Bench(flush_messages=1)
+    bench = ReplicaBench(flush_messages=1)
     called, waiter = waiting(bench)
     bench.replica.when_durable(bench.append(), waiter("acks=1"))
     bench.session = False
@@ -211,7 +155,7 @@ def test_a_leader_whose_session_is_over_refuses_who_waits_for_the_disk() -> None
 
 @pytest.mark.parametrize("commits", [True, False], ids=["at a commit", "at a refusal"])
 def test_a_waiter_that_fails_the_replica_has_its_neighbours_called_once(commits: bool) -> None:
-    bench = Cluster((1, 2))
+    bench = ThreeReplicas((1, 2))
     called, waiter = waiting(bench)
 
     def failing(error: BrokerError | None) -> None:
@@ -233,7 +177,7 @@ def test_a_waiter_that_fails_the_replica_has_its_neighbours_called_once(commits:
 
 @pytest.mark.parametrize("synced", [True, False], ids=["at a sync", "at a refusal"])
 def test_a_waiter_for_the_disk_that_fails_the_replica_has_its_neighbours_called_once(synced: bool) -> None:
-    bench = Bench(flush_messages=2)
+    bench = ReplicaBench(flush_messages=2)
     called, waiter = waiting(bench)
 
     def failing(error: BrokerError | None) -> None:
@@ -253,7 +197,7 @@ def test_a_waiter_for_the_disk_that_fails_the_replica_has_its_neighbours_called_
 
 
 def test_a_failed_write_takes_the_replica_offline() -> None:
-    bench = Bench()
+    bench = ReplicaBench()
     bench.append()
     bench.disk.fail(["pwrite"])
     with pytest.raises(BrokerError) as refused:
@@ -272,7 +216,7 @@ def test_a_failed_write_takes_the_replica_offline() -> None:
     [(-1, None), (5, None), (4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
 def test_the_clients_leader_epoch(epoch: int, code: ErrorCode | None) -> None:
-    bench = Bench(leads=False)
+    bench = ReplicaBench(leads=False)
     bench.replica.lead(5, (1,), 0)
     if code is None:
         bench.replica.check_epoch(epoch)
@@ -283,7 +227,7 @@ def test_the_clients_leader_epoch(epoch: int, code: ErrorCode | None) -> None:
 
 
 def test_elections_are_told_once_an_epoch_and_never_go_back() -> None:
-    bench = Bench(leads=False)
+    bench = ReplicaBench(leads=False)
     assert bench.replica.lead(1, (1,), 0)
     assert not bench.replica.lead(1, (1,), 1), "the same epoch: the ISR changed"
     bench.append(4)
@@ -294,7 +238,7 @@ def test_elections_are_told_once_an_epoch_and_never_go_back() -> None:
 
 
 def test_watchers_see_appends_and_deleted_records() -> None:
-    bench = Bench()
+    bench = ReplicaBench()
     watch = Watch()
     bench.replica.watchers[watch] = None
     bench.append()
@@ -309,8 +253,8 @@ def test_watchers_see_appends_and_deleted_records() -> None:
 
 
 def test_a_duplicate_moves_nothing() -> None:
-    bench = Bench()
-    batch = build_batch([NewRecord(None, b"v", NOW_MS)], producer_id=1, producer_epoch=0, base_sequence=0)
+    bench = ReplicaBench()
+    batch = build_batch([NewRecord(None, b"v", WALL_MS)], producer_id=1, producer_epoch=0, base_sequence=0)
     first = bench.replica.append(bytearray(batch))
     watch = Watch()
     bench.replica.watchers[watch] = None
@@ -322,17 +266,8 @@ def test_a_duplicate_moves_nothing() -> None:
 # -- several replicas
 
 
-class Cluster(Bench):
-    """Node 1 leads in epoch 0, with 2 and 3 as followers."""
-
-    def __init__(self, isr: tuple[int, ...] = (1, 2, 3), min_insync: int = 1, **config: int) -> None:
-        super().__init__(leads=False, **config)
-        self.replica.require(min_insync)
-        self.replica.lead(0, isr, 0, replicas=(1, 2, 3))
-
-
 def test_the_high_watermark_is_what_every_in_sync_replica_holds() -> None:
-    bench = Cluster()
+    bench = ThreeReplicas()
     end = bench.append(3)
     outcomes = committed(bench, end)
     bench.replica.on_follower_fetch(2, -1, 3, 0)
@@ -342,7 +277,7 @@ def test_the_high_watermark_is_what_every_in_sync_replica_holds() -> None:
 
 
 def test_below_min_isr_nothing_is_committed_until_the_rule_or_the_isr_allows_it() -> None:
-    bench = Cluster((1,), min_insync=2)
+    bench = ThreeReplicas((1,), min_insync=2)
     bench.append()
     bench.replica.on_follower_fetch(2, -1, 1, 0)
     assert bench.replica.high_watermark == 0
@@ -357,7 +292,7 @@ def test_below_min_isr_nothing_is_committed_until_the_rule_or_the_isr_allows_it(
 
 
 def test_a_stranger_and_a_former_life_of_a_follower_are_refused() -> None:
-    bench = Cluster()
+    bench = ThreeReplicas()
     bench.replica.on_follower_fetch(2, 7, 0, 0)
     for broker_id, epoch in ((4, 1), (2, 6)):
         with pytest.raises(BrokerError) as caught:
@@ -366,18 +301,18 @@ def test_a_stranger_and_a_former_life_of_a_follower_are_refused() -> None:
 
 
 def test_an_older_state_than_the_controllers_answer_changes_nothing() -> None:
-    bench = Cluster((1, 2))
+    bench = ThreeReplicas((1, 2))
     bench.replica.in_sync.on_metadata((1, 2, 3), 5)
     assert not bench.replica.lead(0, (1, 2), 4, replicas=(1, 2, 3))
     assert (bench.replica.isr, bench.replica.partition_epoch) == ((1, 2, 3), 5)
 
 
 def batch(offset: int, epoch: int, value: bytes = b"v") -> bytes:
-    return bytes(build_batch([NewRecord(None, value, NOW_MS)], base_offset=offset, leader_epoch=epoch))
+    return bytes(build_batch([NewRecord(None, value, WALL_MS)], base_offset=offset, leader_epoch=epoch))
 
 
 def test_a_follower_appends_only_what_it_asked_its_present_leader_for() -> None:
-    bench = Bench(leads=False)
+    bench = ReplicaBench(leads=False)
     replica = bench.replica
     replica.follow(2, 1, (1, 2), 0)
     assert replica.on_fetched(1, 0, batch(0, 1), 5, 0)
@@ -391,7 +326,7 @@ def test_a_follower_appends_only_what_it_asked_its_present_leader_for() -> None:
 def transaction(offset: int) -> bytes:
     """One record and its marker."""
     record = build_batch(
-        [NewRecord(None, b"v", NOW_MS)],
+        [NewRecord(None, b"v", WALL_MS)],
         base_offset=offset,
         leader_epoch=1,
         producer_id=7,
@@ -400,13 +335,13 @@ def transaction(offset: int) -> bytes:
         transactional=True,
     )
     marker = build_end_txn_marker(
-        7, 0, commit=True, coordinator_epoch=0, timestamp=NOW_MS, base_offset=offset + 1, leader_epoch=1
+        7, 0, commit=True, coordinator_epoch=0, timestamp=WALL_MS, base_offset=offset + 1, leader_epoch=1
     )
     return bytes(record + marker)
 
 
 def test_transactions_of_the_past_take_no_memory_on_a_follower_that_nobody_reads() -> None:
-    replica = Bench(leads=False).replica
+    replica = ReplicaBench(leads=False).replica
     replica.follow(2, 1, (1, 2), 0)
     for offset in range(0, 200, 2):
         assert replica.on_fetched(1, offset, transaction(offset), offset + 1, 0)
@@ -415,7 +350,7 @@ def test_transactions_of_the_past_take_no_memory_on_a_follower_that_nobody_reads
 
 
 def test_a_follower_cuts_what_its_leader_never_had_and_syncs_the_cut_before_it_fetches_on() -> None:
-    bench = Bench(leads=False)
+    bench = ReplicaBench(leads=False)
     replica = bench.replica
     replica.follow(2, 1, (1, 2), 0)
     replica.on_fetched(1, 0, batch(0, 1) + batch(1, 1) + batch(2, 1), 1, 0)
@@ -431,7 +366,7 @@ def test_a_follower_cuts_what_its_leader_never_had_and_syncs_the_cut_before_it_f
 
 
 def test_an_epoch_without_records_is_no_history() -> None:
-    bench = Bench()
+    bench = ReplicaBench()
     bench.append()
     bench.replica.lead(4, (1,), 1)
     bench.replica.follow(2, 5, (2,), 2)
@@ -441,7 +376,7 @@ def test_an_epoch_without_records_is_no_history() -> None:
 
 
 def test_a_follower_that_must_flush_acknowledges_after_the_sync() -> None:
-    bench = Bench(leads=False, flush_messages=1)
+    bench = ReplicaBench(leads=False, flush_messages=1)
     bench.replica.follow(2, 1, (1, 2), 0)
     bench.replica.on_fetched(1, 0, batch(0, 1), 0, 0)
     durable: list[bool] = []
@@ -452,7 +387,7 @@ def test_a_follower_that_must_flush_acknowledges_after_the_sync() -> None:
 
 
 def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
-    bench = Bench(leads=False)
+    bench = ReplicaBench(leads=False)
     bench.replica.follow(2, 1, (1, 2), 0)
     bench.replica.on_fetched(1, 0, batch(0, 1), 1, 0)
     assert bench.replica.on_out_of_range(1, 10, 20)
@@ -463,22 +398,22 @@ def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
 
 
 def test_a_leader_whose_log_starts_within_a_batch_is_followed_from_the_whole_batch() -> None:
-    bench = Bench(leads=False)
+    bench = ReplicaBench(leads=False)
     bench.replica.follow(2, 1, (1, 2), 0)
     bench.replica.on_out_of_range(1, 2, 4)
-    whole = build_batch([NewRecord(None, b"v", NOW_MS)] * 4, base_offset=0, leader_epoch=1)
+    whole = build_batch([NewRecord(None, b"v", WALL_MS)] * 4, base_offset=0, leader_epoch=1)
     assert bench.replica.on_fetched(1, 2, whole, 4, 2)
     log = bench.replica.log
     assert (log.log_start_offset, log.log_end_offset, bench.replica.high_watermark) == (2, 4, 4)
 
 
 def test_a_verification_holds_within_one_leader_epoch() -> None:
-    bench = Bench()
+    bench = ReplicaBench()
 
     def batch(epoch: int) -> bytes:
         return bytes(
             build_batch(
-                [NewRecord(None, b"v", NOW_MS)],
+                [NewRecord(None, b"v", WALL_MS)],
                 producer_id=7,
                 producer_epoch=epoch,
                 base_sequence=0,
@@ -502,7 +437,7 @@ def test_a_verification_holds_within_one_leader_epoch() -> None:
 
 
 def test_too_few_in_sync() -> None:
-    bench = Bench()
+    bench = ReplicaBench()
     bench.replica.require(2)
     with pytest.raises(BrokerError) as refused:
         bench.replica.check_in_sync()
@@ -512,10 +447,10 @@ def test_too_few_in_sync() -> None:
 
 
 def sequenced(sequence: int) -> bytearray:
-    return build_batch([NewRecord(None, b"v", NOW_MS)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    return build_batch([NewRecord(None, b"v", WALL_MS)], producer_id=7, producer_epoch=0, base_sequence=sequence)
 
 
-def refusal(bench: Bench, sequence: int) -> ErrorCode | None:
+def refusal(bench: ReplicaBench, sequence: int) -> ErrorCode | None:
     try:
         bench.replica.check_leads()
         bench.replica.check_in_sync()
@@ -528,7 +463,7 @@ def refusal(bench: Bench, sequence: int) -> ErrorCode | None:
 @pytest.mark.parametrize("reason", ["not the leader yet", "too few in sync", "the session is over"])
 def test_a_gap_after_a_passing_refusal_does_not_tell_the_producer_to_begin_anew(reason: str) -> None:
     """Batches 1 and 2 come before this node can take them, 3 right after: the producer sends all of them again, in order."""
-    bench = Bench()
+    bench = ReplicaBench()
     assert refusal(bench, 0) is None
     if reason == "not the leader yet":
         bench.replica.follow(2, 1, (1, 2), 1)
@@ -541,15 +476,15 @@ def test_a_gap_after_a_passing_refusal_does_not_tell_the_producer_to_begin_anew(
     bench.replica.require(1)
     bench.session = True
     bench.replica.lead(2, (1,), 2)
-    bench.clock.ms = GAP_MS - 1
+    bench.clock.time_ms = GAP_MS - 1
     assert refusal(bench, 3) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert [refusal(bench, sequence) for sequence in (1, 2, 3)] == [None, None, None]
-    bench.clock.ms = GAP_MS
+    bench.clock.time_ms = GAP_MS
     assert refusal(bench, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_gap_without_an_earlier_refusal_is_named_at_once() -> None:
-    bench = Bench()
+    bench = ReplicaBench()
     assert refusal(bench, 0) is None
     bench.replica.lead(1, (1,), 1)
     assert refusal(bench, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

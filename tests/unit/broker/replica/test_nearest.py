@@ -7,7 +7,7 @@ import pytest
 from barnabas.broker.metadata.image import BrokerImage
 from barnabas.broker.metadata.records import RegisteredEndpoint
 from barnabas.broker.replica.nearest import LEADER, nearest_replica
-from tests.unit.broker.replica.test_machine import Bench
+from tests.support.bench.replica import ReplicaBench
 
 
 def broker(broker_id: int, rack: str | None, *, fenced: bool = False, listener: str = "PLAINTEXT") -> BrokerImage:
@@ -15,7 +15,7 @@ def broker(broker_id: int, rack: str | None, *, fenced: bool = False, listener: 
     return BrokerImage(broker_id, 1, bytes(16), (point,), (), rack, fenced, False, ())
 
 
-class Partition(Bench):
+class Partition(ReplicaBench):
     """Led by broker 1 in rack a; 2 and 3 are in b, 4 in c, 5 in no rack."""
 
     def __init__(self) -> None:

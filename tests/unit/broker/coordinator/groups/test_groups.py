@@ -10,12 +10,12 @@ from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.groups.views import describe_classic, list_groups
 from barnabas.errors import ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import SUBSCRIBED_NAMES_MAX
-from tests.support.bench.group import Bench, Ticket, outcome
+from tests.support.bench.group import GroupBench, Ticket, outcome
 
 NONE = ErrorCode.NONE
 
 
-def state(bench: Bench, group: str = "g") -> GroupState:
+def state(bench: GroupBench, group: str = "g") -> GroupState:
     return bench.shard.tables.classic[group].state
 
 
@@ -23,7 +23,7 @@ def state(bench: Bench, group: str = "g") -> GroupState:
 
 
 def test_new_member_is_asked_to_come_back_with_its_id() -> None:
-    bench = Bench()
+    bench = GroupBench()
     response = bench.join(version=4).response
     assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert response.member_id == "client-1"
@@ -38,14 +38,14 @@ def test_new_member_is_asked_to_come_back_with_its_id() -> None:
 
 
 def test_before_version_4_a_member_joins_at_once() -> None:
-    bench = Bench()
+    bench = GroupBench()
     ticket = bench.join(version=3)
     bench.advance(0)
     assert outcome(ticket) is NONE
 
 
 def test_group_that_is_not_there_knows_nobody() -> None:
-    bench = Bench()
+    bench = GroupBench()
     refused = bench.join("ghost").response
     assert (refused.error_code, refused.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "ghost")
     assert "g" not in bench.shard.tables.classic
@@ -54,14 +54,14 @@ def test_group_that_is_not_there_knows_nobody() -> None:
 
 
 def test_first_join_makes_the_group_known_in_the_log() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.join()
     assert len(bench.log) == 1
     assert bench.replayed().tables.classic["g"].state is GroupState.EMPTY
 
 
 def test_initial_rebalance_waits_and_waits_longer_while_members_come() -> None:
-    bench = Bench(GroupSettings(initial_rebalance_delay_ms=3_000))
+    bench = GroupBench(GroupSettings(initial_rebalance_delay_ms=3_000))
     _, first = bench.member()
     bench.advance(2_900)
     _, second = bench.member()
@@ -76,7 +76,7 @@ def test_initial_rebalance_waits_and_waits_longer_while_members_come() -> None:
 
 
 def test_initial_delay_ends_with_the_rebalance_timeout_however_many_come() -> None:
-    bench = Bench(GroupSettings(initial_rebalance_delay_ms=3_000))
+    bench = GroupBench(GroupSettings(initial_rebalance_delay_ms=3_000))
     _, first = bench.member(rebalance_ms=8_000)
     for _ in range(3):
         bench.advance(2_000)
@@ -88,7 +88,7 @@ def test_initial_delay_ends_with_the_rebalance_timeout_however_many_come() -> No
 
 
 def test_a_member_that_joins_later_rebalances_the_group() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2)
     assert state(bench) is GroupState.STABLE
     _, third = bench.member()
@@ -103,7 +103,7 @@ def test_a_member_that_joins_later_rebalances_the_group() -> None:
 
 
 def test_dynamic_members_that_do_not_rejoin_in_time_are_out() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2, session_ms=1_000_000, rebalance_ms=5_000)
     rejoined = bench.join(follower, session_ms=1_000_000, rebalance_ms=5_000, protocols=[("range", b"changed")])
     bench.advance(4_999)
@@ -115,7 +115,7 @@ def test_dynamic_members_that_do_not_rejoin_in_time_are_out() -> None:
 
 
 def test_follower_that_rejoins_unchanged_gets_the_present_generation() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2)
     response = bench.join(follower).response
     assert (response.error_code, response.generation_id, response.members) == (NONE, 1, [])
@@ -125,7 +125,7 @@ def test_follower_that_rejoins_unchanged_gets_the_present_generation() -> None:
 
 
 def test_member_that_lost_its_join_answer_gets_it_again() -> None:
-    bench = Bench()
+    bench = GroupBench()
     member_id, ticket = bench.member()
     bench.advance(0)
     again = bench.join(member_id)
@@ -134,7 +134,7 @@ def test_member_that_lost_its_join_answer_gets_it_again() -> None:
 
 
 def test_changed_metadata_while_completing_rebalances_and_cancels_syncs() -> None:
-    bench = Bench()
+    bench = GroupBench()
     first, _ = bench.member()
     second, _ = bench.member()
     bench.advance(0)
@@ -146,7 +146,7 @@ def test_changed_metadata_while_completing_rebalances_and_cancels_syncs() -> Non
 
 
 def test_protocols_must_have_one_in_common() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.stable(1, protocols=[("range", b""), ("roundrobin", b"")])
     assert outcome(bench.join(protocols=[("sticky", b"")])) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert outcome(bench.join(protocol_type="connect")) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -156,7 +156,7 @@ def test_protocols_must_have_one_in_common() -> None:
 
 
 def test_protocol_is_voted_for_among_those_that_all_support() -> None:
-    bench = Bench()
+    bench = GroupBench()
     votes = [
         [("a", b""), ("b", b""), ("c", b"")],
         [("b", b""), ("c", b"")],
@@ -168,7 +168,7 @@ def test_protocol_is_voted_for_among_those_that_all_support() -> None:
 
 
 def test_a_protocol_named_twice_counts_once() -> None:
-    bench = Bench()
+    bench = GroupBench()
     _, ticket = bench.member(protocols=[("a", b"1"), ("b", b""), ("a", b"2")])
     bench.advance(0)
     assert ticket.response.protocol_name == "a"
@@ -177,7 +177,7 @@ def test_a_protocol_named_twice_counts_once() -> None:
 
 
 def test_group_is_full() -> None:
-    bench = Bench(GroupSettings(initial_rebalance_delay_ms=0, size_max=2))
+    bench = GroupBench(GroupSettings(initial_rebalance_delay_ms=0, size_max=2))
     leader, follower = bench.stable(2)
     refused = bench.join().response
     assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -190,7 +190,7 @@ def test_group_is_full() -> None:
 
 
 def test_leader_assigns_and_followers_wait_for_it() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, _ = bench.member()
     follower, _ = bench.member()
     bench.advance(0)
@@ -204,7 +204,7 @@ def test_leader_assigns_and_followers_wait_for_it() -> None:
 
 
 def test_members_the_leader_forgot_get_an_empty_assignment() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, _ = bench.member()
     follower, _ = bench.member()
     bench.advance(0)
@@ -214,7 +214,7 @@ def test_members_the_leader_forgot_get_an_empty_assignment() -> None:
 
 
 def test_sync_is_refused() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2)
     assert outcome(bench.sync(follower, 2)) is ErrorCode.ILLEGAL_GENERATION
     assert outcome(bench.sync("ghost", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -226,7 +226,7 @@ def test_sync_is_refused() -> None:
 
 
 def test_members_that_never_sync_are_out() -> None:
-    bench = Bench()
+    bench = GroupBench()
     first, _ = bench.member(session_ms=1_000_000, rebalance_ms=7_000)
     lazy, _ = bench.member(session_ms=1_000_000, rebalance_ms=7_000)
     bench.advance(0)
@@ -238,7 +238,7 @@ def test_members_that_never_sync_are_out() -> None:
 
 
 def test_assignment_that_cannot_be_stored_leaves_the_group_rebalancing() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2)
     bench.join(leader)
     bench.join(follower)
@@ -252,7 +252,7 @@ def test_assignment_that_cannot_be_stored_leaves_the_group_rebalancing() -> None
 
 
 def test_group_whose_first_record_fails_is_not_there() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.append_fails = True
     with pytest.raises(Exception, match="MESSAGE_TOO_LARGE"):
         bench.join()
@@ -264,7 +264,7 @@ def test_group_whose_first_record_fails_is_not_there() -> None:
 
 
 def test_heartbeats_keep_members_alive() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2, session_ms=10_000)
     for _ in range(5):
         bench.advance(9_000)
@@ -278,7 +278,7 @@ def test_heartbeats_keep_members_alive() -> None:
 
 
 def test_heartbeat_is_refused() -> None:
-    bench = Bench()
+    bench = GroupBench()
     (leader,) = bench.stable(1)
     assert bench.heartbeat(leader, 0) is ErrorCode.ILLEGAL_GENERATION
     assert bench.heartbeat("ghost", 1) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -286,7 +286,7 @@ def test_heartbeat_is_refused() -> None:
 
 
 def test_pending_member_that_never_comes_back_is_forgotten() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2, session_ms=1_000_000)
     bench.join(session_ms=6_000)
     again = [bench.join(leader, session_ms=1_000_000), bench.join(follower, session_ms=1_000_000)]
@@ -296,7 +296,7 @@ def test_pending_member_that_never_comes_back_is_forgotten() -> None:
 
 
 def test_last_member_leaves_an_empty_group_in_the_log() -> None:
-    bench = Bench()
+    bench = GroupBench()
     (leader,) = bench.stable(1)
     assert bench.leave((leader, None)).members[0].error_code == NONE
     group = bench.shard.tables.classic["g"]
@@ -311,7 +311,7 @@ def test_last_member_leaves_an_empty_group_in_the_log() -> None:
 
 
 def test_leaving_answers_each_member() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2)
     bench.join(instance="static")
     response = bench.leave(("ghost", None), (follower, None), ("", "static"), ("", "nobody"), ("", None))
@@ -321,7 +321,7 @@ def test_leaving_answers_each_member() -> None:
 
 
 def test_leaving_answers_a_parked_join() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.stable(1)
     newcomer, ticket = bench.member()
     bench.leave((newcomer, None))
@@ -329,7 +329,7 @@ def test_leaving_answers_a_parked_join() -> None:
 
 
 def test_member_that_waits_needs_no_heartbeat_but_a_new_one_is_not_kept_forever() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2, session_ms=6_000, rebalance_ms=400_000)
     rejoined = bench.join(leader, session_ms=6_000, rebalance_ms=400_000)
     newcomer, ticket = bench.member(session_ms=6_000, rebalance_ms=400_000)
@@ -348,7 +348,7 @@ def test_member_that_waits_needs_no_heartbeat_but_a_new_one_is_not_kept_forever(
 
 
 def test_static_member_comes_back_under_a_new_id_without_a_rebalance() -> None:
-    bench = Bench()
+    bench = GroupBench()
     first = bench.join(instance="a")
     second = bench.join(instance="b")
     bench.advance(0)
@@ -368,7 +368,7 @@ def test_static_member_comes_back_under_a_new_id_without_a_rebalance() -> None:
 
 
 def test_static_leader_that_comes_back_skips_the_assignment() -> None:
-    bench = Bench()
+    bench = GroupBench()
     (leader,) = (bench.join(instance="a"),)
     bench.advance(0)
     old_id = leader.response.member_id
@@ -385,7 +385,7 @@ def test_static_leader_that_comes_back_skips_the_assignment() -> None:
 
 
 def test_static_member_with_another_protocol_rebalances() -> None:
-    bench = Bench()
+    bench = GroupBench()
     ticket = bench.join(instance="a", protocols=[("range", b""), ("sticky", b"")])
     bench.advance(0)
     member_id = ticket.response.member_id
@@ -396,7 +396,7 @@ def test_static_member_with_another_protocol_rebalances() -> None:
 
 
 def test_duplicate_of_a_waiting_static_member_fences_it() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.stable(1)
     parked = bench.join(instance="a")
     bench.join(instance="a")
@@ -404,7 +404,7 @@ def test_duplicate_of_a_waiting_static_member_fences_it() -> None:
 
 
 def test_static_members_outlive_a_missed_rejoin_but_not_their_session() -> None:
-    bench = Bench()
+    bench = GroupBench()
     first = bench.join(instance="a", rebalance_ms=6_000, session_ms=20_000)
     second = bench.join(instance="b", rebalance_ms=6_000, session_ms=20_000)
     bench.advance(0)
@@ -424,7 +424,7 @@ def test_static_members_outlive_a_missed_rejoin_but_not_their_session() -> None:
 
 
 def test_operator_removes_a_static_member_by_its_name() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.join(instance="a")
     bench.advance(0)
     response = bench.leave(("", "a"))
@@ -433,7 +433,7 @@ def test_operator_removes_a_static_member_by_its_name() -> None:
 
 
 def test_leaving_with_a_stale_member_id_is_fenced() -> None:
-    bench = Bench()
+    bench = GroupBench()
     ticket = bench.join(instance="a")
     bench.advance(0)
     bench.sync(ticket.response.member_id, 1, {}, instance="a")
@@ -446,7 +446,7 @@ def test_leaving_with_a_stale_member_id_is_fenced() -> None:
 
 
 def test_stable_group_goes_on_under_another_coordinator() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2)
     bench.fail_over()
     assert state(bench) is GroupState.STABLE
@@ -457,7 +457,7 @@ def test_stable_group_goes_on_under_another_coordinator() -> None:
 
 
 def test_rebalance_in_flight_is_refused_and_begins_anew() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2)
     parked = bench.join(leader)
     bench.fail_over()
@@ -469,7 +469,7 @@ def test_rebalance_in_flight_is_refused_and_begins_anew() -> None:
 
 
 def test_group_over_the_limit_after_loading_rebalances() -> None:
-    bench = Bench()
+    bench = GroupBench()
     members = bench.stable(3)
     bench.settings = GroupSettings(initial_rebalance_delay_ms=0, size_max=2)
     bench.fail_over()
@@ -483,7 +483,7 @@ def test_group_over_the_limit_after_loading_rebalances() -> None:
 
 
 def test_describe_tells_metadata_only_of_stable_groups() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, _ = bench.stable(2, protocols=[("range", b"meta")])
     stable = describe_classic(bench.shard, "g")
     assert (stable.group_state, stable.protocol_type, stable.protocol_data) == ("Stable", "consumer", "range")
@@ -498,7 +498,7 @@ def test_describe_tells_metadata_only_of_stable_groups() -> None:
 
 
 def test_list_filters_by_state_and_type() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.stable(1)
     bench.join(group="other")
     everything: frozenset[str] = frozenset()
@@ -517,7 +517,7 @@ def test_list_filters_by_state_and_type() -> None:
 
 
 def test_states_follow_the_table() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.stable(1)
     group = bench.shard.tables.classic["g"]
     with pytest.raises(InvariantViolated, match="from Stable to CompletingRebalance"):
@@ -526,7 +526,7 @@ def test_states_follow_the_table() -> None:
 
 
 def test_member_is_not_removed_with_an_answer_parked() -> None:
-    bench = Bench()
+    bench = GroupBench()
     member_id, _ = bench.member()
     with pytest.raises(LocalProtocolError, match="parked"):
         bench.shard.tables.classic["g"].remove(member_id)

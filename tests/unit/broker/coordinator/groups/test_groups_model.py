@@ -13,7 +13,7 @@ from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.state import GroupState
 from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.errors import BrokerError
-from tests.support.bench.group import Bench, Ticket
+from tests.support.bench.group import GroupBench, Ticket
 
 PROTOCOLS = [
     [("range", b"")],
@@ -29,7 +29,7 @@ class Group(RuleBasedStateMachine):
 
     @initialize(delay_ms=st.sampled_from([0, 3_000]), size_max=st.sampled_from([2, 4, 100]))
     def begin(self, delay_ms: int, size_max: int) -> None:
-        self.bench = Bench(GroupSettings(initial_rebalance_delay_ms=delay_ms, size_max=size_max))
+        self.bench = GroupBench(GroupSettings(initial_rebalance_delay_ms=delay_ms, size_max=size_max))
         self.ids: list[str] = ["ghost"]
         self.instances: dict[str, str | None] = {}
         self.tickets: list[Ticket] = []

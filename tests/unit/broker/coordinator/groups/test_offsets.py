@@ -13,7 +13,8 @@ from barnabas.broker.coordinator.groups.records import CommittedOffset, GroupRec
 from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.messages.internal import GroupMetadataValue
-from tests.support.bench.group import WALL_MS, Bench
+from tests.support.bench.group import GroupBench
+from tests.support.clock import WALL_MS
 
 NONE = ErrorCode.NONE
 WEEK_MS = 7 * 24 * 3_600_000
@@ -27,7 +28,7 @@ def record(offset: int | None, partition: int = 0, *, group: str = "g", topic: s
     return OffsetRecord(group, topic, partition, None if offset is None else committed(offset))
 
 
-def position(bench: Bench, partition: int = 0, *, group: str = "g") -> int | None:
+def position(bench: GroupBench, partition: int = 0, *, group: str = "g") -> int | None:
     found = bench.shard.offsets.get(group, "t", partition)
     return None if found is None else found.offset
 
@@ -36,7 +37,7 @@ def position(bench: Bench, partition: int = 0, *, group: str = "g") -> int | Non
 
 
 def test_anybody_commits_to_a_group_without_members() -> None:
-    bench = Bench()
+    bench = GroupBench()
     assert bench.offset(record(7)) is NONE
     assert position(bench) == 7
     group = bench.shard.tables.classic["g"]
@@ -45,7 +46,7 @@ def test_anybody_commits_to_a_group_without_members() -> None:
 
 
 def test_a_generation_of_a_group_that_is_not_there() -> None:
-    bench = Bench()
+    bench = GroupBench()
     assert bench.offset(record(7), generation=1, version=8) is ErrorCode.ILLEGAL_GENERATION
     assert bench.offset(record(7), generation=1, version=9) is ErrorCode.GROUP_ID_NOT_FOUND
     assert bench.offset(record(7), generation=1, producer_id=5) is ErrorCode.ILLEGAL_GENERATION
@@ -53,7 +54,7 @@ def test_a_generation_of_a_group_that_is_not_there() -> None:
 
 
 def test_only_members_of_the_generation_commit() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, _ = bench.stable(2)
     assert bench.offset(record(1), member_id=leader, generation=1) is NONE
     assert bench.offset(record(2), member_id=leader, generation=0) is ErrorCode.ILLEGAL_GENERATION
@@ -64,7 +65,7 @@ def test_only_members_of_the_generation_commit() -> None:
 
 
 def test_transactional_commits_check_the_generation_too() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, _ = bench.stable(2)
     assert bench.offset(record(1), member_id=leader, generation=0, producer_id=5) is ErrorCode.ILLEGAL_GENERATION
     assert bench.offset(record(1), member_id="ghost", generation=1, producer_id=5) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -73,7 +74,7 @@ def test_transactional_commits_check_the_generation_too() -> None:
 
 
 def test_commits_wait_for_the_rebalance_except_transactional_ones() -> None:
-    bench = Bench()
+    bench = GroupBench()
     leader, follower = bench.stable(2)
     bench.join(leader)
     assert bench.offset(record(1), member_id=follower, generation=1) is NONE  # the join phase: last commits come in
@@ -83,7 +84,7 @@ def test_commits_wait_for_the_rebalance_except_transactional_ones() -> None:
 
 
 def test_a_commit_is_a_heartbeat() -> None:
-    bench = Bench()
+    bench = GroupBench()
     (leader,) = bench.stable(1, session_ms=10_000)
     for offset in range(4):
         bench.advance(9_000)
@@ -95,7 +96,7 @@ def test_a_commit_is_a_heartbeat() -> None:
 
 
 def test_pending_offsets_count_from_the_commit_marker_on() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.offset(record(1))
     bench.offset(record(5), producer_id=9)
     assert position(bench) == 1
@@ -107,7 +108,7 @@ def test_pending_offsets_count_from_the_commit_marker_on() -> None:
 
 
 def test_aborted_offsets_never_were() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.offset(record(5), producer_id=9)
     bench.marker(9, commit=False)
     assert position(bench) is None
@@ -116,7 +117,7 @@ def test_aborted_offsets_never_were() -> None:
 
 
 def test_of_two_commits_the_one_written_later_wins() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.offset(record(5), producer_id=9)
     bench.offset(record(6))
     bench.marker(9, commit=True)
@@ -128,7 +129,7 @@ def test_of_two_commits_the_one_written_later_wins() -> None:
 
 
 def test_two_producers_of_one_partition() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.offset(record(5), producer_id=1)
     bench.offset(record(6), producer_id=2)
     bench.marker(1, commit=False)
@@ -139,7 +140,7 @@ def test_two_producers_of_one_partition() -> None:
 
 
 def test_tombstone_takes_pending_offsets_along() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.offset(record(1))
     bench.offset(record(5), producer_id=9)
     bench.commit(bench.shard.delete_group("g"))
@@ -171,7 +172,7 @@ def test_a_failed_append_changes_nothing(offset: int | None, producer_id: int) -
 
 
 def test_a_simple_group_whose_commit_fails_is_not_there() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.append_fails = True
     assert bench.offset(record(1)) is ErrorCode.MESSAGE_TOO_LARGE
     assert bench.shard.tables.classic == {}
@@ -181,7 +182,7 @@ def test_a_simple_group_whose_commit_fails_is_not_there() -> None:
 # -- expiry
 
 
-def expire(bench: Bench) -> list[tuple[str, str, int] | str]:
+def expire(bench: GroupBench) -> list[tuple[str, str, int] | str]:
     records = bench.shard.expired(bench.at)
     for tombstone in records:
         bench.shard.stage(tombstone, None)
@@ -189,7 +190,7 @@ def expire(bench: Bench) -> list[tuple[str, str, int] | str]:
 
 
 def test_offsets_of_simple_groups_expire_from_their_commit() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.offset(record(1))
     bench.advance(WEEK_MS - 1)
     assert expire(bench) == []
@@ -199,7 +200,7 @@ def test_offsets_of_simple_groups_expire_from_their_commit() -> None:
 
 
 def test_offsets_of_an_emptied_group_expire_from_that_moment() -> None:
-    bench = Bench()
+    bench = GroupBench()
     (leader,) = bench.stable(1)
     bench.offset(record(1), member_id=leader, generation=1)
     for _ in range(WEEK_MS // 9_000):
@@ -214,7 +215,7 @@ def test_offsets_of_an_emptied_group_expire_from_that_moment() -> None:
 
 
 def test_a_living_group_loses_offsets_of_topics_it_no_longer_reads() -> None:
-    bench = Bench()
+    bench = GroupBench()
     subscription = b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\xff\xff\xff\xff"
     (leader,) = bench.stable(1, protocols=[("range", subscription)], session_ms=1_800_000)
     bench.offset(record(1), member_id=leader, generation=1)
@@ -224,7 +225,7 @@ def test_a_living_group_loses_offsets_of_topics_it_no_longer_reads() -> None:
 
 
 def test_retention_asked_for_by_an_old_client() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.offset(OffsetRecord("g", "t", 0, committed(1, expire_ms=WALL_MS + 1_000)))
     bench.advance(999)
     assert expire(bench) == []
@@ -234,7 +235,7 @@ def test_retention_asked_for_by_an_old_client() -> None:
 
 
 def test_pending_offsets_keep_the_group() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.offset(record(1))
     bench.offset(record(2), producer_id=9)
     bench.advance(WEEK_MS)
@@ -244,7 +245,7 @@ def test_pending_offsets_keep_the_group() -> None:
 
 
 def test_group_that_never_committed_is_forgotten_when_empty() -> None:
-    bench = Bench(GroupSettings(initial_rebalance_delay_ms=0))
+    bench = GroupBench(GroupSettings(initial_rebalance_delay_ms=0))
     (leader,) = bench.stable(1)
     assert expire(bench) == []
     bench.leave((leader, None))
@@ -255,7 +256,7 @@ def test_group_that_never_committed_is_forgotten_when_empty() -> None:
 
 
 def test_delete_group_only_without_members() -> None:
-    bench = Bench()
+    bench = GroupBench()
     (leader,) = bench.stable(1)
     with pytest.raises(BrokerError, match="NON_EMPTY_GROUP"):
         bench.shard.delete_group("g")
@@ -268,7 +269,7 @@ def test_delete_group_only_without_members() -> None:
 
 
 def test_delete_offsets_of_topics_nobody_reads() -> None:
-    bench = Bench()
+    bench = GroupBench()
     subscription = b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\xff\xff\xff\xff"
     (leader,) = bench.stable(1, protocols=[("range", subscription)])
     bench.offset(record(1), member_id=leader, generation=1)
@@ -282,7 +283,7 @@ def test_delete_offsets_of_topics_nobody_reads() -> None:
 
 
 def test_offsets_of_others_than_consumers_are_deleted_only_without_members() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.stable(1, protocol_type="connect")
     with pytest.raises(BrokerError, match="NON_EMPTY_GROUP"):
         bench.shard.group("g").check_offset_delete()
@@ -291,7 +292,7 @@ def test_offsets_of_others_than_consumers_are_deleted_only_without_members() -> 
 
 
 def test_deleted_topics_take_their_offsets() -> None:
-    bench = Bench()
+    bench = GroupBench()
     bench.offset(record(1))
     bench.offset(record(1, topic="kept"))
     bench.offset(record(2, partition=1, group="h"), producer_id=9)
@@ -301,7 +302,7 @@ def test_deleted_topics_take_their_offsets() -> None:
 
 def test_offsets_of_the_next_topic_of_that_name_stay() -> None:
     """The tombstones of the former topic are made in slices: the next one may be there before the last of them."""
-    bench = Bench()
+    bench = GroupBench()
     for partition in range(2 * CHUNK):
         bench.offset(record(1, partition=partition))
     bench.offset(record(1, partition=0, group="h"))
@@ -330,7 +331,7 @@ def test_offsets_of_the_next_topic_of_that_name_stay() -> None:
     )
 )
 def test_replay_gives_the_same_offsets(steps: list[tuple[str, int, int, int]]) -> None:
-    bench = Bench()
+    bench = GroupBench()
     for kind, first, second, producer_id in steps:
         if kind == "commit":
             bench.offset(record(second, first), producer_id=None if producer_id == -1 else producer_id)

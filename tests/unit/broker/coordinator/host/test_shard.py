@@ -17,20 +17,12 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig, Origin
-from barnabas.storage.opening import LogOpening
-from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.steps import DECODED_RECORDS, INLINE_BYTES_MAX
+from tests.support.bench.replica import open_replica, sync_now
+from tests.support.clock import ManualClock
+from tests.support.loop import ManualLoop
 
-NOW_MS = 1_700_000_000_000
 TOPIC = "__state"
-
-
-class FixedClock:
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_ms(self) -> int:
-        return 0
 
 
 class Registry:
@@ -92,26 +84,15 @@ class Replicas:
         return replica
 
 
-class Timer:
-    def __init__(self, later: list[Callable[[], None]], callback: Callable[[], None]) -> None:
-        self.later = later
-        self.callback = callback
-
-    def cancel(self) -> None:
-        if self.callback in self.later:
-            self.later.remove(self.callback)
-
-
-class Bench:
+class HostBench(ManualLoop):
     """A host, its node, and one partition whose syncs are answered by hand (with flush_messages=1)."""
 
     def __init__(self, **config: int) -> None:
+        super().__init__()
         self.disk = MemoryDisk()
-        self.config = config
-        self.clock = FixedClock()
+        self.config = LogConfig(**config)  # type: ignore[arg-type]  # numbers, as given
+        self.clock = ManualClock()
         self.replicas = Replicas()
-        self.due: list[Callable[[], None]] = []
-        self.later: list[Callable[[], None]] = []
         self.epoch = 0
         self.open()
         self.host = self.new_host()
@@ -128,34 +109,14 @@ class Bench:
         )
 
     def open(self) -> None:
-        log = PartitionLog.open(
-            self.disk,
-            "state-0",
-            LogConfig(**self.config),  # type: ignore[arg-type]  # numbers, as given
-            LogOpening(now_ms=NOW_MS, topic_id=bytes(range(16))),
-        )
-        self.replica = Replica(
-            TOPIC, 0, bytes(range(16)), log, node_id=1, clock=self.clock, request_sync=lambda replica: None
+        self.replica = open_replica(
+            self.disk, TOPIC, 0, clock=self.clock, request_sync=lambda _: None, config=self.config
         )
         self.replica.lead(self.epoch, (1,), 0)
         self.replicas.all[0] = self.replica
 
-    def soon(self, callback: Callable[[], None]) -> None:
-        self.due.append(callback)
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        self.later.append(callback)
-        return Timer(self.later, callback)
-
-    def wake(self) -> None:
-        """The end of the wake-up."""
-        while self.due:
-            self.due.pop(0)()
-
     def sync(self) -> None:
-        self.disk.sync_now(self.replica.log.unsynced_files())
-        self.replica.log.mark_synced(self.replica.log.log_end_offset)
-        self.replica.on_synced(self.replica.log.log_end_offset)
+        sync_now(self.disk, self.replica)
 
     def elect(self) -> Registry:
         self.host.on_elected(0, self.epoch)
@@ -193,7 +154,7 @@ def test_the_most_negative_hash_has_a_partition() -> None:
 
 
 def test_writes_of_a_wake_up_are_one_batch_and_are_answered_in_order() -> None:
-    bench = Bench()
+    bench = HostBench()
     shard = bench.elect()
     outcomes = [bench.put(b"a", 1), bench.put(b"b", 2), bench.look(b"a"), bench.put(b"a", 3)]
     assert outcomes == [[], [], [], []]
@@ -206,7 +167,7 @@ def test_writes_of_a_wake_up_are_one_batch_and_are_answered_in_order() -> None:
 
 
 def test_nothing_is_answered_before_it_is_committed() -> None:
-    bench = Bench(flush_messages=1)
+    bench = HostBench(flush_messages=1)
     shard = bench.elect()
     first = bench.put(b"a", 1)
     bench.wake()
@@ -223,7 +184,7 @@ def test_nothing_is_answered_before_it_is_committed() -> None:
 
 
 def test_a_refused_decision_writes_nothing_and_answers_at_once() -> None:
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     outcome: list[Any] = []
 
@@ -236,7 +197,7 @@ def test_a_refused_decision_writes_nothing_and_answers_at_once() -> None:
 
 
 def test_a_failed_append_takes_back_what_was_staged_and_all_that_built_on_it() -> None:
-    bench = Bench(max_message_bytes=300)
+    bench = HostBench(max_message_bytes=300)
     shard = bench.elect()
     small = bench.put(b"a", 1)
     large = bench.put(b"b" * 400, 2)
@@ -253,7 +214,7 @@ def test_a_failed_append_takes_back_what_was_staged_and_all_that_built_on_it() -
 
 
 def test_batches_stay_below_the_largest_message() -> None:
-    bench = Bench(max_message_bytes=400)
+    bench = HostBench(max_message_bytes=400)
     bench.elect()
     outcomes = [bench.put(b"%050d" % number, number) for number in range(20)]
     bench.wake()
@@ -263,7 +224,7 @@ def test_batches_stay_below_the_largest_message() -> None:
 
 
 def test_a_lost_partition_drops_what_is_uncommitted() -> None:
-    bench = Bench(flush_messages=1)
+    bench = HostBench(flush_messages=1)
     shard = bench.elect()
     appended = bench.put(b"a", 1)
     bench.wake()
@@ -279,7 +240,7 @@ def test_a_lost_partition_drops_what_is_uncommitted() -> None:
 
 
 def test_a_replica_that_leads_no_more_refuses_the_append() -> None:
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     bench.replica.follow(2, 1, (2,), 1)
     outcome = bench.put(b"a", 1)
@@ -288,7 +249,7 @@ def test_a_replica_that_leads_no_more_refuses_the_append() -> None:
 
 
 def test_a_disk_that_fails_is_no_coordinator() -> None:
-    bench = Bench()
+    bench = HostBench()
     shard = bench.elect()
     bench.disk.fail(("pwrite",))
     outcome = bench.put(b"a", 1)
@@ -300,7 +261,7 @@ def test_a_disk_that_fails_is_no_coordinator() -> None:
 @pytest.mark.parametrize("answers_early", [True, False])
 def test_a_session_that_is_over_ends_no_decision(answers_early: bool) -> None:
     """The leadership may go on with the next session: then what was appended is committed, and settled, after all."""
-    bench = Bench(flush_messages=1)
+    bench = HostBench(flush_messages=1)
     bench.host = bench.new_host((lambda: 5_000) if answers_early else None)
     shard = bench.elect()
     outcome = bench.put(b"a", 1)
@@ -318,7 +279,7 @@ def test_a_session_that_is_over_ends_no_decision(answers_early: bool) -> None:
 
 
 def test_a_session_that_is_over_while_a_shard_loads_holds_it_up_only() -> None:
-    bench = Bench(flush_messages=1)
+    bench = HostBench(flush_messages=1)
     bench.elect()
     bench.put(b"a", 1)
     bench.wake()
@@ -333,7 +294,7 @@ def test_a_session_that_is_over_while_a_shard_loads_holds_it_up_only() -> None:
 
 
 def test_a_newer_epoch_loads_anew_and_an_older_one_is_passed_over() -> None:
-    bench = Bench()
+    bench = HostBench()
     first = bench.elect()
     bench.put(b"a", 1)
     bench.wake()
@@ -348,7 +309,7 @@ def test_a_newer_epoch_loads_anew_and_an_older_one_is_passed_over() -> None:
 
 
 def test_loads_in_slices_and_serves_when_all_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     for number in range(50):
         bench.put(b"k%d" % number, number)
@@ -371,7 +332,7 @@ def test_loads_in_slices_and_serves_when_all_is_read(monkeypatch: pytest.MonkeyP
 
 
 def test_a_batch_of_many_records_is_loaded_in_steps() -> None:
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     count = 3 * DECODED_RECORDS
     rows = [NewRecord(b"k%d" % number, b"%d" % number, 0) for number in range(count)]
@@ -390,7 +351,7 @@ def test_a_batch_of_many_records_is_loaded_in_steps() -> None:
 
 def test_a_large_batch_is_decompressed_beside_the_loop() -> None:
     """Also when the leadership ends meanwhile."""
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     bench.replica.append(
         build_batch([NewRecord(bytes(INLINE_BYTES_MAX), b"1", 0)], compression=4), origin=Origin.COORDINATOR
@@ -412,7 +373,7 @@ def test_a_large_batch_is_decompressed_beside_the_loop() -> None:
 
 def test_of_what_was_written_over_the_last_is_replayed() -> None:
     """As if the cleaner had been there; what an open transaction wrote is beside it."""
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     for number in range(10):
         bench.put(b"a", number)
@@ -428,7 +389,7 @@ def test_of_what_was_written_over_the_last_is_replayed() -> None:
 
 
 def test_a_resignation_in_the_middle_of_loading_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     for number in range(50):
         bench.put(b"k%d" % number, number)
@@ -437,14 +398,13 @@ def test_a_resignation_in_the_middle_of_loading_ends_it(monkeypatch: pytest.Monk
     bench.host = bench.new_host()
     bench.host.on_elected(0, 0)
     bench.host.on_resigned(0)
-    while bench.later:
-        bench.later.pop(0)()
+    bench.run_timers()
     assert bench.host.active_shards() == []
     assert not bench.host.is_loading
 
 
 def test_nothing_is_written_while_too_few_replicas_are_in_sync() -> None:
-    bench = Bench()
+    bench = HostBench()
     shard = bench.elect()
     bench.replica.require(2)
     refused = bench.put(b"a", 1)
@@ -461,7 +421,7 @@ def test_nothing_is_written_while_too_few_replicas_are_in_sync() -> None:
 
 
 def test_an_answer_that_replicas_keep_waiting_is_given_up_and_what_was_decided_is_not() -> None:
-    bench = Bench(flush_messages=1)
+    bench = HostBench(flush_messages=1)
     bench.host = bench.new_host(lambda: 5_000)
     shard = bench.elect()
     first = bench.put(b"a", 1)
@@ -481,7 +441,7 @@ def test_an_answer_that_replicas_keep_waiting_is_given_up_and_what_was_decided_i
 
 
 def test_what_is_in_the_log_is_served_only_once_it_is_committed() -> None:
-    bench = Bench(flush_messages=1)
+    bench = HostBench(flush_messages=1)
     bench.elect()
     bench.put(b"a", 1)
     bench.wake()
@@ -493,7 +453,7 @@ def test_what_is_in_the_log_is_served_only_once_it_is_committed() -> None:
 
 
 def test_transactional_records_have_batches_of_their_own_and_markers_are_replayed() -> None:
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     stamps = [
         ProducerStamp(7, 2, bench.replica.verification_guard(7, 2, -1)),
@@ -512,7 +472,7 @@ def test_transactional_records_have_batches_of_their_own_and_markers_are_replaye
 
 
 def test_a_record_of_an_unknown_kind_is_passed_over() -> None:
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     bench.put(b"strange", 1)
     bench.put(b"a", 2)
@@ -522,7 +482,7 @@ def test_a_record_of_an_unknown_kind_is_passed_over() -> None:
 
 
 def test_flush_appends_before_the_wake_up_ends() -> None:
-    bench = Bench()
+    bench = HostBench()
     bench.elect()
     outcome = bench.put(b"a", 1)
     bench.host.flush(0)
@@ -532,7 +492,7 @@ def test_flush_appends_before_the_wake_up_ends() -> None:
 
 
 def test_a_topic_that_does_not_exist_has_no_coordinator() -> None:
-    bench = Bench()
+    bench = HostBench()
     bench.replicas.all.clear()
     with pytest.raises(BrokerError) as refused:
         bench.host.shard_for("anything")

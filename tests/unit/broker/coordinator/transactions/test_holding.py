@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.broker.coordinator.transactions.holding import HeldRequests
+from tests.support.loop import ManualLoop
 
 
-class Timer:
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
+class HoldingBench(ManualLoop):
+    """Held requests, and what came of each."""
 
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class Bench:
     def __init__(self) -> None:
-        self.due: list[Callable[[], None]] = []
-        self.timers: list[Timer] = []
+        super().__init__()
         self.said: list[str] = []
-        self.held = HeldRequests(self.due.append, self.call_later)
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        assert delay_ms > 0
-        self.timers.append(Timer(callback))
-        return self.timers[-1]
+        self.held = HeldRequests(self.soon, self.call_later)
 
     def hold(self, transactional_id: str, name: str, partition: int = 0) -> Callable[[], None]:
         return self.held.hold(
@@ -36,18 +25,9 @@ class Bench:
             lambda: self.said.append(f"refused {name}"),
         )
 
-    def wake(self) -> None:
-        while self.due:
-            self.due.pop(0)()
-
-    def time_out(self) -> None:
-        for timer in self.timers:
-            if timer.callback is not None:
-                timer.callback()
-
 
 def test_the_requests_of_one_id_are_released_together_in_their_order() -> None:
-    bench = Bench()
+    bench = HoldingBench()
     bench.hold("x", "1")
     bench.hold("y", "2")
     bench.hold("x", "3")
@@ -56,36 +36,36 @@ def test_the_requests_of_one_id_are_released_together_in_their_order() -> None:
     assert bench.said == []  # not within the settling of the completion
     bench.wake()
     assert bench.said == ["again 1", "again 3"]
-    bench.time_out()
+    bench.run_timers()
     assert bench.said == ["again 1", "again 3", "refused 2"]
     assert len(bench.held) == 0
 
 
 def test_a_producer_that_goes_on_supersedes_all_of_them() -> None:
-    bench = Bench()
+    bench = HoldingBench()
     bench.hold("x", "1")
     bench.hold("x", "2")
     bench.held.supersede("x")
     bench.held.release("x")
     bench.wake()
-    bench.time_out()
+    bench.run_timers()
     assert bench.said == ["refused 1", "refused 2"]
 
 
 def test_what_is_dropped_is_not_heard_of_again() -> None:
-    bench = Bench()
+    bench = HoldingBench()
     drop = bench.hold("x", "1")
     bench.hold("x", "2")
     drop()
     drop()
     bench.held.release("x")
     bench.wake()
-    bench.time_out()
+    bench.run_timers()
     assert bench.said == ["again 2"]
 
 
 def test_a_moved_coordinator_releases_its_own() -> None:
-    bench = Bench()
+    bench = HoldingBench()
     bench.hold("x", "1", partition=4)
     bench.hold("y", "2", partition=5)
     bench.held.release_partition(4)

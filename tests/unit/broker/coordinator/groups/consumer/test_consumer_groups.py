@@ -23,7 +23,8 @@ from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
 from barnabas.protocol.schema import decode_versioned, encode_versioned
-from tests.support.bench.group import WALL_MS, Bench, Client
+from tests.support.bench.group import Client, GroupBench
+from tests.support.clock import WALL_MS
 
 DAY_MS = 24 * 3_600_000
 PARTITION = PartitionImage(1, 0, 0, (1,), (1,), (bytes(16),))
@@ -40,13 +41,13 @@ def image(**topics: int) -> MetadataImage:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    found = Bench()
+def bench() -> GroupBench:
+    found = GroupBench()
     found.image = image(t=4, u=3)
     return found
 
 
-def group(bench: Bench) -> ConsumerGroup:
+def group(bench: GroupBench) -> ConsumerGroup:
     return bench.shard.tables.consumer["g"]
 
 
@@ -57,7 +58,7 @@ def settle(*clients: Client) -> None:
             client.beat()
 
 
-def test_first_member_gets_everything_and_is_in_the_log(bench: Bench) -> None:
+def test_first_member_gets_everything_and_is_in_the_log(bench: GroupBench) -> None:
     a = Client(bench, "a", ["t"])
     a.join()
     assert (a.epoch, a.owned) == (2, {("t", number) for number in range(4)})
@@ -68,7 +69,7 @@ def test_first_member_gets_everything_and_is_in_the_log(bench: Bench) -> None:
     assert (loaded.epoch, loaded.target_epoch) == (group(bench).epoch, group(bench).target_epoch)
 
 
-def test_a_partition_moves_only_when_it_was_given_up(bench: Bench) -> None:
+def test_a_partition_moves_only_when_it_was_given_up(bench: GroupBench) -> None:
     a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
     a.join()
     b.join()
@@ -85,7 +86,7 @@ def test_a_partition_moves_only_when_it_was_given_up(bench: Bench) -> None:
     assert (a.epoch, b.epoch) == (3, 3)
 
 
-def test_a_member_that_does_not_give_up_is_put_out_after_its_rebalance_timeout(bench: Bench) -> None:
+def test_a_member_that_does_not_give_up_is_put_out_after_its_rebalance_timeout(bench: GroupBench) -> None:
     a, b = Client(bench, "a", ["t"], rebalance_ms=2_000), Client(bench, "b", ["t"])
     a.join()
     b.join()
@@ -99,7 +100,7 @@ def test_a_member_that_does_not_give_up_is_put_out_after_its_rebalance_timeout(b
     assert len(b.owned) == 4
 
 
-def test_silence_ends_a_session_and_only_that(bench: Bench) -> None:
+def test_silence_ends_a_session_and_only_that(bench: GroupBench) -> None:
     a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
     a.join()
     b.join()
@@ -113,7 +114,7 @@ def test_silence_ends_a_session_and_only_that(bench: Bench) -> None:
     assert list(bench.replayed().tables.consumer["g"].members) == ["b"]
 
 
-def test_two_members_that_die_at_once_make_one_step(bench: Bench) -> None:
+def test_two_members_that_die_at_once_make_one_step(bench: GroupBench) -> None:
     clients = [Client(bench, name, ["t"]) for name in "abc"]
     for client in clients:
         client.join()
@@ -126,7 +127,7 @@ def test_two_members_that_die_at_once_make_one_step(bench: Bench) -> None:
     assert group(bench).epoch.epoch == epoch + 1
 
 
-def test_a_new_coordinator_knows_members_and_gives_them_a_whole_session(bench: Bench) -> None:
+def test_a_new_coordinator_knows_members_and_gives_them_a_whole_session(bench: GroupBench) -> None:
     a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
     a.join()
     b.join()
@@ -141,7 +142,7 @@ def test_a_new_coordinator_knows_members_and_gives_them_a_whole_session(bench: B
     assert group(bench).is_empty
 
 
-def test_a_failover_in_the_middle_of_a_rebalance_loses_nothing(bench: Bench) -> None:
+def test_a_failover_in_the_middle_of_a_rebalance_loses_nothing(bench: GroupBench) -> None:
     a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
     a.join()
     b.join()
@@ -151,7 +152,7 @@ def test_a_failover_in_the_middle_of_a_rebalance_loses_nothing(bench: Bench) -> 
     assert (len(a.owned), len(b.owned)) == (2, 2)
 
 
-def test_the_rebalance_deadline_outlives_the_coordinator(bench: Bench) -> None:
+def test_the_rebalance_deadline_outlives_the_coordinator(bench: GroupBench) -> None:
     a, b = Client(bench, "a", ["t"], rebalance_ms=2_000), Client(bench, "b", ["t"])
     a.join()
     b.join()
@@ -161,7 +162,7 @@ def test_the_rebalance_deadline_outlives_the_coordinator(bench: Bench) -> None:
     assert list(group(bench).members) == ["b"]
 
 
-def test_an_append_that_fails_changes_nothing(bench: Bench) -> None:
+def test_an_append_that_fails_changes_nothing(bench: GroupBench) -> None:
     a = Client(bench, "a", ["t"])
     a.join()
     members, epoch = dict(group(bench).members), group(bench).epoch
@@ -175,7 +176,7 @@ def test_an_append_that_fails_changes_nothing(bench: Bench) -> None:
     assert [group(bench).owner(b"t".ljust(16, b"."), number) for number in range(4)] == ["a"] * 4
 
 
-def test_topics_that_grow_bump_the_epoch_at_the_next_heartbeat(bench: Bench) -> None:
+def test_topics_that_grow_bump_the_epoch_at_the_next_heartbeat(bench: GroupBench) -> None:
     a = Client(bench, "a", ["t"])
     a.join()
     bench.image = image(t=6, u=3)
@@ -186,7 +187,7 @@ def test_topics_that_grow_bump_the_epoch_at_the_next_heartbeat(bench: Bench) -> 
     assert a.epoch == 3
 
 
-def test_the_target_waits_for_the_assignment_interval(bench: Bench) -> None:
+def test_the_target_waits_for_the_assignment_interval(bench: GroupBench) -> None:
     bench.consumers = replace(bench.consumers, assignment_interval_ms=1_000)
     a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
     a.join()
@@ -200,7 +201,7 @@ def test_the_target_waits_for_the_assignment_interval(bench: Bench) -> None:
     assert b.epoch == 3
 
 
-def test_a_full_group_takes_nobody_new_and_keeps_its_members(bench: Bench) -> None:
+def test_a_full_group_takes_nobody_new_and_keeps_its_members(bench: GroupBench) -> None:
     bench.consumers = replace(bench.consumers, size_max=1)
     a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
     a.join()
@@ -210,7 +211,7 @@ def test_a_full_group_takes_nobody_new_and_keeps_its_members(bench: Bench) -> No
     assert a.code is ErrorCode.NONE
 
 
-def test_static_members_keep_what_they_had(bench: Bench) -> None:
+def test_static_members_keep_what_they_had(bench: GroupBench) -> None:
     a, b = Client(bench, "a", ["t"], instance="one"), Client(bench, "b", ["t"], instance="two")
     a.join()
     b.join()
@@ -231,7 +232,7 @@ def test_static_members_keep_what_they_had(bench: Bench) -> None:
     assert len(b.owned) == 4
 
 
-def test_expressions_are_looked_up_and_forgotten_with_their_last_member(bench: Bench) -> None:
+def test_expressions_are_looked_up_and_forgotten_with_their_last_member(bench: GroupBench) -> None:
     a, b = Client(bench, "a", [], regex="u.*"), Client(bench, "b", [], regex="u.*")
     a.join()
     assert a.owned == set()
@@ -251,7 +252,7 @@ def test_expressions_are_looked_up_and_forgotten_with_their_last_member(bench: B
     assert bench.replayed().tables.consumer["g"].regexes == {}
 
 
-def test_an_expression_that_does_not_compile_changes_nothing(bench: Bench) -> None:
+def test_an_expression_that_does_not_compile_changes_nothing(bench: GroupBench) -> None:
     a = Client(bench, "a", [], regex="(")
     a.join()
     assert a.code is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -259,7 +260,7 @@ def test_an_expression_that_does_not_compile_changes_nothing(bench: Bench) -> No
     assert bench.log == []
 
 
-def test_commits_are_fenced_by_epoch_and_assignment(bench: Bench) -> None:
+def test_commits_are_fenced_by_epoch_and_assignment(bench: GroupBench) -> None:
     a, b = Client(bench, "a", ["t"]), Client(bench, "b", ["t"])
     a.join()
     b.join()
@@ -286,7 +287,7 @@ def test_commits_are_fenced_by_epoch_and_assignment(bench: Bench) -> None:
     assert commit(ours, 3) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_offsets_of_consumer_groups_expire_and_then_the_group(bench: Bench) -> None:
+def test_offsets_of_consumer_groups_expire_and_then_the_group(bench: GroupBench) -> None:
     a = Client(bench, "a", ["t"])
     a.join()
     for topic in ("t", "u"):
@@ -304,7 +305,7 @@ def test_offsets_of_consumer_groups_expire_and_then_the_group(bench: Bench) -> N
     assert "g" not in bench.shard.tables.consumer
 
 
-def test_pending_offsets_keep_an_empty_group(bench: Bench) -> None:
+def test_pending_offsets_keep_an_empty_group(bench: GroupBench) -> None:
     a = Client(bench, "a", ["t"])
     a.join()
     record = OffsetRecord("g", "t", 0, CommittedOffset(1, -1, "", WALL_MS))
@@ -316,7 +317,7 @@ def test_pending_offsets_keep_an_empty_group(bench: Bench) -> None:
     assert bench.shard.expired(bench.at) == list(group(bench).tombstones())
 
 
-def test_deleting_an_empty_group_leaves_nothing_in_the_log(bench: Bench) -> None:
+def test_deleting_an_empty_group_leaves_nothing_in_the_log(bench: GroupBench) -> None:
     a = Client(bench, "a", ["t"], regex="u.*")
     a.join()
     with pytest.raises(BrokerError) as caught:
@@ -328,7 +329,7 @@ def test_deleting_an_empty_group_leaves_nothing_in_the_log(bench: Bench) -> None
     assert (loaded.tables.consumer, loaded.tables.classic) == ({}, {})
 
 
-def test_a_group_known_by_its_offsets_becomes_a_consumer_group(bench: Bench) -> None:
+def test_a_group_known_by_its_offsets_becomes_a_consumer_group(bench: GroupBench) -> None:
     record = OffsetRecord("g", "t", 0, CommittedOffset(5, -1, "", WALL_MS))
     assert bench.offset(record) is ErrorCode.NONE
     assert "g" in bench.shard.tables.classic
@@ -359,7 +360,7 @@ def assigned(data: bytes) -> set[tuple[str, int]]:
     return {(each.topic, number) for each in read.assigned_partitions for number in each.partitions}
 
 
-def classic_group(bench: Bench) -> str:
+def classic_group(bench: GroupBench) -> str:
     """A Stable classic group of one consumer that has all of t."""
     member_id, ticket = bench.member(protocols=subscription("t"))
     bench.advance(0)
@@ -367,7 +368,7 @@ def classic_group(bench: Bench) -> str:
     return member_id
 
 
-def test_a_classic_group_takes_a_consumer_and_becomes_classic_again(bench: Bench) -> None:
+def test_a_classic_group_takes_a_consumer_and_becomes_classic_again(bench: GroupBench) -> None:
     classic = classic_group(bench)
     b = Client(bench, "b", ["t"])
     b.join()
@@ -398,7 +399,7 @@ def test_a_classic_group_takes_a_consumer_and_becomes_classic_again(bench: Bench
     assert list(loaded.tables.classic["g"].members) == [classic]
 
 
-def test_who_waits_in_the_classic_group_is_told_to_join_again(bench: Bench) -> None:
+def test_who_waits_in_the_classic_group_is_told_to_join_again(bench: GroupBench) -> None:
     classic = classic_group(bench)
     newcomer, waiting = bench.member(protocols=subscription("t"))
     assert not waiting.answered
@@ -407,7 +408,7 @@ def test_who_waits_in_the_classic_group_is_told_to_join_again(bench: Bench) -> N
     assert set(group(bench).members) == {classic, newcomer, "b"}
 
 
-def test_a_dead_classic_member_is_put_out_of_the_consumer_group(bench: Bench) -> None:
+def test_a_dead_classic_member_is_put_out_of_the_consumer_group(bench: GroupBench) -> None:
     classic = classic_group(bench)
     b = Client(bench, "b", ["t"])
     b.join()
@@ -418,7 +419,7 @@ def test_a_dead_classic_member_is_put_out_of_the_consumer_group(bench: Bench) ->
 
 
 @pytest.mark.parametrize("wanted", ["disabled", "not consumers"])
-def test_groups_that_may_not_change_their_protocol(bench: Bench, wanted: str) -> None:
+def test_groups_that_may_not_change_their_protocol(bench: GroupBench, wanted: str) -> None:
     if wanted == "disabled":
         bench.consumers = replace(bench.consumers, upgrades=False)
         classic_group(bench)
@@ -431,7 +432,7 @@ def test_groups_that_may_not_change_their_protocol(bench: Bench, wanted: str) ->
     assert "g" in bench.shard.tables.classic
 
 
-def test_without_downgrade_the_group_stays_one_of_consumers(bench: Bench) -> None:
+def test_without_downgrade_the_group_stays_one_of_consumers(bench: GroupBench) -> None:
     bench.consumers = replace(bench.consumers, downgrades=False)
     classic = classic_group(bench)
     b = Client(bench, "b", ["t"])
@@ -440,7 +441,7 @@ def test_without_downgrade_the_group_stays_one_of_consumers(bench: Bench) -> Non
     assert list(group(bench).members) == [classic]
 
 
-def test_an_upgrade_that_cannot_be_stored_leaves_the_classic_group(bench: Bench) -> None:
+def test_an_upgrade_that_cannot_be_stored_leaves_the_classic_group(bench: GroupBench) -> None:
     classic = classic_group(bench)
     bench.append_fails = True
     with pytest.raises(BrokerError):
@@ -456,7 +457,7 @@ def test_an_upgrade_that_cannot_be_stored_leaves_the_classic_group(bench: Bench)
 # -- what others see ---------------------------------------------------------------------------------------------------
 
 
-def test_describing_and_listing(bench: Bench) -> None:
+def test_describing_and_listing(bench: GroupBench) -> None:
     Client(bench, "a", ["t"]).join()
     described = describe_consumers(bench.shard, "g")
     assert (described.group_state, described.group_epoch, described.assignor_name) == ("Stable", 2, "uniform")
@@ -510,7 +511,7 @@ class Lives(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.bench = Bench(GroupSettings())
+        self.bench = GroupBench(GroupSettings())
         self.bench.image = image(t=4, u=3)
         self.clients: list[Client] = []
         self.count = 0
