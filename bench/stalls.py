@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from tests.support.processes.huge import CATALOGUE  # noqa: E402  # after the path
-from tests.support.processes.huge.request import World  # noqa: E402  # as above
+from tests.support.processes.huge.request import BrokerObjects  # noqa: E402  # as above
 from tests.support.processes.stalling import Stalled, send_each  # noqa: E402  # as above
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    world = World(partitions=arguments.partitions, topics=arguments.topics)
+    world = BrokerObjects(partitions=arguments.partitions, topics=arguments.topics)
     chosen = [huge for huge in CATALOGUE if arguments.only in huge.name]
     found: list[Stalled] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ import pytest
 from barnabas.protocol import registry
 from tests.support.processes.fixtures import Serve
 from tests.support.processes.fuzzing import Bystander, Fuzzer, descriptors, internal_errors
-from tests.support.processes.hostile_requests import HostileRequests, World
+from tests.support.processes.hostile_requests import HostileRequests, RequestTargets
 
 MIB = 1024 * 1024
 WARM_UP = 2_000  # requests, by which every handler is loaded and every codec made
@@ -63,5 +63,5 @@ def test_a_million_hostile_requests(serve: Serve, seed: int) -> None:
 
 
 def test_a_seed_gives_the_same_requests_again() -> None:
-    first, second = HostileRequests(7, World()), HostileRequests(7, World())
+    first, second = HostileRequests(7, RequestTargets()), HostileRequests(7, RequestTargets())
     assert [first.next() for _ in range(2_000)] == [second.next() for _ in range(2_000)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.processes.huge import CATALOGUE
-from tests.support.processes.huge.request import World
+from tests.support.processes.huge.request import BrokerObjects
 from tests.support.processes.stalling import Stalled, send_each
 
 pytestmark = pytest.mark.process
@@ -25,7 +25,7 @@ REPEATED = ("Produce: unknown topics", "Produce: unknown partitions", "ConsumerG
 def stalled(tmp_path_factory: pytest.TempPathFactory) -> list[Stalled]:
     """What each request of the catalogue did, and then each of REPEATED, twice."""
     requests = [*CATALOGUE, *[huge for huge in CATALOGUE if huge.name in REPEATED] * 2]
-    return list(send_each(tmp_path_factory.mktemp("stalls"), World(partitions=500, topics=500), requests))
+    return list(send_each(tmp_path_factory.mktemp("stalls"), BrokerObjects(partitions=500, topics=500), requests))
 
 
 def test_no_request_keeps_the_loop_from_others(stalled: list[Stalled]) -> None:

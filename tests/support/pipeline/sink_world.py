@@ -97,7 +97,7 @@ class Driver:
     parts: list[list[int]] = field(default_factory=list)
 
 
-class World:
+class SinkWorld:
     """One schedule.
 
     Args:

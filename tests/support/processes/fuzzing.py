@@ -32,7 +32,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.schema import Struct, codec
 from tests.support.oracle.wire import Wire
-from tests.support.processes.hostile_requests import GROUPS, TOPICS, TRANSACTIONS, HostileRequests, Shot, World
+from tests.support.processes.hostile_requests import GROUPS, TOPICS, TRANSACTIONS, HostileRequests, Shot, RequestTargets
 from tests.support.processes.served import ServedBroker
 
 LANES = 24
@@ -64,7 +64,7 @@ class Fuzzer:
 
     def __init__(self, broker: ServedBroker, seed: int) -> None:
         self.broker = broker
-        self.world = World()
+        self.world = RequestTargets()
         self.requests = HostileRequests(seed, self.world)
         self.outcome = Outcome()
         self._round = 0

@@ -103,7 +103,7 @@ class _Spot(NamedTuple):
 
 
 @dataclass
-class World:
+class RequestTargets:
     """What valid requests speak of: the values that the broker gave when the world was made.
 
     Attributes:
@@ -127,7 +127,7 @@ class HostileRequests:
         listener: whose APIs are asked.
     """
 
-    def __init__(self, seed: int, world: World, listener: str = "broker") -> None:
+    def __init__(self, seed: int, world: RequestTargets, listener: str = "broker") -> None:
         self.world = world
         self._rng = random.Random(seed)
         self._apis = [api for api in registry.API.values() if listener in api.listeners]

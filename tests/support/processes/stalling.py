@@ -15,7 +15,7 @@ from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.schema import decode, encode
 from tests.support.oracle.wire import Wire
 from tests.support.processes.depth_one import Bystander
-from tests.support.processes.huge.request import CLOSED, Huge, World, codes_in
+from tests.support.processes.huge.request import CLOSED, Huge, BrokerObjects, codes_in
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
 from tests.support.processes.watched_broker import VARIABLE, LongestTurn
@@ -47,7 +47,7 @@ class Stalled:
         return bool(self.codes) and self.codes <= self.huge.codes
 
 
-def send_each(folder: Path, world: World, requests: Sequence[Huge], *settings: str) -> Iterator[Stalled]:
+def send_each(folder: Path, world: BrokerObjects, requests: Sequence[Huge], *settings: str) -> Iterator[Stalled]:
     """Starts a broker and sends it the requests, each over a connection of its own."""
     (controller_port,) = free_ports(1)
     address = f"127.0.0.1:{controller_port}"
@@ -77,7 +77,7 @@ def send_each(folder: Path, world: World, requests: Sequence[Huge], *settings: s
 
 
 def _send(
-    broker: ServedBroker, port: int, huge: Huge, world: World, bystander: Bystander, longest: LongestTurn
+    broker: ServedBroker, port: int, huge: Huge, world: BrokerObjects, bystander: Bystander, longest: LongestTurn
 ) -> Stalled:
     request = huge.request(world)
     key = type(request).API_KEY

@@ -17,7 +17,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.schema import decode_in_slices, encode, encode_in_slices, finished
 from tests.support.processes.huge import CATALOGUE
-from tests.support.processes.huge.request import World, apis_with_lists
+from tests.support.processes.huge.request import BrokerObjects, apis_with_lists
 
 
 class Turns:
@@ -116,7 +116,7 @@ def test_a_broken_invariant_of_a_callback_stops_the_node() -> None:
     "huge", [huge for huge in CATALOGUE if "many" in huge.name or "unknown" in huge.name], ids=lambda h: h.name
 )
 def test_both_codecs_of_a_message_agree(huge: Any) -> None:
-    request = huge.request(World(partitions=10, topics=10))
+    request = huge.request(BrokerObjects(partitions=10, topics=10))
     plain = encode(request, huge.version)
     assert b"".join(finished(encode_in_slices(request, huge.version))) == plain
     decoded = finished(decode_in_slices(type(request), plain, huge.version))
@@ -124,12 +124,12 @@ def test_both_codecs_of_a_message_agree(huge: Any) -> None:
 
 
 def test_the_catalogue_has_a_request_for_every_api_with_a_list() -> None:
-    there = {type(huge.request(World(partitions=10, topics=10))).API_KEY for huge in CATALOGUE}
+    there = {type(huge.request(BrokerObjects(partitions=10, topics=10))).API_KEY for huge in CATALOGUE}
     assert [api.name for api in apis_with_lists() if api.key not in there] == []
     assert len(CATALOGUE) >= 60
     assert {huge.listener for huge in CATALOGUE} == {"broker", "controller"}
     assert all(
-        huge.version <= registry.API[type(huge.request(World(10, 10))).API_KEY].versions[1] for huge in CATALOGUE
+        huge.version <= registry.API[type(huge.request(BrokerObjects(10, 10))).API_KEY].versions[1] for huge in CATALOGUE
     )
 
 

@@ -82,7 +82,7 @@ class Leader:
         return ErrorCode.NONE, offset
 
 
-class World:
+class SenderBench:
     """A sender, its leaders, and a wire of Produce requests that were sent and not answered yet."""
 
     def __init__(self, *, partitions: int = 1, size_bytes_max: int = 1 << 20, **config: object) -> None:
@@ -184,7 +184,7 @@ class World:
 @pytest.mark.parametrize("seed", range(60))
 def test_through_any_faults_each_record_once_and_in_order(seed: int) -> None:
     rng = random.Random(seed)
-    world = World(partitions=3, size_bytes_max=rng.choice([300, 1 << 20]))
+    world = SenderBench(partitions=3, size_bytes_max=rng.choice([300, 1 << 20]))
     sent = 0
     for _ in range(400):
         action = rng.random()
@@ -224,7 +224,7 @@ def test_through_any_faults_each_record_once_and_in_order(seed: int) -> None:
 def test_when_deliveries_time_out_nothing_is_doubled_or_reordered(seed: int) -> None:
     """A batch given up may be in the log or not; every other one is there once, in order."""
     rng = random.Random(seed)
-    world = World()
+    world = SenderBench()
     world.accumulator.delivery_timeout_ms = 400
     sent = 0
     for _ in range(300):
@@ -250,7 +250,7 @@ def test_when_deliveries_time_out_nothing_is_doubled_or_reordered(seed: int) -> 
 
 def test_one_batch_until_a_leader_knows_the_producer() -> None:
     """A leader without state of a producer accepts any sequence: the second batch must not be written before the first."""
-    world = World()
+    world = SenderBench()
     for i in range(100):
         world.append(b"%06d" % i)
     world.pump()
@@ -263,7 +263,7 @@ def test_one_batch_until_a_leader_knows_the_producer() -> None:
 
 
 def test_five_batches_in_flight_and_no_more() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"known")
     world.settle()
     for i in range(200):
@@ -279,7 +279,7 @@ def test_five_batches_in_flight_and_no_more() -> None:
 
 
 def test_without_idempotence_one_batch_a_partition_is_in_flight() -> None:
-    world = World(idempotent=False)
+    world = SenderBench(idempotent=False)
     for i in range(100):
         world.append(b"%06d" % i)
     world.pump()
@@ -290,7 +290,7 @@ def test_without_idempotence_one_batch_a_partition_is_in_flight() -> None:
 
 
 def test_after_a_refusal_only_the_oldest_leaves_until_all_are_in() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"000000")
     world.settle()
     world.acked.clear()
@@ -314,7 +314,7 @@ def test_after_a_refusal_only_the_oldest_leaves_until_all_are_in() -> None:
 
 
 def test_a_pause_is_for_the_leader_that_refused() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"0")
     world.pump()
     world.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -331,7 +331,7 @@ def test_a_pause_is_for_the_leader_that_refused() -> None:
 
 
 def test_pauses_grow_while_a_leader_goes_on_refusing() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"0")
     sent = []
     while world.now < 21_000:
@@ -347,7 +347,7 @@ def test_pauses_grow_while_a_leader_goes_on_refusing() -> None:
 
 
 def test_a_record_too_large_leaves_no_gap() -> None:
-    world = World(size_bytes_max=350)
+    world = SenderBench(size_bytes_max=350)
     world.append(b"before")
     world.append(b"x" * 390)
     world.append(b"after")
@@ -360,7 +360,7 @@ def test_a_record_too_large_leaves_no_gap() -> None:
 
 
 def test_a_batch_too_large_is_halved_until_it_fits() -> None:
-    world = World(size_bytes_max=90)
+    world = SenderBench(size_bytes_max=90)
     for i in range(8):
         world.append(b"%06d" % i)
     world.settle()
@@ -370,7 +370,7 @@ def test_a_batch_too_large_is_halved_until_it_fits() -> None:
 
 
 def test_a_broker_that_lost_the_producers_state_gets_a_new_epoch() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"one")
     world.settle()
     world.append(b"two")
@@ -384,7 +384,7 @@ def test_a_broker_that_lost_the_producers_state_gets_a_new_epoch() -> None:
 @pytest.mark.parametrize("executed", range(6))
 def test_a_restarted_leader_remembers_the_last_batch_and_that_is_enough(executed: int) -> None:
     """Five batches on their way, some written, no answer, and a leader that then knows the last of them only."""
-    world = World()
+    world = SenderBench()
     world.append(b"known")
     world.settle()
     for i in range(45):
@@ -404,7 +404,7 @@ def test_a_restarted_leader_remembers_the_last_batch_and_that_is_enough(executed
 @pytest.mark.parametrize("executed", range(6))
 def test_a_leader_that_resigns_may_have_written_what_it_refuses(executed: int, refusal: ErrorCode) -> None:
     """acks=all waits for replicas; its leader then loses its place, and the next one may have the batches all the same."""
-    world = World()
+    world = SenderBench()
     world.append(b"known")
     world.settle()
     for i in range(45):
@@ -422,7 +422,7 @@ def test_a_leader_that_resigns_may_have_written_what_it_refuses(executed: int, r
 
 
 def test_a_leader_that_lost_the_tail_of_its_log_gets_it_again() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"known")
     world.settle()
     for i in range(45):
@@ -441,7 +441,7 @@ def test_a_leader_that_lost_the_tail_of_its_log_gets_it_again() -> None:
 
 
 def test_epochs_run_out_into_a_new_producer_id() -> None:
-    world = World()
+    world = SenderBench()
     world.sender.adopt(7, 32_766)
     world.append(b"one")
     world.pump()
@@ -456,7 +456,7 @@ def test_epochs_run_out_into_a_new_producer_id() -> None:
 
 
 def test_sequences_wrap_around() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"x")
     world.settle()
     queue = world.accumulator.queue(TP)
@@ -470,7 +470,7 @@ def test_sequences_wrap_around() -> None:
 
 
 def test_linger_waits_for_company_a_full_batch_and_a_flush_do_not() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"known")
     world.settle()
     world.accumulator.linger_ms = 50
@@ -493,7 +493,7 @@ def test_linger_waits_for_company_a_full_batch_and_a_flush_do_not() -> None:
 
 
 def test_no_leader_no_request_but_fresh_metadata_is_wanted() -> None:
-    world = World()
+    world = SenderBench()
     world.where.clear()
     world.append(b"x")
     world.pump()
@@ -505,7 +505,7 @@ def test_no_leader_no_request_but_fresh_metadata_is_wanted() -> None:
 
 
 def test_requests_stay_below_the_size_limit_and_no_partition_starves() -> None:
-    world = World(partitions=10, max_request_size=1_000)
+    world = SenderBench(partitions=10, max_request_size=1_000)
     for i in range(10):
         for k in range(8):
             world.append(b"%06d" % k, i)
@@ -517,7 +517,7 @@ def test_requests_stay_below_the_size_limit_and_no_partition_starves() -> None:
 
 
 def test_an_unanswered_partition_is_sent_again() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"x")
     world.pump()
     world.execute(world.wire[0])
@@ -528,7 +528,7 @@ def test_an_unanswered_partition_is_sent_again() -> None:
 
 
 def test_without_acks_the_outcome_has_no_offset() -> None:
-    world = World(idempotent=False, acks=0)
+    world = SenderBench(idempotent=False, acks=0)
     world.append(b"x")
     world.pump()
     world.sender.on_answer(world.wire.popleft(), None, world.now)
@@ -537,7 +537,7 @@ def test_without_acks_the_outcome_has_no_offset() -> None:
 
 
 def test_a_timeout_tells_whether_it_may_have_been_written() -> None:
-    world = World()
+    world = SenderBench()
     world.accumulator.delivery_timeout_ms = 500
     world.where.clear()
     world.append(b"never sent")
@@ -556,8 +556,8 @@ def test_a_timeout_tells_whether_it_may_have_been_written() -> None:
 # -- in transactions ---------------------------------------------------------------------------------------------------
 
 
-def transactional_world(version: int) -> World:
-    world = World()
+def transactional_world(version: int) -> SenderBench:
+    world = SenderBench()
     world.leaders[TP].insists_on_zero = version == 2
     world.accumulator.transactional = True
     txn = world.sender.transactions = Transactions("id", SeededRng())
@@ -646,7 +646,7 @@ def test_a_size_is_an_upper_bound() -> None:
 
 
 def test_a_flush_waits_for_what_was_there_and_not_for_more() -> None:
-    world = World()
+    world = SenderBench()
     world.append(b"one")
     serial = world.accumulator.last_serial
     world.pump()

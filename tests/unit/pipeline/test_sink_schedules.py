@@ -19,7 +19,7 @@ from barnabas.pipeline.decisions import (
     ReadDecision,
     TaskName,
 )
-from tests.support.pipeline.sink_world import Protocol, World, Wrong
+from tests.support.pipeline.sink_world import Protocol, SinkWorld, Wrong
 
 SCHEDULES = int(os.environ.get("BARNABAS_SINK_SCHEDULES", "10000"))
 MUTANT_SCHEDULES = 6_000
@@ -29,7 +29,7 @@ MUTANT_SCHEDULES = 6_000
 @pytest.mark.parametrize("part", range(2))
 def test_nothing_is_lost_or_doubled_under_two_phase_commit(version: int, part: int) -> None:
     for seed in range(part * SCHEDULES // 4, (part + 1) * SCHEDULES // 4):
-        world = World(seed, two_phase=True, version=version)
+        world = SinkWorld(seed, two_phase=True, version=version)
         try:
             world.run()
         except Wrong as error:
@@ -41,7 +41,7 @@ def test_nothing_is_lost_or_doubled_under_two_phase_commit(version: int, part: i
 def test_with_timeouts_it_is_exact_or_stops(version: int) -> None:
     stopped = finished = 0
     for seed in range(SCHEDULES // 4):
-        world = World(seed, two_phase=False, version=version)
+        world = SinkWorld(seed, two_phase=False, version=version)
         try:
             world.run()
         except Wrong as error:
@@ -142,7 +142,7 @@ MUTANTS = {
 
 def caught(protocol: Protocol, *, two_phase: bool) -> str | None:
     for seed in range(MUTANT_SCHEDULES):
-        world = World(seed, two_phase=two_phase, protocol=protocol, faults=10)
+        world = SinkWorld(seed, two_phase=two_phase, protocol=protocol, faults=10)
         try:
             world.run()
         except Wrong as error:

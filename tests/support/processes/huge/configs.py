@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.protocol.messages import admin
-from tests.support.processes.huge.request import ELEMENTS, WIDE, Huge, World, names
+from tests.support.processes.huge.request import ELEMENTS, WIDE, Huge, BrokerObjects, names
 
 __all__ = ["CONFIGS", "incremental", "replacing"]
 
@@ -60,11 +60,11 @@ def topics(found: list[str], *keys: str) -> list[Resource]:
     return [(TOPIC, name, list(keys)) for name in found]
 
 
-def describe_many_topics(world: World) -> admin.DescribeConfigsRequest:
+def describe_many_topics(world: BrokerObjects) -> admin.DescribeConfigsRequest:
     return describe([(TOPIC, name) for name in names(world.topics, "made")], include_synonyms=True)
 
 
-def describe_this_broker_often(_world: World) -> admin.DescribeConfigsRequest:
+def describe_this_broker_often(_world: BrokerObjects) -> admin.DescribeConfigsRequest:
     return describe([(BROKER, "1")] * ELEMENTS, include_synonyms=True, include_documentation=True)
 
 

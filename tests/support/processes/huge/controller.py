@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas.protocol.messages import cluster, quorum
-from tests.support.processes.huge.request import CLOSED, ELEMENTS, HALF, Huge, World, id_of, names
+from tests.support.processes.huge.request import CLOSED, ELEMENTS, HALF, Huge, BrokerObjects, id_of, names
 from tests.support.processes.huge.topics import per_partition
 
 __all__ = ["CONTROLLER"]
@@ -15,7 +15,7 @@ __all__ = ["CONTROLLER"]
 MANY: Final = ELEMENTS - 1
 
 
-def alter_partition(world: World, count: int, brokers: int = 1) -> cluster.AlterPartitionRequest:
+def alter_partition(world: BrokerObjects, count: int, brokers: int = 1) -> cluster.AlterPartitionRequest:
     isr = [cluster.BrokerState(broker_id=1 + n, broker_epoch=-1) for n in range(brokers)]
     parts = [
         cluster.AlterPartitionRequestPartition(partition_index=n, leader_epoch=0, new_isr_with_epochs=isr)
@@ -25,7 +25,7 @@ def alter_partition(world: World, count: int, brokers: int = 1) -> cluster.Alter
     return cluster.AlterPartitionRequest(broker_id=1, broker_epoch=-1, topics=topics)
 
 
-def assign_directories(world: World) -> cluster.AssignReplicasToDirsRequest:
+def assign_directories(world: BrokerObjects) -> cluster.AssignReplicasToDirsRequest:
     parts = [cluster.AssignReplicasToDirsRequestPartition(partition_index=n) for n in range(MANY - 1)]
     topics = [cluster.AssignReplicasToDirsRequestTopic(topic_id=world.wide_id, partitions=parts)]
     return cluster.AssignReplicasToDirsRequest(
@@ -52,15 +52,15 @@ def directories() -> list[bytes]:
     return [id_of(number) for number in range(ELEMENTS)]
 
 
-def heartbeat(_world: World) -> cluster.BrokerHeartbeatRequest:
+def heartbeat(_world: BrokerObjects) -> cluster.BrokerHeartbeatRequest:
     return cluster.BrokerHeartbeatRequest(broker_id=77, broker_epoch=1, offline_log_dirs=directories())
 
 
-def register_controller(_world: World) -> cluster.ControllerRegistrationRequest:
+def register_controller(_world: BrokerObjects) -> cluster.ControllerRegistrationRequest:
     return cluster.ControllerRegistrationRequest(controller_id=77, incarnation_id=id_of(8), listeners=listeners())
 
 
-def raft(request: Any, topic: Any, part: Any, _world: World, **fields: str) -> Any:
+def raft(request: Any, topic: Any, part: Any, _world: BrokerObjects, **fields: str) -> Any:
     """A Raft request with many partitions."""
     return request(topics=per_partition(topic, part, MANY, **fields))
 
@@ -85,7 +85,7 @@ FETCH_SNAPSHOT: Final = partial(
 )
 
 
-def row(name: str, version: int, codes: Set[int], request: Callable[[World], Any]) -> Huge:
+def row(name: str, version: int, codes: Set[int], request: Callable[[BrokerObjects], Any]) -> Huge:
     return Huge(name, version, codes, request, "controller")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.protocol.messages import consumer_groups, groups
-from tests.support.processes.huge.request import ELEMENTS, GROUP, HALF, LARGE_BYTES, WIDE, Huge, World, commit_of, names
+from tests.support.processes.huge.request import ELEMENTS, GROUP, HALF, LARGE_BYTES, WIDE, Huge, BrokerObjects, commit_of, names
 
 __all__ = ["GROUPS"]
 
@@ -22,7 +22,7 @@ def offset_fetch(found: list[str], partitions: int | None) -> groups.OffsetFetch
     )
 
 
-def offset_delete(_world: World) -> groups.OffsetDeleteRequest:
+def offset_delete(_world: BrokerObjects) -> groups.OffsetDeleteRequest:
     parts = [groups.OffsetDeleteRequestPartition(partition_index=n) for n in range(ELEMENTS - 1)]
     return groups.OffsetDeleteRequest(
         group_id=GROUP, topics=[groups.OffsetDeleteRequestTopic(name=WIDE, partitions=parts)]
@@ -48,11 +48,11 @@ def leave_of(members: list[str]) -> groups.LeaveGroupRequest:
     return groups.LeaveGroupRequest(group_id=GROUP, members=[groups.MemberIdentity(member_id=name) for name in members])
 
 
-def list_groups(_world: World) -> groups.ListGroupsRequest:
+def list_groups(_world: BrokerObjects) -> groups.ListGroupsRequest:
     return groups.ListGroupsRequest(states_filter=names(HALF), types_filter=names(HALF))
 
 
-def describe_consumers(_world: World) -> consumer_groups.ConsumerGroupDescribeRequest:
+def describe_consumers(_world: BrokerObjects) -> consumer_groups.ConsumerGroupDescribeRequest:
     return consumer_groups.ConsumerGroupDescribeRequest(group_ids=names(ELEMENTS))
 
 
@@ -68,12 +68,12 @@ def heartbeat(**fields: Any) -> consumer_groups.ConsumerGroupHeartbeatRequest:
     return consumer_groups.ConsumerGroupHeartbeatRequest(**(defaults | fields))
 
 
-def heartbeat_with_partitions(world: World) -> consumer_groups.ConsumerGroupHeartbeatRequest:
+def heartbeat_with_partitions(world: BrokerObjects) -> consumer_groups.ConsumerGroupHeartbeatRequest:
     owned = consumer_groups.TopicIdPartitions(topic_id=world.wide_id, partitions=list(range(ELEMENTS - 1)))
     return heartbeat(topic_partitions=[owned])
 
 
-def heartbeat_with_regex(_world: World) -> consumer_groups.ConsumerGroupHeartbeatRequest:
+def heartbeat_with_regex(_world: BrokerObjects) -> consumer_groups.ConsumerGroupHeartbeatRequest:
     return heartbeat(group_id="huge-regex", subscribed_topic_names=None, subscribed_topic_regex="(a*)*" * 6_000)
 
 

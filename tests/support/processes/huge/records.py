@@ -12,7 +12,7 @@ from barnabas.protocol.compression import compress
 from barnabas.protocol.messages import fetch, offsets, produce
 from barnabas.protocol.primitives import encode_varint
 from barnabas.protocol.records import NewRecord, build_batch
-from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, Huge, World, names
+from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, Huge, BrokerObjects, names
 
 __all__ = ["RECORDS", "fetch_partitions", "fetch_topics", "produce_partitions", "produce_topics"]
 
@@ -58,7 +58,7 @@ def _produce(topics: list[produce.TopicProduceData]) -> produce.ProduceRequest:
     return produce.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
 
 
-def numbered_records(_world: World) -> produce.ProduceRequest:
+def numbered_records(_world: BrokerObjects) -> produce.ProduceRequest:
     return produce_partitions(1, claiming(b"".join(map(numbered, range(100_000))), 100_000, ZSTD))
 
 
@@ -77,7 +77,7 @@ def fetch_topics(count: int, **fields: Any) -> fetch.FetchRequest:
     return fetch_of([fetch.FetchTopic(topic=name, partitions=parts) for name in names(count)], **fields)
 
 
-def forgotten_partitions(_world: World) -> fetch.FetchRequest:
+def forgotten_partitions(_world: BrokerObjects) -> fetch.FetchRequest:
     forgotten = [fetch.ForgottenTopic(topic=WIDE, partitions=list(range(ELEMENTS - 1)))]
     return fetch_of([], session_epoch=0, forgotten_topics_data=forgotten)
 

@@ -1,6 +1,6 @@
 """Huge: a row of the tables of huge requests, and what the requests of all families use.
 
-`World` prepares one broker for them: a topic of many partitions, a group with many offsets, a transaction.
+`BrokerObjects` prepares one broker for them: a topic of many partitions, a group with many offsets, a transaction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
     "TRANSACTION",
     "WIDE",
     "Huge",
-    "World",
+    "BrokerObjects",
     "apis_with_lists",
     "codes_in",
     "commit_of",
@@ -42,7 +42,7 @@ TRANSACTION: Final = "huge-transaction"
 
 
 @dataclass(slots=True)
-class World:
+class BrokerObjects:
     """The objects that the requests name.
 
     partitions: of the topic WIDE.
@@ -88,7 +88,7 @@ class Huge:
     name: str
     version: int
     codes: Set[int]
-    request: Callable[[World], Any]
+    request: Callable[[BrokerObjects], Any]
     listener: str = "broker"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.protocol.messages import admin, metadata, quorum, reassignments
-from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, Huge, World, id_of, names
+from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, Huge, BrokerObjects, id_of, names
 
 __all__ = ["DELETIONS", "METADATA", "PARTITIONS", "TOPICS", "creatable", "create_of", "delete_of", "per_partition"]
 
@@ -17,7 +17,7 @@ def metadata_of(found: list[str] | None, **fields: Any) -> metadata.MetadataRequ
     return metadata.MetadataRequest(topics=topics, **({"allow_auto_topic_creation": False} | fields))
 
 
-def metadata_of_ids(_world: World) -> metadata.MetadataRequest:
+def metadata_of_ids(_world: BrokerObjects) -> metadata.MetadataRequest:
     topics = [metadata.MetadataRequestTopic(topic_id=id_of(n), name=None) for n in range(ELEMENTS)]
     return metadata.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
@@ -28,7 +28,7 @@ def describe_topics(found: list[str], **fields: Any) -> metadata.DescribeTopicPa
     )
 
 
-def api_versions(_world: World) -> metadata.ApiVersionsRequest:
+def api_versions(_world: BrokerObjects) -> metadata.ApiVersionsRequest:
     return metadata.ApiVersionsRequest(client_software_name="a" * 32_000, client_software_version="-" * 32_000)
 
 
@@ -54,7 +54,7 @@ def create_assigned(assignments: list[list[int]], **fields: Any) -> admin.Create
     return create_of([topic], **fields)
 
 
-def create_with_settings(_world: World) -> admin.CreateTopicsRequest:
+def create_with_settings(_world: BrokerObjects) -> admin.CreateTopicsRequest:
     (topic,) = creatable(["set"])
     topic.configs = [admin.CreatableTopicConfig(name=name, value="1") for name in names(MANY)]
     return create_of([topic])
@@ -85,7 +85,7 @@ def elect(topics: list[admin.ElectLeadersTopic] | None) -> admin.ElectLeadersReq
     return admin.ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=60_000)
 
 
-def update_features(_world: World) -> admin.UpdateFeaturesRequest:
+def update_features(_world: BrokerObjects) -> admin.UpdateFeaturesRequest:
     updates = [admin.FeatureUpdateKey(feature=name, max_version_level=1) for name in names(ELEMENTS)]
     return admin.UpdateFeaturesRequest(feature_updates=updates, timeout_ms=60_000)
 
@@ -100,7 +100,7 @@ def reassign(partitions: list[tuple[int, list[int] | None]]) -> reassignments.Al
     )
 
 
-def list_reassignments(_world: World) -> reassignments.ListPartitionReassignmentsRequest:
+def list_reassignments(_world: BrokerObjects) -> reassignments.ListPartitionReassignmentsRequest:
     topic = reassignments.ListPartitionReassignmentsTopics(name=WIDE, partition_indexes=list(range(MANY)))
     return reassignments.ListPartitionReassignmentsRequest(timeout_ms=60_000, topics=[topic])
 
@@ -112,7 +112,7 @@ def per_partition(
     return [topic(**{name: "__cluster_metadata", "partitions": [part(**{partition: n}) for n in range(count)]})]
 
 
-def describe_quorum(_world: World) -> quorum.DescribeQuorumRequest:
+def describe_quorum(_world: BrokerObjects) -> quorum.DescribeQuorumRequest:
     return quorum.DescribeQuorumRequest(
         topics=per_partition(quorum.DescribeQuorumRequestTopic, quorum.DescribeQuorumRequestPartition, MANY)
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from barnabas.protocol.messages import transactions
-from tests.support.processes.huge.request import ELEMENTS, GROUP, HALF, TRANSACTION, WIDE, Huge, World, names
+from tests.support.processes.huge.request import ELEMENTS, GROUP, HALF, TRANSACTION, WIDE, Huge, BrokerObjects, names
 
 __all__ = ["TRANSACTIONS"]
 
 THIRD: Final = ELEMENTS // 3
 
 
-def add_partitions(world: World, count: int) -> transactions.AddPartitionsToTxnRequest:
+def add_partitions(world: BrokerObjects, count: int) -> transactions.AddPartitionsToTxnRequest:
     return transactions.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=TRANSACTION,
         v3_and_below_producer_id=world.producer_id,
@@ -33,7 +33,7 @@ def add_transactions(count: int) -> transactions.AddPartitionsToTxnRequest:
     )
 
 
-def commit_offsets(world: World) -> transactions.TxnOffsetCommitRequest:
+def commit_offsets(world: BrokerObjects) -> transactions.TxnOffsetCommitRequest:
     parts = [
         transactions.TxnOffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(ELEMENTS - 1)
     ]
@@ -64,16 +64,16 @@ def markers(count: int, partitions: int) -> transactions.WriteTxnMarkersRequest:
     )
 
 
-def describe_producers(_world: World) -> transactions.DescribeProducersRequest:
+def describe_producers(_world: BrokerObjects) -> transactions.DescribeProducersRequest:
     topic = transactions.DescribeProducersTopic(name=WIDE, partition_indexes=list(range(ELEMENTS - 1)))
     return transactions.DescribeProducersRequest(topics=[topic])
 
 
-def describe_transactions(_world: World) -> transactions.DescribeTransactionsRequest:
+def describe_transactions(_world: BrokerObjects) -> transactions.DescribeTransactionsRequest:
     return transactions.DescribeTransactionsRequest(transactional_ids=names(ELEMENTS))
 
 
-def list_transactions(_world: World) -> transactions.ListTransactionsRequest:
+def list_transactions(_world: BrokerObjects) -> transactions.ListTransactionsRequest:
     return transactions.ListTransactionsRequest(
         state_filters=names(HALF), producer_id_filters=list(range(HALF)), transactional_id_pattern="(a*)*" * 6_000
     )
