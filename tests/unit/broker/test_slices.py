@@ -129,7 +129,8 @@ def test_the_catalogue_has_a_request_for_every_api_with_a_list() -> None:
     assert len(CATALOGUE) >= 60
     assert {huge.listener for huge in CATALOGUE} == {"broker", "controller"}
     assert all(
-        huge.version <= registry.API[type(huge.request(BrokerObjects(10, 10))).API_KEY].versions[1] for huge in CATALOGUE
+        huge.version <= registry.API[type(huge.request(BrokerObjects(10, 10))).API_KEY].versions[1]
+        for huge in CATALOGUE
     )
 
 

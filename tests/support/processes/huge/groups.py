@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.protocol.messages import consumer_groups, groups
-from tests.support.processes.huge.request import ELEMENTS, GROUP, HALF, LARGE_BYTES, WIDE, Huge, BrokerObjects, commit_of, names
+from tests.support.processes.huge.request import (
+    ELEMENTS,
+    GROUP,
+    HALF,
+    LARGE_BYTES,
+    WIDE,
+    Huge,
+    BrokerObjects,
+    commit_of,
+    names,
+)
 
 __all__ = ["GROUPS"]
 
