@@ -15,7 +15,7 @@ from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.schema import decode, encode
 from tests.support.oracle.wire import Wire
 from tests.support.processes.depth_one import Bystander
-from tests.support.processes.huge.request import CLOSED, Huge, BrokerObjects, codes_in
+from tests.support.processes.huge.request import CLOSED, BrokerObjects, Huge, codes_in
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
 from tests.support.processes.watched_broker import VARIABLE, LongestTurn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.protocol.messages import admin
-from tests.support.processes.huge.request import ELEMENTS, WIDE, Huge, BrokerObjects, names
+from tests.support.processes.huge.request import ELEMENTS, WIDE, BrokerObjects, Huge, names
 
 __all__ = ["CONFIGS", "incremental", "replacing"]
 

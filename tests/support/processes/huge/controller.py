@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas.protocol.messages import cluster, quorum
-from tests.support.processes.huge.request import CLOSED, ELEMENTS, HALF, Huge, BrokerObjects, id_of, names
+from tests.support.processes.huge.request import CLOSED, ELEMENTS, HALF, BrokerObjects, Huge, id_of, names
 from tests.support.processes.huge.topics import per_partition
 
 __all__ = ["CONTROLLER"]

@@ -11,8 +11,8 @@ from tests.support.processes.huge.request import (
     HALF,
     LARGE_BYTES,
     WIDE,
-    Huge,
     BrokerObjects,
+    Huge,
     commit_of,
     names,
 )

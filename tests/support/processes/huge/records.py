@@ -12,7 +12,7 @@ from barnabas.protocol.compression import compress
 from barnabas.protocol.messages import fetch, offsets, produce
 from barnabas.protocol.primitives import encode_varint
 from barnabas.protocol.records import NewRecord, build_batch
-from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, Huge, BrokerObjects, names
+from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, BrokerObjects, Huge, names
 
 __all__ = ["RECORDS", "fetch_partitions", "fetch_topics", "produce_partitions", "produce_topics"]
 

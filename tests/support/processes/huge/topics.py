@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.protocol.messages import admin, metadata, quorum, reassignments
-from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, Huge, BrokerObjects, id_of, names
+from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, BrokerObjects, Huge, id_of, names
 
 __all__ = ["DELETIONS", "METADATA", "PARTITIONS", "TOPICS", "creatable", "create_of", "delete_of", "per_partition"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from barnabas.protocol.messages import transactions
-from tests.support.processes.huge.request import ELEMENTS, GROUP, HALF, TRANSACTION, WIDE, Huge, BrokerObjects, names
+from tests.support.processes.huge.request import ELEMENTS, GROUP, HALF, TRANSACTION, WIDE, BrokerObjects, Huge, names
 
 __all__ = ["TRANSACTIONS"]
 
