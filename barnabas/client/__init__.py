@@ -37,6 +37,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.client.group import RebalanceListener
+from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.producer import Producer, ProducerConfig, Transaction
 from barnabas.client.types import (
     Acks,
@@ -67,6 +68,7 @@ __all__ = [
     "ClientClosed",
     "CommitFailed",
     "CompressionType",
+    "ConnectionConfig",
     "Consumer",
     "ConsumerConfig",
     "ConsumerGroupMetadata",

@@ -22,14 +22,7 @@ async def connected(
     Raises:
         PipelineError: no broker answers.
     """
-    cluster = Cluster(
-        client.bootstrap_servers,
-        client_id=client.client_id,
-        request_timeout_ms=client.request_timeout_ms,
-        retry_backoff_ms=client.retry_backoff_ms,
-        metadata_max_age_ms=client.metadata_max_age_ms,
-        auto_create_topics=auto_create_topics,
-    )
+    cluster = Cluster(client, auto_create_topics=auto_create_topics)
     try:
         await cluster.start(timeout_ms)
     except BaseException as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.bootstrap import parse_bootstrap
+from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.offsets import EARLIEST, LATEST
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError
@@ -147,15 +148,12 @@ class Options:
         return int(value)
 
 
-@dataclass(frozen=True)
-class ClientOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions(ConnectionConfig):
     """The options `kafka.*`: how to reach the cluster."""
 
     bootstrap_servers: str
     client_id: str = "barnabas-spark"
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 20
-    metadata_max_age_ms: int = 300_000
 
     @classmethod
     def parse(cls, options: Options) -> ClientOptions:
@@ -174,13 +172,14 @@ class ClientOptions:
             raise PipelineError(
                 "kafka.security.protocol", protocol, "reach the cluster by a PLAINTEXT listener", "is not supported"
             )
-        default = cls(servers)
+        default = cls(bootstrap_servers=servers)
         return cls(
-            servers,
-            options.text("kafka.client.id") or default.client_id,
-            options.number("kafka.request.timeout.ms", 1, 2**31 - 1) or default.request_timeout_ms,
-            options.number("kafka.retry.backoff.ms", 1, 2**31 - 1) or default.retry_backoff_ms,
-            options.number("kafka.metadata.max.age.ms", 1, 2**31 - 1) or default.metadata_max_age_ms,
+            bootstrap_servers=servers,
+            client_id=options.text("kafka.client.id") or default.client_id,
+            request_timeout_ms=options.number("kafka.request.timeout.ms", 1, 2**31 - 1) or default.request_timeout_ms,
+            retry_backoff_ms=options.number("kafka.retry.backoff.ms", 1, 2**31 - 1) or default.retry_backoff_ms,
+            metadata_max_age_ms=options.number("kafka.metadata.max.age.ms", 1, 2**31 - 1)
+            or default.metadata_max_age_ms,
         )
 
 

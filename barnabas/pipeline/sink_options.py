@@ -135,11 +135,7 @@ class SinkOptions:
     def producer_settings(self) -> dict[str, Any]:
         """Settings of the producers, without those of transactions."""
         return {
-            "bootstrap_servers": self.client.bootstrap_servers,
-            "client_id": self.client.client_id,
-            "request_timeout_ms": self.client.request_timeout_ms,
-            "retry_backoff_ms": self.client.retry_backoff_ms,
-            "metadata_max_age_ms": self.client.metadata_max_age_ms,
+            **self.client.as_arguments(),
             "compression_type": self.compression,
             "max_request_size": self.max_request_size,
             "delivery_timeout_ms": self.delivery_timeout_ms,

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.awaited_leaders import HELD_MS_MAX
+from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -29,7 +31,9 @@ async def with_client(trio: Trio, node_id: int, program: Callable[[Cluster], Awa
     """Runs a program on another machine, with a client that is connected to one node."""
 
     async def run(ports: Ports) -> None:
-        client = Cluster(f"n{node_id}:9092", client_id="test", clock=ports.clock, rng=ports.rng, network=ports.network)
+        client = Cluster(
+            ConnectionConfig(bootstrap_servers=f"n{node_id}:9092"), ClientPorts(ports.clock, ports.rng, ports.network)
+        )
         await client.start()
         await client.ready_connection(node_id)
         await program(client)

@@ -11,7 +11,9 @@ import pytest
 from barnabas.client import Producer, TopicPartition
 from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords, KafkaError
+from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.offsets import list_offsets
 from barnabas.client.types import CompressionType
 from barnabas.errors import ErrorCode
@@ -79,7 +81,9 @@ def after_damage(
                 await producer.send_and_wait("t", b"x", partition=0, timestamp_ms=FIRST_MS + 10 * ROLL_MS)
 
         async def read(ports: Ports) -> Any:
-            cluster = Cluster(BOOTSTRAP, client_id="r", **own(ports))
+            cluster = Cluster(
+                ConnectionConfig(bootstrap_servers=BOOTSTRAP), ClientPorts(ports.clock, ports.rng, ports.network)
+            )
             await cluster.start()
             try:
                 return await scene(cluster)

@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from barnabas.client.errors import COORDINATOR_MOVED, ClientClosed, KafkaError, code_of, error_for
+from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
@@ -27,6 +29,9 @@ class AdminRequests:
     Args:
         bootstrap_servers, client_id, request_timeout_ms, retry_backoff_ms: as in Producer.
         clock, rng, network: the ports; the real ones by default.
+
+    Raises:
+        IllegalState: a setting is invalid.
     """
 
     def __init__(
@@ -40,15 +45,13 @@ class AdminRequests:
         rng: Rng | None = None,
         network: Network | None = None,
     ) -> None:
-        self._cluster = Cluster(
-            bootstrap_servers,
+        config = ConnectionConfig(
+            bootstrap_servers=bootstrap_servers,
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
-            clock=clock,
-            rng=rng,
-            network=network,
         )
+        self._cluster = Cluster(config, ClientPorts(clock, rng, network))
         self._started = False
 
     async def start(self) -> None:

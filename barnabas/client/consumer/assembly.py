@@ -15,10 +15,9 @@ from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.classic_member import ClassicMember
 from barnabas.client.group.consumer_group import ConsumerGroup
 from barnabas.client.group.group import Group, GroupHooks
+from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.types import TopicPartition
-from barnabas.network_port import Network
-from barnabas.ports import Clock, Rng
 
 __all__ = ["Parts", "assemble"]
 
@@ -38,25 +37,14 @@ class Parts(NamedTuple):
 def assemble(
     config: ConsumerConfig,
     apply_assignment: Callable[[Sequence[TopicPartition]], None],
-    clock: Clock | None,
-    rng: Rng | None,
-    network: Network | None,
+    ports: ClientPorts,
 ) -> Parts:
-    """The connected parts; None for a port means the real one.
+    """Returns the connected parts.
 
     Args:
         apply_assignment: called with the partitions to read after each rebalance.
     """
-    cluster = Cluster(
-        config.bootstrap_servers,
-        client_id=config.client_id,
-        request_timeout_ms=config.request_timeout_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        metadata_max_age_ms=config.metadata_max_age_ms,
-        clock=clock,
-        rng=rng,
-        network=network,
-    )
+    cluster = Cluster(config, ports)
     fetcher = Fetcher(
         _fetch_config(config),
         cluster.metadata,

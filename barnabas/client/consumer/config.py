@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
 
 from barnabas.client.consumer.decoding import Deserializer
 from barnabas.client.errors import IllegalState
 from barnabas.client.group.assignors import check_strategies
-from barnabas.client.net.bootstrap import parse_bootstrap
+from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.types import AssignorName, AutoOffsetReset, GroupProtocol, IsolationLevel
 
 __all__ = ["ConsumerConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
+class ConsumerConfig(ConnectionConfig):
     """The settings of a consumer: the keyword arguments of `Consumer`, which documents them.
 
     Raises:
         IllegalState: a setting is invalid, or two settings exclude each other.
     """
 
-    bootstrap_servers: str | Sequence[str] = "localhost:9092"
     client_id: str = "barnabas-consumer"
     group_id: str | None = None
     group_instance_id: str | None = None
@@ -45,12 +44,10 @@ class ConsumerConfig:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 20
-    metadata_max_age_ms: int = 300_000
     client_rack: str = ""
 
     def __post_init__(self) -> None:
+        ConnectionConfig.__post_init__(self)  # super() does not find the class that `slots` makes
         for name, choices in (
             ("isolation_level", get_args(IsolationLevel)),
             ("auto_offset_reset", get_args(AutoOffsetReset)),
@@ -65,12 +62,6 @@ class ConsumerConfig:
             )
         if self.group_id is not None and self.group_protocol == "classic":
             check_strategies(self.partition_assignment_strategy)
-        parse_bootstrap(self.bootstrap_servers)
-
-    @classmethod
-    def from_arguments(cls, arguments: Mapping[str, Any]) -> ConsumerConfig:
-        """Takes the settings from the arguments of `Consumer`, which has others as well."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
 
     @property
     def commits_automatically(self) -> bool:

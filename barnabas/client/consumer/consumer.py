@@ -25,6 +25,7 @@ from barnabas.client.consumer.fetch_state import PartitionState, Reset
 from barnabas.client.errors import ClientClosed
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.group import RebalanceListener
+from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.types import (
     AssignorName,
     AutoOffsetReset,
@@ -113,23 +114,16 @@ class Consumer:
         network: Network | None = None,
     ) -> None:
         # The settings among the arguments have the names of the fields of ConsumerConfig (tested).
-        self._assemble(ConsumerConfig.from_arguments(locals()), listener, clock, rng, network)
+        self._assemble(ConsumerConfig.from_arguments(locals()), listener, ClientPorts(clock, rng, network))
         if topics:
             self.subscribe(topics)
 
-    def _assemble(
-        self,
-        config: ConsumerConfig,
-        listener: RebalanceListener | None,
-        clock: Clock | None,
-        rng: Rng | None,
-        network: Network | None,
-    ) -> None:
+    def _assemble(self, config: ConsumerConfig, listener: RebalanceListener | None, ports: ClientPorts) -> None:
         self.group_id = config.group_id
         self.enable_auto_commit = config.commits_automatically
         self.isolation_level = config.isolation_level
         self._max_poll_records = config.max_poll_records
-        parts = assemble(config, self._apply_assignment, clock, rng, network)
+        parts = assemble(config, self._apply_assignment, ports)
         self._cluster = parts.cluster
         self._clock = parts.cluster.clock
         self._fetcher = parts.fetcher

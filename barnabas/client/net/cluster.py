@@ -15,13 +15,15 @@ the pauses of `backoff.py`. A broker that does not answer is replaced by another
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, NotKafka, RequestTimedOut
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.bootstrap import parse_bootstrap
+from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
+from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.coordinators import Coordinators
 from barnabas.client.net.metadata import Broker, ClusterMetadata
 from barnabas.client.net.transport import Connection
@@ -57,37 +59,23 @@ class Cluster:
     """Owns all connections of one client.
 
     Args:
-        bootstrap_servers: "host:port" or several, as string or list.
-        client_id: sent with every request.
-        request_timeout_ms: time limit of an answer, ≥ 1.
-        retry_backoff_ms: shortest pause before a retry.
-        metadata_max_age_ms: metadata is refreshed when it is older than this.
+        config: how to reach the cluster.
+        ports: clock, random numbers and network.
         auto_create_topics: whether a request for an unknown topic may create it (if the broker allows that).
-        clock, rng, network: the ports; the real ones by default.
     """
 
     def __init__(
-        self,
-        bootstrap_servers: str | Sequence[str],
-        *,
-        client_id: str,
-        request_timeout_ms: int = 30_000,
-        retry_backoff_ms: int = 20,
-        metadata_max_age_ms: int = 300_000,
-        auto_create_topics: bool = False,
-        clock: Clock | None = None,
-        rng: Rng | None = None,
-        network: Network | None = None,
+        self, config: ConnectionConfig, ports: ClientPorts = REAL_PORTS, *, auto_create_topics: bool = False
     ) -> None:
-        self.bootstrap = parse_bootstrap(bootstrap_servers)
-        self.client_id = client_id
-        self.request_timeout_ms = request_timeout_ms
-        self.retry_backoff_ms = retry_backoff_ms
-        self.clock: Clock = clock or SystemClock()
-        self.rng: Rng = rng or SystemRng()
-        self.network: Network = network or AsyncioNetwork()
-        self.metadata = ClusterMetadata(metadata_max_age_ms)
-        self.scope = Scope(client_id)
+        self.bootstrap = parse_bootstrap(config.bootstrap_servers)
+        self.client_id = config.client_id
+        self.request_timeout_ms = config.request_timeout_ms
+        self.retry_backoff_ms = config.retry_backoff_ms
+        self.clock: Clock = ports.clock or SystemClock()
+        self.rng: Rng = ports.rng or SystemRng()
+        self.network: Network = ports.network or AsyncioNetwork()
+        self.metadata = ClusterMetadata(config.metadata_max_age_ms)
+        self.scope = Scope(config.client_id)
         self.listeners: list[Callable[[], None]] = []
         self.all_topics = False  # request metadata of every topic, for subscriptions by pattern
         self._auto_create_topics = auto_create_topics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.producer.batching import Accumulator
 from barnabas.client.producer.config import ProducerConfig
@@ -12,8 +13,6 @@ from barnabas.client.producer.dispatch import SenderConfig
 from barnabas.client.producer.routing import Routing
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transactions import Transactions
-from barnabas.network_port import Network
-from barnabas.ports import Clock, Rng
 
 __all__ = ["Parts", "assemble"]
 
@@ -28,19 +27,9 @@ class Parts(NamedTuple):
     routing: Routing
 
 
-def assemble(config: ProducerConfig, clock: Clock | None, rng: Rng | None, network: Network | None) -> Parts:
-    """The connected parts; None for a port means the real one."""
-    cluster = Cluster(
-        config.bootstrap_servers,
-        client_id=config.client_id,
-        request_timeout_ms=config.request_timeout_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        metadata_max_age_ms=config.metadata_max_age_ms,
-        auto_create_topics=True,
-        clock=clock,
-        rng=rng,
-        network=network,
-    )
+def assemble(config: ProducerConfig, ports: ClientPorts) -> Parts:
+    """Returns the connected parts."""
+    cluster = Cluster(config, ports, auto_create_topics=True)
     accumulator = Accumulator(
         batch_size=config.max_batch_size,
         linger_ms=config.linger_ms,

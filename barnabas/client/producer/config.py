@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from barnabas.client.errors import IllegalState
-from barnabas.client.net.bootstrap import parse_bootstrap
+from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.types import Acks, CompressionType
 from barnabas.protocol.compression import Compression
 
@@ -20,14 +20,13 @@ _IN_FLIGHT_MAX = 5  # a broker remembers five batches of a producer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig:
+class ProducerConfig(ConnectionConfig):
     """The settings of a producer: the keyword arguments of `Producer`, which documents them.
 
     Raises:
         IllegalState: a setting is invalid, or two settings exclude each other.
     """
 
-    bootstrap_servers: str | Sequence[str] = "localhost:9092"
     client_id: str = "barnabas-producer"
     acks: Acks = "all"
     enable_idempotence: bool | None = None
@@ -40,17 +39,15 @@ class ProducerConfig:
     linger_ms: int = 0
     max_request_size: int = 1_048_576
     max_in_flight_requests_per_connection: int = 5
-    request_timeout_ms: int = 30_000
     delivery_timeout_ms: int = 120_000
-    retry_backoff_ms: int = 20
     max_block_ms: int = 60_000
     buffer_memory: int = 32 * 1024 * 1024
-    metadata_max_age_ms: int = 300_000
     transaction_version: int | None = None
     two_phase_commit: bool = False
     keep_prepared: bool = False
 
     def __post_init__(self) -> None:
+        ConnectionConfig.__post_init__(self)  # super() does not find the class that `slots` makes
         if self.acks not in _REQUIRED_ACKS:
             raise IllegalState(f"acks={self.acks!r} is none of 'all', -1, 0, 1")
         if self.idempotent and self.required_acks != -1:
@@ -69,7 +66,6 @@ class ProducerConfig:
             raise IllegalState("two_phase_commit needs transaction_version 2: version 1 cannot identify a transaction")
         if self.keep_prepared and not self.two_phase_commit:
             raise IllegalState("keep_prepared needs two_phase_commit: without it a kept transaction would time out")
-        parse_bootstrap(self.bootstrap_servers)
         _codec(self.compression_type)
 
     @property

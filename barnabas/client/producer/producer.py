@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, RecordTooLarge, SerializationFailed
+from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.producer.assembly import assemble
 from barnabas.client.producer.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
 from barnabas.client.producer.config import ProducerConfig, Serializer
@@ -112,40 +113,17 @@ class Producer:
         rng: Rng | None = None,
         network: Network | None = None,
     ) -> None:
-        config = ProducerConfig(
-            bootstrap_servers=bootstrap_servers,
-            client_id=client_id,
-            acks=acks,
-            enable_idempotence=enable_idempotence,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            compression_type=compression_type,
-            max_batch_size=max_batch_size,
-            linger_ms=linger_ms,
-            max_request_size=max_request_size,
-            max_in_flight_requests_per_connection=max_in_flight_requests_per_connection,
-            request_timeout_ms=request_timeout_ms,
-            delivery_timeout_ms=delivery_timeout_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            max_block_ms=max_block_ms,
-            buffer_memory=buffer_memory,
-            metadata_max_age_ms=metadata_max_age_ms,
-            transaction_version=transaction_version,
-            two_phase_commit=two_phase_commit,
-            keep_prepared=keep_prepared,
-        )
-        self._assemble(config, clock, rng, network)
+        # The settings among the arguments have the names of the fields of ProducerConfig (tested).
+        self._assemble(ProducerConfig.from_arguments(locals()), ClientPorts(clock, rng, network))
 
-    def _assemble(self, config: ProducerConfig, clock: Clock | None, rng: Rng | None, network: Network | None) -> None:
+    def _assemble(self, config: ProducerConfig, ports: ClientPorts) -> None:
         self._config = config
         self.transactional_id = config.transactional_id
         self.two_phase_commit = config.two_phase_commit
         self._key_serializer = config.key_serializer
         self._value_serializer = config.value_serializer
         self._max_request_size = config.max_request_size
-        parts = assemble(config, clock, rng, network)
+        parts = assemble(config, ports)
         self._cluster = parts.cluster
         self._clock = parts.cluster.clock
         self._accumulator = parts.accumulator

@@ -12,6 +12,7 @@ from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.classic_member import ClassicMemberState
 from barnabas.client.group.group import GroupHooks
 from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.connection_config import ConnectionConfig
 from tests.unit.client.test_membership import joined, make
 
 TURNS = 10  # of the loop, for tasks that wait for nothing
@@ -20,7 +21,7 @@ TURNS = 10  # of the loop, for tasks that wait for nothing
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     """Not connected to anything."""
-    cluster = Cluster("localhost:9092", client_id="c")
+    cluster = Cluster(ConnectionConfig())
     yield cluster
     await cluster.close()
 

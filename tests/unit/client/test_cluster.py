@@ -12,6 +12,7 @@ import pytest
 from barnabas.client.errors import BrokerUnreachable
 from barnabas.client.net import cluster as cluster_module
 from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import FindCoordinatorResponse
 from barnabas.protocol.messages.metadata import (
@@ -99,7 +100,7 @@ async def brokers() -> AsyncIterator[Brokers]:
 
 @pytest.fixture
 async def cluster(brokers: Brokers) -> AsyncIterator[Cluster]:
-    cluster = Cluster(f"127.0.0.1:{brokers.all[1].port}", client_id="test")
+    cluster = Cluster(ConnectionConfig(bootstrap_servers=f"127.0.0.1:{brokers.all[1].port}"))
     cluster.add_topics(["t"])
     await cluster.start()
     yield cluster

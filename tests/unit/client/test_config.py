@@ -94,6 +94,36 @@ def test_a_remote_assignor_needs_the_consumer_protocol() -> None:
         client.Consumer(group_remote_assignor="uniform")
 
 
+SHARED = [client.ConnectionConfig, client.ProducerConfig, client.ConsumerConfig]
+
+
+@pytest.mark.parametrize("config", SHARED)
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"bootstrap_servers": ""}, "contains no address"),
+        ({"request_timeout_ms": 0}, "request_timeout_ms=0 is below 1"),
+        ({"retry_backoff_ms": -1}, "retry_backoff_ms=-1 is below 0"),
+        ({"metadata_max_age_ms": -1}, "metadata_max_age_ms=-1 is below 0"),
+    ],
+)
+def test_connections_are_checked_in_one_place_for_all(config: Any, settings: dict[str, Any], why: str) -> None:
+    assert issubclass(config, client.ConnectionConfig)
+    assert "bootstrap_servers" not in vars(config).get("__annotations__", {}) or config is client.ConnectionConfig
+    with pytest.raises(IllegalState, match=why):
+        config(**settings)
+
+
+def test_an_admin_client_has_the_same_settings() -> None:
+    arguments = inspect.signature(client.Admin).parameters
+    shared = {field.name: field.default for field in dataclasses.fields(client.ConnectionConfig)}
+    assert {n: p.default for n, p in arguments.items() if n not in {*NOT_SETTINGS, "client_id"}} == {
+        name: default for name, default in shared.items() if name not in {"client_id", "metadata_max_age_ms"}
+    }
+    with pytest.raises(IllegalState, match="request_timeout_ms=0"):
+        client.Admin(request_timeout_ms=0)
+
+
 def test_every_error_is_a_public_name() -> None:
     classes = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, KafkaError)}
     assert len(classes) > 20

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
+import inspect
 import pickle
+import re
+from collections.abc import Iterator
 
 import pytest
 
 from barnabas import client
+from barnabas import errors as package_errors
 from barnabas.client import Record, TopicPartition
+from barnabas.client import errors as client_errors
 
 ALSO_IN = {
     "admin": ["Admin", "NewTopic"],
@@ -41,3 +47,39 @@ def test_a_record_is_a_generic_tuple_without_attributes_of_its_own() -> None:
     assert pickle.loads(pickle.dumps(record)) == record
     assert record == (7, 1, b"k", b"v", (), "t", 2, 0, 3)
     assert not hasattr(record, "__dict__")
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """The public names of the client, their methods, and the docstring of each."""
+    for name in client.__all__:
+        each = getattr(client, name)
+        if not (inspect.isclass(each) or inspect.isfunction(each)):
+            continue
+        yield name, inspect.getdoc(each) or ""
+        for method, value in inspect.getmembers(each) if inspect.isclass(each) else ():
+            if not method.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+                yield f"{name}.{method}", inspect.getdoc(value) or ""
+
+
+def named_exceptions(text: str) -> set[str]:
+    """The names of a "Raises:" section, and the exceptions of the package that the text names elsewhere."""
+    section = re.search(r"^Raises:\n((?:[ \t]+.*\n?|\n)+)", text, re.MULTILINE)
+    raised = re.findall(r"^    (\w[\w, ]*):", section.group(1), re.MULTILINE) if section else []
+    known = {
+        name
+        for module in (package_errors, client_errors)
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, Exception)
+    }
+    return {name for names in raised for name in names.split(", ")} | (set(re.findall(r"\b[A-Z]\w+", text)) & known)
+
+
+def test_every_exception_that_a_docstring_names_is_exported() -> None:
+    assert named_exceptions("Does it.\n\nRaises:\n    Odd, Other: why.\n        More.\n\nNotKafka.") == {
+        "Odd",
+        "Other",
+        "NotKafka",
+    }
+    found = {(where, name) for where, text in documented() for name in named_exceptions(text)}
+    assert len(found) > 40
+    assert not {(where, name) for where, name in found if name not in client.__all__ and not hasattr(builtins, name)}

@@ -1,0 +1,21 @@
+"""The ports of a client to the operating system, as its constructor takes them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.network_port import Network
+from barnabas.ports import Clock, Rng
+
+__all__ = ["REAL_PORTS", "ClientPorts"]
+
+
+class ClientPorts(NamedTuple):
+    """The ports of a client; None stands for the real one."""
+
+    clock: Clock | None = None
+    rng: Rng | None = None
+    network: Network | None = None
+
+
+REAL_PORTS = ClientPorts()

@@ -1,0 +1,53 @@
+"""How a client reaches its cluster: the settings that producers, consumers and admin clients share.
+
+One frozen value, validated when it is made. `Cluster` takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from barnabas.client.errors import IllegalState
+from barnabas.client.net.bootstrap import parse_bootstrap
+
+__all__ = ["ConnectionConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionConfig:
+    """The settings of a client's connections.
+
+    Attributes:
+        bootstrap_servers: "host:port" or several, as string or list.
+        client_id: sent with every request; appears in the broker's logs and quotas.
+        request_timeout_ms: time limit of an answer, ≥ 1; after it the connection is closed.
+        retry_backoff_ms: shortest pause before a retry, ≥ 0.
+        metadata_max_age_ms: metadata is refreshed when it is older than this, ≥ 0.
+
+    Raises:
+        IllegalState: a setting is invalid.
+    """
+
+    bootstrap_servers: str | Sequence[str] = "localhost:9092"
+    client_id: str = "barnabas-client"
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 20
+    metadata_max_age_ms: int = 300_000
+
+    def __post_init__(self) -> None:
+        parse_bootstrap(self.bootstrap_servers)
+        for name, least in (("request_timeout_ms", 1), ("retry_backoff_ms", 0), ("metadata_max_age_ms", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise IllegalState(f"{name}={value!r} is below {least}")
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
+        """Takes the settings from the arguments of a constructor, which has others as well."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+    def as_arguments(self) -> dict[str, Any]:
+        """The settings as keyword arguments of a constructor."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
