@@ -15,7 +15,7 @@ Invariants: each Pending is resolved once, HELD_MS_MAX after its request at the 
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.call import Pending
 from barnabas.broker.config import BrokerConfig
@@ -23,7 +23,9 @@ from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.peers import Peers
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
+from barnabas.protocol.schema import Message
 
 __all__ = ["HELD_MS_MAX", "AwaitedLeaders"]
 
@@ -34,7 +36,7 @@ HELD_MS_MAX: Final = 800  # less than the second after which the bundled client 
 
 class _Held(NamedTuple):
     leaders: Set[int]
-    answer: Callable[[], Any]
+    answer: Callable[[], Message | Work]
     due_ms: int
     until_ms: int
 
@@ -48,7 +50,7 @@ class AwaitedLeaders:
         self._listener_name = config.inter_broker_listener
         self._current = current
         self._peers = peers
-        self._held: dict[Pending[Any], _Held] = {}  # in the order of their requests
+        self._held: dict[Pending[Message], _Held] = {}  # in the order of their requests
         self._timer: Timer | None = None
 
     def missing(self) -> set[int]:
@@ -62,7 +64,7 @@ class AwaitedLeaders:
                 missing.add(broker.broker_id)
         return missing
 
-    def pending(self, leaders: Set[int], answer: Callable[[], Any]) -> Pending[Any]:
+    def pending(self, leaders: Set[int], answer: Callable[[], Message | Work]) -> Pending[Message]:
         """Returns a Pending that is resolved by `answer()` once none of the `leaders` is missing.
 
         Args:
@@ -74,7 +76,7 @@ class AwaitedLeaders:
         def forget() -> None:
             del self._held[pending]
 
-        pending: Pending[Any] = Pending(on_closed=forget)
+        pending: Pending[Message] = Pending(on_closed=forget)
         self._held[pending] = _Held(leaders, answer, now_ms + LOOK_MS, now_ms + HELD_MS_MAX)
         self._arm(LOOK_MS)
         return pending

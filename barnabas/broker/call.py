@@ -9,15 +9,17 @@ BrokerError. A function that may finish later takes a `Done[T]` and never raises
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Never, Protocol, TypeAlias, TypeVar
 
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError
 from barnabas.protocol.registry import Api
+from barnabas.protocol.schema import Message
 
-__all__ = ["Call", "Done", "Handler", "Origin", "Pending", "Refuse", "Table"]
+__all__ = ["Answer", "AnyPending", "Call", "Done", "Handler", "Origin", "Pending", "Refuse", "Table"]
 
-R = TypeVar("R")
+Q = TypeVar("Q", bound=Message, covariant=True)  # a request
+R = TypeVar("R", bound=Message, contravariant=True)  # the response that a Pending takes
 T = TypeVar("T")
 
 Done = Callable[[T | BrokerError], None]
@@ -44,7 +46,7 @@ class Origin(Protocol):
         ...
 
 
-class Call(Generic[R]):
+class Call(Generic[Q]):
     """One request passed to a handler.
 
     Views in `request` are valid only during the call: a handler that waits copies what it needs.
@@ -53,7 +55,7 @@ class Call(Generic[R]):
     __slots__ = ("api_key", "client_host", "client_id", "connection", "request", "version")
 
     def __init__(
-        self, request: R, version: int, api_key: int, client_id: str | None, connection: Origin, client_host: str
+        self, request: Q, version: int, api_key: int, client_id: str | None, connection: Origin, client_host: str
     ) -> None:
         self.request = request
         self.version = version
@@ -83,8 +85,8 @@ class Pending(Generic[R]):
         self.blocks = blocks
         self.on_closed = on_closed
         self.resolved = False
-        self._response: R | Work | None = None
-        self._deliver: Callable[[R | Work | None], None] | None = None
+        self._response: Answer = None
+        self._deliver: Callable[[Answer], None] | None = None
         self._unblock: Callable[[], None] | None = None
 
     def resolve(self, response: R | Work | None) -> None:
@@ -119,17 +121,19 @@ class Pending(Generic[R]):
             on_closed, self.on_closed = self.on_closed, None
             on_closed()
 
-    def attach(self, deliver: Callable[[R | Work | None], None], unblock: Callable[[], None] | None) -> None:
+    def attach(self, deliver: Callable[[Answer], None], unblock: Callable[[], None] | None) -> None:
         """Sets the receiver of the answer (called by connections only). Call it before `resolve`."""
         self._deliver = deliver
         self._unblock = unblock
 
     @property
-    def response(self) -> Any:
+    def response(self) -> Answer:
         """The answer, if `resolve` was called before `attach`."""
         return self._response
 
 
-Handler = Callable[[Any, Call[Any]], Any]  # (the Needs of its family, the call) → response, Pending, Work, or None
-Refuse = Callable[[Call[Any], BrokerError], Any]  # makes the response with one error for the whole request
-Table = Mapping[type[Any], tuple[Handler, Refuse]]  # handlers of a family, by request class
+AnyPending: TypeAlias = Pending[Never]  # for code that takes the answer and does not give it
+Answer: TypeAlias = Message | AnyPending | Work | None  # work returns one of the others
+Handler = Callable[[Any, Call[Any]], Answer]  # takes the Needs of its family, and the call
+Refuse = Callable[[Call[Any], BrokerError], Message | None]  # the response with one error for the whole request
+Table = Mapping[type[Message], tuple[Handler, Refuse]]  # handlers of a family, by request class

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
 from types import GeneratorType
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Answer, AnyPending, Call, Pending
 from barnabas.broker.large_requests import LargeRequest
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.request_header import decoded_client_id, skip_tags
@@ -30,6 +30,7 @@ from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, S
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES, MemoryBudget
 from barnabas.protocol.registry import API_VERSIONS_KEY, Api
+from barnabas.protocol.schema import Message
 
 __all__ = ["Connection", "ConnectionHost"]
 
@@ -67,7 +68,7 @@ class ConnectionHost(Protocol):
         """Splits the bytes of one connection into frames and limits their size."""
         ...
 
-    def unsupported_api_versions(self) -> Any:
+    def unsupported_api_versions(self) -> Message:
         """The answer to ApiVersions in an unknown version."""
         ...
 
@@ -252,13 +253,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         call = Call(request, version, api_key, client_id, self, self.client_host)
         response = router.answer(route, call)
-        while True:
-            if response.__class__ is Pending:
+        while response is not None and not isinstance(response, Message):
+            if isinstance(response, Pending):
                 if not response.resolved:
                     self._await_answer(route, correlation, response)
                     return
                 response = response.response
-            elif response.__class__ is GeneratorType:
+            else:
                 ended = advance(response)
                 if ended is None:
                     self._large(route, correlation, 0).go_on(response)
@@ -266,8 +267,6 @@ class Connection(asyncio.BufferedProtocol):
                 if ended.units > UNITS_PER_SLICE // REQUESTS_PER_TURN:
                     self.core.count_long(ended.units * REQUESTS_PER_TURN // UNITS_PER_SLICE)
                 response = ended.result
-            else:
-                break
         if response is not None and not self.core.closed:
             self.core.answer(route.frame(correlation, response))
 
@@ -302,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         slot.cancel = request.cancel
         return request
 
-    def _await_answer(self, route: Route, correlation: int, pending: Pending[Any]) -> None:
+    def _await_answer(self, route: Route, correlation: int, pending: AnyPending) -> None:
         if self.core.closed:
             return
         slot = _Waiting(route, correlation)
@@ -314,11 +313,11 @@ class Connection(asyncio.BufferedProtocol):
             unblock = self._unblock
         pending.attach(partial(self._answered, slot), unblock)
 
-    def _answered(self, slot: _Waiting, response: Any) -> None:
+    def _answered(self, slot: _Waiting, response: Answer) -> None:
         """A waiting request has its answer: sends all answers that are ready in order at the end of this wake-up."""
         if self.core.closed:
             return
-        if response.__class__ is GeneratorType:
+        if isinstance(response, GeneratorType):
             ended = advance(response)
             if ended is None:
                 request = LargeRequest(
@@ -328,12 +327,12 @@ class Connection(asyncio.BufferedProtocol):
                 request.go_on(response)
                 return
             response = ended.result
-            if response.__class__ is Pending:  # it waits once more
-                slot.cancel = response.closed
-                response.attach(partial(self._answered, slot), None)
-                return
+        if isinstance(response, Pending):  # it waits once more
+            slot.cancel = response.closed
+            response.attach(partial(self._answered, slot), None)
+            return
         try:
-            parts = [] if response is None else slot.route.frame(slot.correlation, response)
+            parts = slot.route.frame(slot.correlation, response) if isinstance(response, Message) else []
         except Exception as error:
             self._failed(error)
         else:

@@ -12,14 +12,15 @@ After the answer the request and the response are freed in slices, too: freeing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import GeneratorType
-from typing import Any, Final
+from typing import Final
 
-from barnabas.broker.call import Call, Origin, Pending
+from barnabas.broker.call import Answer, AnyPending, Call, Origin, Pending
 from barnabas.broker.router import Route, Router
 from barnabas.broker.slices import Slice, Slices, Work
 from barnabas.ports import Buffer
+from barnabas.protocol.schema import Message, Struct
 from barnabas.protocol.wire import Array
 
 __all__ = ["LargeRequest"]
@@ -50,8 +51,8 @@ class LargeRequest:
         self._answered = answered
         self._failed = failed
         self._slice: Slice | None = None
-        self._pending: Pending[Any] | None = None
-        self._kept: list[Any] = []  # the request, then the response: they are freed in slices
+        self._pending: AnyPending | None = None
+        self._kept: list[Message] = []  # the request, then the response: they are freed in slices
 
     def decode(
         self, router: Router, frame: bytes, position: int, client_id: str | None, origin: Origin, client_host: str
@@ -72,22 +73,22 @@ class LargeRequest:
             self._pending.closed()
         self._release()
 
-    def _handled(self, response: Any) -> None:
-        if response.__class__ is not Pending:
+    def _handled(self, response: Answer) -> None:
+        if not isinstance(response, Pending):
             self._encode(response)
         elif response.resolved:
-            self._encode(response.response)
+            self._handled(response.response)
         else:
             self._pending = response
-            response.attach(self._encode, None)
+            response.attach(self._handled, None)
 
-    def _encode(self, response: Any) -> None:
+    def _encode(self, response: Message | Work | None) -> None:
         self._pending = None
-        if response.__class__ is GeneratorType:
-            self.go_on(response)
-            return
         if response is None:
             self._end([])
+            return
+        if not isinstance(response, Message):
+            self.go_on(response)
             return
         self._release()  # the request
         self._kept.append(response)
@@ -117,13 +118,13 @@ class LargeRequest:
         return response
 
 
-def _nothing(_outcome: Any) -> None:
+def _nothing(_outcome: object) -> None:
     """No callback: nothing waits for freed memory."""
 
 
-def _freed(messages: list[Any]) -> Work:
+def _freed(messages: list[Message]) -> Generator[int, None, None]:
     """Frees messages a few elements at a time. It changes none of them, because others may still use them."""
-    lists: list[list[Any]] = []
+    lists: list[list[Struct]] = []
     while messages:
         _find_long_lists(messages.pop(), lists)
         yield 1
@@ -138,7 +139,7 @@ def _freed(messages: list[Any]) -> Work:
                 yield 1 + sum(len(getattr(last, name) or ()) for name in nested) // FREED_PER_UNIT
 
 
-def _find_long_lists(message: Any, lists: list[list[Any]]) -> None:
+def _find_long_lists(message: Struct, lists: list[list[Struct]]) -> None:
     for name in _names_of_lists(message):
         found = getattr(message, name) or []
         if len(found) > FREED_AT_ONCE:
@@ -148,5 +149,5 @@ def _find_long_lists(message: Any, lists: list[list[Any]]) -> None:
                 _find_long_lists(element, lists)
 
 
-def _names_of_lists(message: Any) -> list[str]:
+def _names_of_lists(message: Struct) -> list[str]:
     return [declared.name for declared in getattr(message, "FIELDS", ()) if isinstance(declared.wire, Array)]

@@ -36,10 +36,12 @@ from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.protocol.messages.cluster import (
     BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     ControllerRegistrationRequest,
     RegistrationListener,
 )
+from barnabas.protocol.schema import Message
 
 __all__ = ["BrokerState", "Lifecycle", "RegistrationRefused"]
 
@@ -137,7 +139,7 @@ class Lifecycle:
         self._registration: BrokerRegistrationRequest | None = None
         self._shutdown_allowed: asyncio.Future[bool] | None = None
         self._awaited: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []  # conditions on the own image
-        self._asked: dict[asyncio.Future[Any], None] = {}  # answers of the controller that steps wait for
+        self._asked: dict[asyncio.Future[object], None] = {}  # answers of the controller that steps wait for
         self._heartbeat_due: Timer | None = None
         self._in_flight = False
         self._heartbeat_again = False  # something changed while a heartbeat was on its way
@@ -187,15 +189,15 @@ class Lifecycle:
             log_dirs=self._log_dirs.online_ids(),
             previous_broker_epoch=previous_broker_epoch,
         )
-        await self._register(self._config.get_int("initial.broker.registration.timeout.ms"))
+        await self._register(self._registration, self._config.get_int("initial.broker.registration.timeout.ms"))
         self.become(BrokerState.RECOVERY)
 
-    async def _register(self, timeout_ms: int = FOR_EVER) -> None:
-        answer = await self._until_accepted(self._registration, "register", timeout_ms)
+    async def _register(self, request: BrokerRegistrationRequest, timeout_ms: int = FOR_EVER) -> None:
+        answer = await self._until_accepted(request, "register", timeout_ms)
         self.broker_epoch = answer.broker_epoch
         await self._image_shows(lambda: self._registered is not None)
 
-    async def _until_accepted(self, request: Any, what: str, timeout_ms: int = FOR_EVER) -> Any:
+    async def _until_accepted(self, request: Message, what: str, timeout_ms: int = FOR_EVER) -> Any:
         pause_ms = RETRY_MS_MIN
         now_ms = self._reactor.clock.monotonic_ms()
         until_ms, told_ms = now_ms + timeout_ms, now_ms - TELL_EVERY_MS + TELL_FIRST_MS
@@ -311,7 +313,9 @@ class Lifecycle:
             timeout_ms=self._session_ms // 2,
         )
 
-    def _on_answer(self, answer: Any, sent_ms: int, offline_log_dirs: Sequence[bytes]) -> None:
+    def _on_answer(
+        self, answer: BrokerHeartbeatResponse | BrokerError, sent_ms: int, offline_log_dirs: Sequence[bytes]
+    ) -> None:
         self._in_flight = False
         if self.state is BrokerState.STOPPED:
             return
@@ -397,7 +401,7 @@ class Lifecycle:
         if self._registration is None:
             raise InvariantViolated("a broker that never registered cannot register again")
         self._registration.previous_broker_epoch = self.broker_epoch
-        await self._register()
+        await self._register(self._registration)
         self._failures = 0
         self.heartbeat_now()
 
@@ -437,7 +441,10 @@ class Lifecycle:
 
     def on_fatal(self, error: BaseException) -> None:
         """The node failed: ends a start or stop that waits for the controller."""
-        waiting: list[asyncio.Future[Any]] = [*self._asked, *(future for _, future in self._awaited)]
+        waiting: list[asyncio.Future[object] | asyncio.Future[None] | asyncio.Future[bool]] = [
+            *self._asked,
+            *(future for _, future in self._awaited),
+        ]
         if self._shutdown_allowed is not None:
             waiting.append(self._shutdown_allowed)
         for future in waiting:
@@ -446,14 +453,14 @@ class Lifecycle:
 
     # --- requests to the controller -------------------------------------------------------------------------------
 
-    async def _ask(self, request: Any, timeout_ms: int) -> Any:
+    async def _ask(self, request: Message, timeout_ms: int) -> Any:
         """Returns the controller's answer, or the BrokerError that replaces it."""
         if self._reactor.failure is not None:
             raise self._reactor.failure
-        waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._asked[waiting] = None
 
-        def done(answer: Any) -> None:
+        def done(answer: object) -> None:
             if not waiting.done():
                 waiting.set_result(answer)
 

@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
@@ -53,7 +53,7 @@ class LongWork:
     def __init__(self, reactor: Reactor, offload: Offload) -> None:
         self._reactor = reactor
         self._offload = offload
-        self._queue: deque[_Job] = deque()
+        self._queue: deque[_Job[Any]] = deque()
         self._busy = False
         self._spent = 0
         self.turn_is_over = False
@@ -99,7 +99,7 @@ class LongWork:
     async def _run(self) -> None:
         while self._queue:
             job = self._queue.popleft()
-            outcome: Any
+            outcome: object
             try:
                 outcome = await self._perform(job)
             except BrokerError as error:
@@ -117,12 +117,13 @@ class LongWork:
             job.steps.close()
         self._busy = False
 
-    async def _perform(self, job: _Job) -> Any:
+    async def _perform(self, job: _Job[T]) -> T | None:
         while not job.cancelled:
             try:
                 work = next(job.steps)
             except StopIteration as end:
-                return end.value
+                result: T = end.value
+                return result
             if work is None:
                 await asyncio.sleep(0)
             else:
@@ -130,10 +131,10 @@ class LongWork:
         return None
 
 
-class _Job:
+class _Job(Generic[T]):
     __slots__ = ("cancelled", "done", "steps")
 
-    def __init__(self, steps: Steps[Any], done: Callable[[Any], None]) -> None:
+    def __init__(self, steps: Steps[T], done: Callable[[T | BrokerError], None]) -> None:
         self.steps = steps
         self.done = done
         self.cancelled = False

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from barnabas.broker.awaited_leaders import AwaitedLeaders
 from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
@@ -376,7 +376,7 @@ class Node:
             on_failure=self._on_directory_failed,
         )
 
-    def _start_sync(self, sync: Coroutine[Any, Any, None], name: str) -> None:
+    def _start_sync(self, sync: Coroutine[object, object, None], name: str) -> None:
         if self.reactor.scope.stopping:
             sync.close()  # closing the logs syncs the rest
         else:

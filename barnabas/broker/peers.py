@@ -35,6 +35,7 @@ from barnabas.network_port import Network
 from barnabas.ports import Buffer
 from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion
 from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.schema import Message
 from barnabas.runtime.framed_socket import FramedSocket
 
 __all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "probe"]
@@ -82,7 +83,7 @@ Done = Callable[[Any], None]  # takes the response or a PeerError
 
 
 class _Queued(NamedTuple):
-    request: Any
+    request: Message
     done: Done
     deadline_ms: int
     version_max: int
@@ -198,7 +199,7 @@ class Peer:
         """Calls `listener` for every open connection that ends other than by `close`, after the `done` of its requests."""
         self._lost_listeners.append(listener)
 
-    def send(self, request: Any, done: Done, *, timeout_ms: int, version_max: int | None = None) -> None:
+    def send(self, request: Message, done: Done, *, timeout_ms: int, version_max: int | None = None) -> None:
         """Sends a request, connecting first where needed.
 
         Args:
@@ -230,15 +231,15 @@ class Peer:
                 self._reactor.scope.start(self._connect(socket), name=f"connect {self!r}")
             self._arm(deadline_ms)
 
-    async def request(self, request: Any, *, timeout_ms: int, version_max: int | None = None) -> Any:
+    async def request(self, request: Message, *, timeout_ms: int, version_max: int | None = None) -> Any:
         """Sends a request and waits for its response. A cancelled wait drops the response; the request may have its effect.
 
         Raises:
             PeerError: there is no response.
         """
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
-        def done(outcome: Any) -> None:
+        def done(outcome: object) -> None:
             if not answer.done():
                 answer.set_result(outcome)
 
@@ -338,7 +339,7 @@ class Peer:
         for request, done, deadline_ms, version_max in queue:
             self._transmit(request, done, now_ms, deadline_ms - now_ms, version_max)
 
-    def _transmit(self, request: Any, done: Done, now_ms: int, timeout_ms: int, version_max: int) -> None:
+    def _transmit(self, request: Message, done: Done, now_ms: int, timeout_ms: int, version_max: int) -> None:
         try:
             parts = self._exchange.send(request, done, now_ms, timeout_ms=timeout_ms, version_max=version_max)
         except NoCommonVersion as error:
@@ -430,7 +431,7 @@ class Peer:
     def _fail_soon(self, done: Done, error: PeerError) -> None:
         self._reactor.soon(lambda: done(error))
 
-    def _deliver(self, callback: Done, outcome: Any) -> None:
+    def _deliver(self, callback: Done, outcome: object) -> None:
         """Calls back; an exception of the callback concerns this node, not the peer's connection."""
         try:
             callback(outcome)

@@ -18,16 +18,17 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Generator
 from struct import Struct
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from barnabas.broker.call import Call, Handler, Refuse, Table
+from barnabas.broker.call import Answer, Call, Handler, Refuse, Table
 from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
-from barnabas.protocol.schema import codec, decode_in_slices, encode_in_slices, encode_parts
+from barnabas.protocol.schema import Message, codec, decode_in_slices, encode_in_slices, encode_parts
 
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
@@ -73,7 +74,7 @@ class Route:
         self.blank = bytes(8 if registry.response_header_version(api.key, version) == 0 else 9)
         self.by_parts = api.key in _ANSWERS_WITH_RECORDS
 
-    def frame(self, correlation: int, response: Any) -> list[Buffer]:
+    def frame(self, correlation: int, response: Message) -> list[Buffer]:
         """The whole frame of an answer, as buffers in write order."""
         out = bytearray(self.blank)
         if self.by_parts:
@@ -84,11 +85,11 @@ class Route:
         _PREFIX.pack_into(out, 0, len(out) - 4, correlation)
         return [out]
 
-    def decode_in_slices(self, frame: bytes, position: int) -> Work:
+    def decode_in_slices(self, frame: bytes, position: int) -> Generator[int, None, Message]:
         """Returns the request whose body begins at `position` of its frame."""
         return decode_in_slices(self.request, frame, self.version, position)
 
-    def frame_in_slices(self, correlation: int, response: Any) -> Work:
+    def frame_in_slices(self, correlation: int, response: Message) -> Generator[int, None, list[Buffer]]:
         """Returns what `frame` returns."""
         parts: list[Buffer] = yield from encode_in_slices(response, self.version, bytearray(self.blank))
         _PREFIX.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation)
@@ -130,7 +131,7 @@ class Router:
             route = self.routes[api_key << 16 | version] = Route(api, version, handler, refuse)
         return route
 
-    def answer(self, route: Route, call: Call[Any]) -> Any:
+    def answer(self, route: Route, call: Call[Message]) -> Answer:
         """Runs the handler: returns its response, a Pending, None, or the remaining work as a generator that returns one of these.
 
         Raises:
@@ -161,7 +162,7 @@ class Router:
         return "quorum" if api.family in _FAMILIES_OF_THE_QUORUM else "cluster"
 
 
-def _guarded(route: Route, call: Call[Any], work: Work) -> Work:
+def _guarded(route: Route, call: Call[Message], work: Work) -> Work:
     """Runs the handler's work and treats its exceptions as `Router.answer` does."""
     try:
         response = yield from work
@@ -172,7 +173,7 @@ def _guarded(route: Route, call: Call[Any], work: Work) -> Work:
     return response
 
 
-def _refusal(route: Route, call: Call[Any], error: Exception) -> Any:
+def _refusal(route: Route, call: Call[Message], error: Exception) -> Message | None:
     """The response for an error that a handler raised."""
     if isinstance(error, BrokerError):
         return route.refuse(call, error)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import Any, Final
+from typing import Final
 
 from barnabas.broker.config import BrokerConfig, Endpoint
 from barnabas.broker.connection import Connection
@@ -26,6 +26,7 @@ from barnabas.network_port import Listener, ListenerOptions, Network
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.registry import API, API_VERSIONS_KEY, PRODUCE_KEY
+from barnabas.protocol.schema import Message
 
 __all__ = ["Server"]
 
@@ -171,7 +172,7 @@ class Server:
     def _frame_limit(self, api_key: int) -> int:
         return self._request_bytes_max if api_key == PRODUCE_KEY else self._frame_bytes_free
 
-    def unsupported_api_versions(self) -> Any:
+    def unsupported_api_versions(self) -> Message:
         """The body of the answer to ApiVersions in an unknown version."""
         from barnabas.broker.handlers.metadata import unsupported_api_versions
 

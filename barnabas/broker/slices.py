@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from heapq import merge
 from itertools import groupby
 from types import GeneratorType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from barnabas.errors import InvariantViolated
 
@@ -34,20 +34,21 @@ LARGE_REQUESTS_AT_ONCE: Final = 2  # decoded and not yet answered; each holds up
 
 SORTED_AT_ONCE: Final = 2_048  # names: 0.5 ms
 
+T = TypeVar("T")
 Work = Generator[int, None, Any]  # yields the number of units since the last yield
 
 
-class Ended:
+class Ended(Generic[T]):
     """The result of a generator, and the units of its last slice."""
 
     __slots__ = ("result", "units")
 
-    def __init__(self, result: Any, units: int) -> None:
+    def __init__(self, result: T, units: int) -> None:
         self.result = result
         self.units = units
 
 
-def advance(work: Work) -> Ended | None:
+def advance(work: Generator[int, None, T]) -> Ended[T] | None:
     """Runs one slice; returns None if more is left. Raises what the generator raises."""
     left = UNITS_PER_SLICE
     try:
@@ -100,7 +101,7 @@ class Slices:
 
     def __init__(
         self,
-        next_turn: Callable[[Callable[[], None]], Any],
+        next_turn: Callable[[Callable[[], None]], object],
         fatal: Callable[[InvariantViolated], None],
         *,
         on_busy: Callable[[], None],
@@ -122,8 +123,8 @@ class Slices:
 
     def start(
         self,
-        work: Work,
-        done: Callable[[Any], None],
+        work: Generator[int, None, T],
+        done: Callable[[T], None],
         failed: Callable[[BaseException], None],
         *,
         begun: bool = False,
@@ -195,7 +196,7 @@ class Slices:
         else:
             self._active.append(current)
 
-    def _call(self, callback: Callable[[Any], None], value: Any) -> None:
+    def _call(self, callback: Callable[[T], None], value: T) -> None:
         try:
             callback(value)
         except InvariantViolated as error:

@@ -9,7 +9,7 @@ from struct import pack, unpack
 
 import pytest
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Answer, Call, Pending
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.connection import REQUESTS_PER_TURN
@@ -86,7 +86,7 @@ async def test_a_busy_connection_leaves_turns_to_others(nodes: Nodes, node: Node
     greedy, modest = await nodes.peer(node), await nodes.peer(node)
     original = node.router.route(18, 0).handler
 
-    def note(node: Node, call: Call[ApiVersionsRequest]) -> object:
+    def note(node: Node, call: Call[ApiVersionsRequest]) -> Answer:
         served.append(call.client_id or "")
         return original(node, call)
 

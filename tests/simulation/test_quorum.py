@@ -26,7 +26,7 @@ from barnabas.protocol.messages.quorum import (
     VoteRequestTopic,
 )
 from barnabas.protocol.records import decode_records, iter_batches
-from barnabas.protocol.schema import finished
+from barnabas.protocol.schema import Message, finished
 from barnabas.testing.simulation.world import Ports, World
 
 VOTERS = (1, 2, 3)
@@ -372,7 +372,7 @@ def test_what_a_member_refuses() -> None:
         assert observer.node is not None
         leader_id, epoch = leader.node_id, observer.node.quorum.leader_epoch
 
-        async def ask(request: object, to: int = leader_id) -> Any:
+        async def ask(request: Message, to: int = leader_id) -> Any:
             assert observer.node is not None
             return await observer.node.peers.to(f"n{to}", 9093, "test").request(request, timeout_ms=1_000)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Refuse, Table
+from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
 from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
@@ -36,6 +36,7 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
@@ -62,42 +63,45 @@ class Needs(Protocol):
     controller: ControllerChannel
 
 
-def answered_later(call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refuse: Refuse) -> Pending[Any]:
-    """Asks the controller; `refuse` makes the response if it refuses the whole request."""
-    pending: Pending[Any] = Pending(blocks=True)
+Ask = Callable[[Callable[[Message | BrokerError], None]], None]  # sends a request to the controller
 
-    def done(answer: Any) -> None:
+
+def answered_later(call: Call[Message], ask: Ask, refuse: Refuse) -> Pending[Message]:
+    """Asks the controller; `refuse` makes the response if it refuses the whole request."""
+    pending: Pending[Message] = Pending(blocks=True)
+
+    def done(answer: Message | BrokerError) -> None:
         pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else _to_encode(answer))
 
     ask(done)
     return pending
 
 
-def _to_encode(answer: Any) -> Any:
+def _to_encode(answer: Message) -> Message | Work:
     """Encodes an answer with many topics in slices: CreateTopics returns 30 settings for each."""
     return _later(answer) if len(getattr(answer, "topics", ())) > TOPICS_AT_ONCE else answer
 
 
-def _later(answer: Any) -> Work:
+def _later(answer: Message) -> Work:
     yield UNITS_PER_SLICE
     return answer
 
 
-def answered_in_time(call: Call[Any], ask: Callable[[Callable[[Any], None]], None], refuse: Refuse) -> Any:
+def answered_in_time(call: Call[Any], ask: Ask, refuse: Refuse) -> Answer:
     """As `answered_later`, but refuses a request whose `timeout_ms` is 0 or less: it begins nothing."""
     if call.request.timeout_ms <= 0:
         return refuse(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
     return answered_later(call, ask, refuse)
 
 
-def create_topics(needs: Needs, call: Call[CreateTopicsRequest]) -> Any:
+def create_topics(needs: Needs, call: Call[CreateTopicsRequest]) -> Answer:
     """Creates the named topics."""
     return answered_in_time(
         call, lambda done: needs.controller.create_topics(call.request, done), _refuse_create_topics
     )
 
 
-def delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Any:
+def delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Answer:
     """Deletes topics by name or id."""
     request = DeleteTopicsRequest(topics=_states_to_delete(call), timeout_ms=call.request.timeout_ms)
     return answered_in_time(call, lambda done: needs.controller.request(request, done), _refuse_delete_topics)
@@ -109,14 +113,14 @@ def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]
     return [DeleteTopicState(name=name) for name in call.request.topic_names]
 
 
-def create_partitions(needs: Needs, call: Call[CreatePartitionsRequest]) -> Any:
+def create_partitions(needs: Needs, call: Call[CreatePartitionsRequest]) -> Answer:
     """Adds partitions to existing topics."""
     return answered_in_time(
         call, lambda done: needs.controller.create_partitions(call.request, done), _refuse_create_partitions
     )
 
 
-def elect_leaders(needs: Needs, call: Call[ElectLeadersRequest]) -> Any:
+def elect_leaders(needs: Needs, call: Call[ElectLeadersRequest]) -> Answer:
     """Elects preferred or unclean leaders (KIP-183, KIP-460)."""
     timeout_ms = call.request.timeout_ms
     return answered_in_time(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Refuse, Table
+from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
 from barnabas.broker.handlers import admin, configs, reassignments
 from barnabas.broker.metadata.requests import DECISIONS
 from barnabas.errors import BrokerError, ErrorCode
@@ -36,6 +36,7 @@ from barnabas.protocol.messages.cluster import (
     UnregisterBrokerRequest,
 )
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
+from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
@@ -52,7 +53,7 @@ class Needs(Protocol):
     node_id: int
 
 
-def decide(needs: Needs, call: Call[Any]) -> Any:
+def decide(needs: Needs, call: Call[Any]) -> Answer:
     """Asks this node's controller."""
     controller = needs.quorum_controller
     if controller is None:
@@ -60,29 +61,30 @@ def decide(needs: Needs, call: Call[Any]) -> Any:
     refuse_overdue = _REFUSALS_IN_TIME.get(type(call.request))
     if refuse_overdue is not None and call.request.timeout_ms <= 0:
         return refuse_overdue(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
-    pending: Pending[Any] = Pending()
+    pending: Pending[Message] = Pending()
 
-    def done(answer: Any) -> None:
+    def done(answer: Message | BrokerError) -> None:
         pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
 
     controller.handle(call.request, done, source=call.connection)
     return pending
 
 
-def unregister_broker(needs: Needs, call: Call[UnregisterBrokerRequest]) -> Pending[Any]:
+def unregister_broker(needs: Needs, call: Call[UnregisterBrokerRequest]) -> Pending[Message]:
     """Removes a broker that will not return, for an administrator."""
     return admin.answered_later(call, lambda done: needs.controller.request(call.request, done), refuse)
 
 
-def refuse(call: Call[Any], error: BrokerError) -> Any:
+def refuse(call: Call[Message], error: BrokerError) -> Message | None:
     """The answer that carries one error for the whole request."""
-    refusal: Any = registry.API[call.api_key].response()
+    response = registry.API[call.api_key].response()
+    refusal: Any = response  # its fields are found at run time
     if not hasattr(refusal, "error_code"):
         return admin.HANDLERS[type(call.request)][1](call, error)
     refusal.error_code = error.code
     if hasattr(refusal, "error_message"):
         refusal.error_message = error.message
-    return refusal
+    return response
 
 
 HANDLERS: Final[Table] = {UnregisterBrokerRequest: (unregister_broker, refuse)}

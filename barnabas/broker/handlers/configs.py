@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, group_entries, topic_entries
@@ -55,6 +55,8 @@ __all__ = [
 ]
 
 Resource = AlterConfigsResource | AlterConfigsRequestResource
+AlterConfigs = AlterConfigsRequest | IncrementalAlterConfigsRequest
+AlterAnswer = AlterConfigsResponse | IncrementalAlterConfigsResponse
 RESOURCES: Final = frozenset({BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
 RESOURCES_A_YIELD: Final = 16
 R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
@@ -103,11 +105,13 @@ def _split(needs: Needs, resources: list[R]) -> Work:
 
 
 def _changed(
-    call: Call[Any], refused: list[AlterConfigsResourceResponse], ask: Callable[[Callable[[Any], None]], None]
-) -> Pending[Any]:
-    pending: Pending[Any] = Pending(blocks=True)
+    call: Call[AlterConfigs],
+    refused: list[AlterConfigsResourceResponse],
+    ask: Callable[[Callable[[AlterAnswer | BrokerError], None]], None],
+) -> Pending[AlterAnswer]:
+    pending: Pending[AlterAnswer] = Pending(blocks=True)
 
-    def done(answer: Any) -> None:
+    def done(answer: AlterAnswer | BrokerError) -> None:
         if isinstance(answer, BrokerError):
             pending.resolve(refuse_alter_configs(call, answer))
         else:
@@ -117,7 +121,7 @@ def _changed(
     return pending
 
 
-def _merged(resources: list[Any], answer: Any, refused: list[AlterConfigsResourceResponse]) -> Work:
+def _merged(resources: Iterable[Resource], answer: AlterAnswer, refused: list[AlterConfigsResourceResponse]) -> Work:
     """Returns the controller's answer with this node's refusals inserted; both have the order of the request."""
     if not refused:
         yield len(answer.responses)
@@ -245,7 +249,7 @@ def refuse_describe_configs(call: Call[DescribeConfigsRequest], error: BrokerErr
     )
 
 
-def refuse_alter_configs(call: Call[Any], error: BrokerError) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
+def refuse_alter_configs(call: Call[AlterConfigs], error: BrokerError) -> AlterAnswer:
     """One error for every resource of a change."""
     responses = [_resource_response(resource, error) for resource in call.request.resources]
     if isinstance(call.request, AlterConfigsRequest):

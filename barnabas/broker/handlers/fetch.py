@@ -18,7 +18,7 @@ returning records (KIP-392); v12 diverging epochs (KIP-595) and leader hints (KI
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.fetch_sessions import (
@@ -44,6 +44,7 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.nearest import LEADER, nearest_replica
 from barnabas.broker.replica.throttle import is_throttled
 from barnabas.broker.slices import Slice, Work
+from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
@@ -167,7 +168,7 @@ class _Fetch:
         self.max_bytes = min(request.max_bytes, needs.server.answer_bytes_max(needs.fetch_max_bytes))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.pending: Pending[FetchResponse] | None = None
-        self.deadline: Any = None
+        self.deadline: Timer | None = None
         self.urgent = False  # an error or a divergence: do not wait
         self._due = False
         self._release_bytes = 0  # size of the watched logs that makes another read worthwhile
@@ -477,7 +478,8 @@ class _Fetch:
             self.pending.resolve(self.answer_in_slices(parts) if len(parts) > LARGE else self.answer(parts))
 
     def _stop(self) -> None:
-        self.deadline.cancel()
+        if self.deadline is not None:
+            self.deadline.cancel()
         if self._slice is not None:
             self._slice.cancel()
             self._slice = None

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.coordinator.groups.effects import At, JoinCall
@@ -390,11 +390,10 @@ def _decide_delete(group_id: str, shard: GroupShard, _at: At) -> Decision[None, 
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def _refuse_join(call: Call[JoinGroupRequest], error: BrokerError) -> JoinGroupResponse | None:
+def _refuse_join(call: Call[JoinGroupRequest], error: BrokerError) -> JoinGroupResponse:
     reply = _JoinReply(call.version, call.request.member_id)
     reply.refuse(error.code)
-    response: JoinGroupResponse = reply.pending.response
-    return response
+    return cast("JoinGroupResponse", reply.pending.response)
 
 
 def _refuse_sync(call: Call[SyncGroupRequest], error: BrokerError) -> SyncGroupResponse:

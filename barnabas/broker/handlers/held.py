@@ -9,9 +9,8 @@ So a broker's request is held only briefly.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from barnabas.broker.call import Pending
+from barnabas.broker.call import AnyPending
 
 __all__ = ["BrokerWaiter", "PendingWaiter"]
 
@@ -25,11 +24,11 @@ class PendingWaiter:
 
     wait_ms_max: int | None = None
 
-    def __init__(self, pending: Pending[Any] | None = None) -> None:
+    def __init__(self, pending: AnyPending | None = None) -> None:
         self._pending = pending
         self._drop: Callable[[], None] | None = None
 
-    def attach(self, pending: Pending[Any]) -> None:
+    def attach(self, pending: AnyPending) -> None:
         """Sets the Pending of a request that waits."""
         self._pending = pending
         if self._drop is not None:
@@ -52,7 +51,7 @@ class BrokerWaiter:
 
     wait_ms_max: int | None = BROKER_HOLD_MS_MAX
 
-    def __init__(self, pending: Pending[Any]) -> None:
+    def __init__(self, pending: AnyPending) -> None:
         self._pending = pending
 
     def on_held(self, drop: Callable[[], None]) -> None:

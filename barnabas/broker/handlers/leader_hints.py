@@ -6,17 +6,23 @@ continue at the new leader without a Metadata request. Produce has hints since v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from barnabas.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from barnabas.broker.call import Call
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.listing import BrokerListing
     from barnabas.broker.replica.replicas import Replicas
+    from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+    from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
 __all__ = ["add_fetch_hints", "add_produce_hints"]
+
+E = TypeVar("E")  # NodeEndpoint of a ProduceResponse or a FetchResponse
 
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -29,7 +35,7 @@ class Needs(Protocol):
     replicas: Replicas
 
 
-def add_produce_hints(needs: Needs, call: Call[Any], response: Any) -> None:
+def add_produce_hints(needs: Needs, call: Call[ProduceRequest], response: ProduceResponse) -> None:
     """Names the leaders in a ProduceResponse that has errors."""
     if call.version < 10:
         return
@@ -44,7 +50,7 @@ def add_produce_hints(needs: Needs, call: Call[Any], response: Any) -> None:
     response.node_endpoints = _endpoints(needs, call.listener, leaders, NodeEndpoint)
 
 
-def add_fetch_hints(needs: Needs, call: Call[Any], response: Any) -> None:
+def add_fetch_hints(needs: Needs, call: Call[FetchRequest], response: FetchResponse) -> None:
     """Names the leaders in a FetchResponse that has errors."""
     if call.version < 12:
         return
@@ -60,7 +66,13 @@ def add_fetch_hints(needs: Needs, call: Call[Any], response: Any) -> None:
         response.node_endpoints = _endpoints(needs, call.listener, leaders, NodeEndpoint)
 
 
-def _hint(needs: Needs, name: str | None, index: int, answer: Any, leaders: dict[int, None]) -> None:
+def _hint(
+    needs: Needs,
+    name: str | None,
+    index: int,
+    answer: PartitionProduceResponse | PartitionData,
+    leaders: dict[int, None],
+) -> None:
     partition = None if name is None else needs.current_image.image.partition(name, index)
     if partition is not None:
         answer.current_leader.leader_id = partition.leader
@@ -69,7 +81,7 @@ def _hint(needs: Needs, name: str | None, index: int, answer: Any, leaders: dict
             leaders[partition.leader] = None
 
 
-def _endpoints(needs: Needs, listener: str, leaders: dict[int, None], endpoint: Any) -> list[Any]:
+def _endpoints(needs: Needs, listener: str, leaders: dict[int, None], endpoint: Callable[..., E]) -> list[E]:
     return [
         endpoint(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
         for broker, address in needs.listing.live(listener)

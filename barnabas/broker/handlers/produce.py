@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.handlers.held import PendingWaiter
@@ -24,6 +24,7 @@ from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.long_work import FREE_COST
 from barnabas.broker.replica.machine import Replica, VerificationGuard
 from barnabas.broker.slices import Work
+from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.ports import Buffer
@@ -148,7 +149,7 @@ class _AckWait:
         self.response = response
         self.pending = pending
         self._open: dict[_Batch, None] = {}
-        self._timer: Any = None
+        self._timer: Timer | None = None
 
     def start(self, waiting: list[tuple[_Batch, int]], timeout_ms: int) -> None:
         self._open = dict.fromkeys(batch for batch, _ in waiting)
@@ -179,7 +180,8 @@ class _AckWait:
         self._finish()
 
     def _finish(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self.pending.on_closed = None
         add_produce_hints(self.needs, self.call, self.response)
         self.pending.resolve(self.response)
@@ -388,7 +390,9 @@ class _Produce:
         for batch in unverified:
             if batch.replica is not None:
                 by_key.setdefault((batch.replica.topic, batch.replica.partition), []).append(batch)
-        outcome: list[Any] = []  # what `proceed` returned, where the coordinator answered within the call
+        outcome: list[
+            ProduceResponse | Pending[ProduceResponse] | None
+        ] = []  # what `proceed` returned, where the coordinator answered within the call
 
         def proceed(errors: dict[_Key, ErrorCode]) -> None:
             for key, refused in by_key.items():

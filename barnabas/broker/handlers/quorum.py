@@ -16,9 +16,9 @@ Deviation: FETCH of the metadata log below version 12 is refused, because it can
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.call import Answer, Call, Pending, Table
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.leadership import Progress
 from barnabas.broker.quorum.messages import Reply
@@ -39,6 +39,7 @@ from barnabas.protocol.messages.quorum import (
     QuorumReplica,
     VoteRequest,
 )
+from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
@@ -61,7 +62,7 @@ class Needs(Protocol):
     quorum: Quorum
 
 
-def fetch(needs: Needs, call: Call[FetchRequest]) -> Any:
+def fetch(needs: Needs, call: Call[FetchRequest]) -> Answer:
     """Fetches records of the metadata log, for members of the quorum and brokers."""
     if call.version < FIRST_FETCH:
         raise BrokerError(
@@ -70,7 +71,7 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> Any:
     return member_request(needs, call)
 
 
-def member_request(needs: Needs, call: Call[Any]) -> Any:
+def member_request(needs: Needs, call: Call[wire.RequestMessage]) -> Answer:
     """Handles a request of a member: checks it and lets this node's quorum answer."""
     quorum = needs.quorum
     message = call.request
@@ -80,7 +81,7 @@ def member_request(needs: Needs, call: Call[Any]) -> Any:
         if error.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
             quorum.log_once.error(f"a request of {call.client_host} to the metadata quorum is refused: {error}")
         raise
-    pending: Pending[Any] = Pending(on_closed=lambda: quorum.forget(request))
+    pending: Pending[Message] = Pending(on_closed=lambda: quorum.forget(request))
 
     def done(reply: Reply) -> None:
         pending.resolve(wire.reply_message(request, reply, needs.config.voter_endpoints))
@@ -159,7 +160,7 @@ def _nothing_else(request: DescribeQuorumRequest) -> Work:
     return response
 
 
-def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -> Any:
+def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -> Answer:
     """On a broker: answers if this node leads, else forwards to the leader."""
     if needs.quorum.leadership is not None:
         return describe_quorum(needs, call)
@@ -183,7 +184,7 @@ def _replica(replica_id: int, progress: Progress, wall_ms: int) -> QuorumReplica
     )
 
 
-def _refuse_member(call: Call[Any], error: BrokerError) -> Any:
+def _refuse_member(call: Call[wire.RequestMessage], error: BrokerError) -> Message:
     return wire.refusal(call.request, error.code)
 
 

@@ -11,9 +11,9 @@ Version notes: AlterPartitionReassignments v1 may forbid changes of the replicat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.call import Answer, Call, Pending, Table
 from barnabas.broker.handlers.admin import answered_in_time, answered_later
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.reassignments import (
@@ -37,7 +37,7 @@ class Needs(Protocol):
     controller: ControllerChannel
 
 
-def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> Any:
+def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> Answer:
     """Begins or cancels reassignments of partitions."""
     timeout_ms = call.request.timeout_ms
     return answered_in_time(

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.coordinator.transactions.holding import Waiter
@@ -70,7 +70,7 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from barnabas.protocol.schema import finished
+from barnabas.protocol.schema import Message, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
@@ -110,14 +110,16 @@ class Needs(Protocol):
     marker_writer: MarkerWriter
 
 
-def _code(call: Call[Any], error: BrokerError) -> ErrorCode:
+def _code(call: Call[Message], error: BrokerError) -> ErrorCode:
     """The error's code as this client's version knows it."""
     if error.code is ErrorCode.PRODUCER_FENCED and call.version < _FENCED_SINCE.get(type(call.request), 0):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error.code
 
 
-def _check_in_time(needs: Needs, call: Call[Any], transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+def _check_in_time(
+    needs: Needs, call: Call[Message], transactional_id: str, producer_id: int, producer_epoch: int
+) -> None:
     """Raises RemoteProtocolError for a V1 request over a connection that its producer has replaced."""
     needs.connection_fence.check(transactional_id, producer_id, producer_epoch, call.connection.number)
 
@@ -299,7 +301,10 @@ def add_offsets_to_txn(needs: Needs, call: Call[AddOffsetsToTxnRequest]) -> Pend
 
 
 def _add_group(
-    needs: Needs, call: Call[AddOffsetsToTxnRequest], pending: Pending[Any], waiter: Waiter | None = None
+    needs: Needs,
+    call: Call[AddOffsetsToTxnRequest],
+    pending: Pending[AddOffsetsToTxnResponse],
+    waiter: Waiter | None = None,
 ) -> None:
     request = call.request
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.metadata.decision import deliver
+from barnabas.broker.metadata.decision import Done, deliver
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
@@ -47,7 +47,9 @@ from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
+    DescribeQuorumResponse,
 )
+from barnabas.protocol.schema import Message
 
 __all__ = ["ControllerChannel"]
 
@@ -58,15 +60,13 @@ SPREAD_MS: Final = 1_000  # how long an answer waits for this node's own image
 PURPOSE: Final = "controller"  # of the peer connection
 HERE: Final = -1  # stands for this process instead of a node id
 
-Done = Callable[[Any], None]
-
 
 class _Request:
     """A request in progress."""
 
     __slots__ = ("attempt", "deadline_ms", "done", "here", "request", "sent_to", "timer")
 
-    def __init__(self, request: Any, done: Done, deadline_ms: int, here: Callable[[], Any] | None) -> None:
+    def __init__(self, request: Message, done: Done, deadline_ms: int, here: Callable[[], object] | None) -> None:
         self.request = request
         self.here = here
         self.done: Done | None = done  # None once answered
@@ -179,7 +179,7 @@ class ControllerChannel:
     # --- any request ----------------------------------------------------------------------------------------------
 
     def request(
-        self, request: Any, done: Done, *, timeout_ms: int | None = None, here: Callable[[], Any] | None = None
+        self, request: Message, done: Done, *, timeout_ms: int | None = None, here: Callable[[], object] | None = None
     ) -> None:
         """Sends a request to the active controller, in each attempt to the present one. The module docstring says what `done` gets.
 
@@ -221,7 +221,7 @@ class ControllerChannel:
         peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
         peer.send(entry.request, answered, timeout_ms=max(entry.deadline_ms - self._now_ms(), 1))
 
-    def _on_answer(self, entry: _Request, attempt: int, answer: Any) -> None:
+    def _on_answer(self, entry: _Request, attempt: int, answer: object) -> None:
         if entry.done is None or entry.attempt != attempt:
             return
         if isinstance(answer, PeerError):
@@ -257,7 +257,7 @@ class ControllerChannel:
         what = type(entry.request).__name__.removesuffix("Request")
         self._finish(entry, BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"no controller has answered {what} in time"))
 
-    def _finish(self, entry: _Request, answer: Any) -> None:
+    def _finish(self, entry: _Request, answer: object) -> None:
         done, entry.done = entry.done, None
         self._requests.pop(entry, None)
         if entry.timer is not None:
@@ -300,16 +300,19 @@ class ControllerChannel:
             done(None)
             return
 
-        def described(answer: Any) -> None:
-            partition = None if isinstance(answer, BrokerError) else answer.topics[0].partitions[0]
-            if partition is None or partition.error_code:
-                done(answer if partition is None else BrokerError(ErrorCode(partition.error_code)))
+        def described(answer: DescribeQuorumResponse | BrokerError) -> None:
+            if isinstance(answer, BrokerError):
+                done(answer)
+                return
+            partition = answer.topics[0].partitions[0]
+            if partition.error_code:
+                done(BrokerError(ErrorCode(partition.error_code)))
             else:
                 self._await_offset(partition.high_watermark - 1, done)
 
         self._ask_leader(described, timeout_ms)
 
-    def _await_own_image(self, entry: _Request, answer: Any) -> None:
+    def _await_own_image(self, entry: _Request, answer: object) -> None:
         """Answers once everything that the controller had committed when it answered is published here."""
         entry.attempt += 1  # answered: no other controller is asked
         entry.sent_to = HERE
@@ -321,7 +324,7 @@ class ControllerChannel:
             described(BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "the quorum has no leader that is known"))
             return
 
-        def answered(response: Any) -> None:
+        def answered(response: DescribeQuorumResponse | PeerError) -> None:
             if isinstance(response, PeerError):
                 described(BrokerError(ErrorCode.NETWORK_EXCEPTION, str(response)))
             elif response.error_code or not response.topics or not response.topics[0].partitions:

@@ -22,12 +22,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_remarks import remarks_on_change
 from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision, deliver
+from barnabas.broker.metadata.decision import ClusterView, Done, LongDecision, MetadataDecision, deliver
 from barnabas.broker.metadata.elections import UNCLEAN_KEY
 from barnabas.broker.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.isr import elect_unclean_leaders
@@ -45,15 +45,14 @@ from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.network_port import Network
 from barnabas.ports import Disk
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
-from barnabas.protocol.schema import finished
+from barnabas.protocol.schema import Message, finished
 
 __all__ = ["QuorumController"]
 
 log = logging.getLogger(__name__)
 
 A = TypeVar("A")
-Decide = Callable[[ClusterView], MetadataDecision[Any] | Work]
-Done = Callable[[Any], None]
+Decide = Callable[[ClusterView], MetadataDecision[object] | Work]
 
 NOT_ACTIVE: Final = -1  # the epoch of an inactive controller
 
@@ -68,7 +67,7 @@ class _Answers(NamedTuple):
     """Answers to send once everything below `next_offset` is published."""
 
     next_offset: int
-    answers: list[tuple[Done, Any]]
+    answers: list[tuple[Done, object]]
 
 
 class QuorumController:
@@ -189,7 +188,7 @@ class QuorumController:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def handle(self, request: Any, done: Done, *, source: HeartbeatSource | None = None) -> None:
+    def handle(self, request: Message, done: Done, *, source: HeartbeatSource | None = None) -> None:
         """Handles a request of the controller listener, or of this node's own parts.
 
         Args:
@@ -248,7 +247,7 @@ class QuorumController:
         if self._long is not None:
             self._decide_between()
             return
-        answers: list[tuple[Done, Any]] = []
+        answers: list[tuple[Done, object]] = []
         while self._queue:
             queued = self._queue.popleft()
             work = self._decided(queued.decide)
@@ -264,7 +263,7 @@ class QuorumController:
 
     def _decide_between(self) -> None:
         """Makes decisions that need not wait for the present long decision. They see the image that it began with."""
-        answers: list[tuple[Done, Any]] = []
+        answers: list[tuple[Done, object]] = []
         kept: deque[_Queued] = deque()
         for queued in self._queue:
             if not queued.between:
@@ -287,7 +286,7 @@ class QuorumController:
     def _view(self) -> ClusterView:
         return ClusterView(self.image, self._config, self._reactor.rng.uuid, self._quorum.log_end_offset)
 
-    def _on_decided(self, answer: Any) -> None:
+    def _on_decided(self, answer: object) -> None:
         """A long decision is complete."""
         done, self._long, self._long_done = self._long_done, None, None
         if done is not None:

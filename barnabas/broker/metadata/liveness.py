@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Protocol
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView, Done, MetadataDecision
 from barnabas.broker.metadata.heartbeats import heartbeat
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.isr import balance_leaders, elect_unclean_leaders, give_leaderships_back
@@ -86,8 +86,8 @@ class Submit(Protocol):
 
     def __call__(
         self,
-        decide: Callable[[ClusterView], MetadataDecision[Any]],
-        done: Callable[[Any], None] = ...,
+        decide: Callable[[ClusterView], MetadataDecision[object]],
+        done: Done = ...,
         /,
         *,
         between: bool = False,
@@ -213,15 +213,13 @@ class Liveness:
             (each.host, each.port) == (address.host, address.port) for each in request.listeners
         )
 
-    async def _register_if_gone(
-        self, former: BrokerImage, request: BrokerRegistrationRequest, done: Callable[[Any], None]
-    ) -> None:
+    async def _register_if_gone(self, former: BrokerImage, request: BrokerRegistrationRequest, done: Done) -> None:
         if await self._refuses(former):
             self._register(request, done)
         else:
             self._refuse_duplicate(request, done)
 
-    def _register(self, request: BrokerRegistrationRequest, done: Callable[[Any], None]) -> None:
+    def _register(self, request: BrokerRegistrationRequest, done: Done) -> None:
         def decide(view: ClusterView) -> MetadataDecision[BrokerRegistrationResponse]:
             decision = register_broker(view, request)
             former = view.image.brokers.get(request.broker_id)
@@ -232,7 +230,7 @@ class Liveness:
 
         self._submit(decide, done)
 
-    def _refuse_duplicate(self, request: BrokerRegistrationRequest, done: Callable[[Any], None]) -> None:
+    def _refuse_duplicate(self, request: BrokerRegistrationRequest, done: Done) -> None:
         text = f"Another broker is registered with that broker id: {request.broker_id}."
         done(BrokerError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, text))
 
@@ -355,7 +353,7 @@ class Liveness:
     def _balance(self) -> None:
         """Elects preferred replicas, and unclean leaders where a topic allows it and no other is left."""
 
-        def done(more: Any) -> None:
+        def done(more: bool | BrokerError) -> None:
             if self._view.active and self._balance_timer is None:
                 self._arm_balance(BALANCE_AGAIN_MS if more is True else self._balance_interval_ms())
 
@@ -378,9 +376,9 @@ class Liveness:
     def _give_back(self) -> None:
         """Elects returned brokers that are in sync; checks the others again later."""
 
-        def done(left: Any) -> None:
+        def done(left: Collection[int] | BrokerError) -> None:
             now_ms = self._now_ms()
-            waiting = {} if isinstance(left, BrokerError) else left
+            waiting: Collection[int] = () if isinstance(left, BrokerError) else left
             self._returned = {
                 each: until for each, until in self._returned.items() if each in waiting and now_ms < until
             }

@@ -5,7 +5,7 @@ Heartbeats and registrations depend on time and connections; `liveness.py` handl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from barnabas.broker.metadata.configs import alter_configs, replace_configs
@@ -44,7 +44,7 @@ from barnabas.protocol.messages.reassignments import (
 
 __all__ = ["ADMINISTRATION", "DECISIONS", "refused_as_a_whole"]
 
-Decision = Callable[[ClusterView, Any], MetadataDecision[Any]]
+Decision = Callable[[ClusterView, Any], MetadataDecision[object]]
 
 
 @LongDecision[DeleteTopicsRequest, DeleteTopicsResponse]
@@ -80,7 +80,7 @@ DECISIONS: Final[Mapping[type, Decision]] = {
 _ITEMS: Final = ("topics", "responses", "results")  # fields with errors, in answers without a top-level error
 
 
-def refused_as_a_whole(response: Any) -> ErrorCode:
+def refused_as_a_whole(response: object) -> ErrorCode:
     """The error that a response carries for the whole request; NONE without one.
 
     Of the errors of single topics or resources only NOT_CONTROLLER counts: others are the answer.
@@ -89,7 +89,7 @@ def refused_as_a_whole(response: Any) -> ErrorCode:
     if code is not None:
         return ErrorCode(code)
     for name in _ITEMS:
-        items: Sequence[Any] = getattr(response, name, ())
+        items = getattr(response, name, ())
         if items and all(item.error_code == ErrorCode.NOT_CONTROLLER for item in items):
             return ErrorCode.NOT_CONTROLLER
     return ErrorCode.NONE

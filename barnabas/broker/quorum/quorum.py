@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
@@ -430,7 +430,7 @@ class Quorum:
             return self.config.get_int("controller.quorum.fetch.snapshot.max.bytes")
         return self.config.get_int("controller.quorum.fetch.max.bytes")
 
-    def _on_answer(self, outgoing: Outgoing, answer: Any) -> None:
+    def _on_answer(self, outgoing: Outgoing, answer: wire.ReplyMessage | PeerError) -> None:
         if not self._running:
             return
         now_ms = self.reactor.clock.monotonic_ms()

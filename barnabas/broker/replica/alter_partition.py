@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.channel import ControllerChannel
@@ -21,6 +21,7 @@ from barnabas.protocol.messages.cluster import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,
     AlterPartitionRequestTopic,
+    AlterPartitionResponse,
     BrokerState,
 )
 
@@ -77,7 +78,7 @@ class IsrChanges:
         request = AlterPartitionRequest(broker_id=own.broker_id, broker_epoch=own.epoch, topics=list(topics.values()))
         self._controller.request(request, self._on_outcome, timeout_ms=TIMEOUT_MS)
 
-    def _on_outcome(self, outcome: Any) -> None:
+    def _on_outcome(self, outcome: AlterPartitionResponse | BrokerError) -> None:
         asked, self._asked = self._asked, {}
         failure: BrokerError | None = None
         answers: dict[tuple[bytes, int], IsrAnswer] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.reactor import Reactor
@@ -18,6 +18,7 @@ from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsRequestDirectory,
     AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,
+    AssignReplicasToDirsResponse,
 )
 
 __all__ = ["DirectoryAssignments"]
@@ -73,7 +74,9 @@ class DirectoryAssignments:
         )
         self._controller.request(request, lambda answer: self._on_answer(told, answer), timeout_ms=TIMEOUT_MS)
 
-    def _on_answer(self, told: dict[tuple[bytes, int], bytes], answer: Any) -> None:
+    def _on_answer(
+        self, told: dict[tuple[bytes, int], bytes], answer: AssignReplicasToDirsResponse | BrokerError
+    ) -> None:
         code = answer.code if isinstance(answer, BrokerError) else answer.error_code
         if code:
             log.debug("directories of %d replicas are not assigned yet: %s", len(told), code)

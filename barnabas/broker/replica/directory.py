@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity, open_directory
@@ -122,7 +122,7 @@ class LogDirectory:
         disk: Disk,
         *,
         soon: Callable[[Callable[[], None]], None],
-        start: Callable[[Coroutine[Any, Any, None], str], object],
+        start: Callable[[Coroutine[object, object, None], str], object],
         on_failure: Callable[[LogDirectory], None],
     ) -> None:
         self.disk = disk

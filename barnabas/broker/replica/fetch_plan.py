@@ -14,7 +14,7 @@ named; every append, truncation or pause makes the next request name the partiti
 from __future__ import annotations
 
 import logging
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationQuota, is_throttled
@@ -373,7 +373,7 @@ class FetchPlan:
         self._changed[key] = None
 
 
-def _by_topic(keys: dict[_Key, None]) -> list[Any]:
+def _by_topic(keys: dict[_Key, None]) -> list[ForgottenTopic]:
     topics: dict[bytes, list[int]] = {}
     for topic_id, partition in keys:
         topics.setdefault(topic_id, []).append(partition)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
@@ -24,7 +24,13 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationQuota
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.protocol.messages.fetch import FetchResponse
+from barnabas.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
 __all__ = ["Fetchers", "limits_of"]
 
@@ -197,7 +203,7 @@ class _Fetcher:
 
     # -- receiving
 
-    def _on_outcome(self, generation: int, outcome: Any) -> None:
+    def _on_outcome(self, generation: int, outcome: FetchResponse | PeerError) -> None:
         if generation != self._generation:
             return
         if isinstance(outcome, PeerError):
@@ -246,8 +252,8 @@ class _Fetcher:
     def _ask_bounds_of(self, peer: Peer, replica: Replica, leader_epoch: int) -> None:
         found: dict[int, int] = {}
 
-        def on_offset(timestamp: int) -> Callable[[Any], None]:
-            def done(outcome: Any) -> None:
+        def on_offset(timestamp: int) -> Callable[[ListOffsetsResponse | PeerError], None]:
+            def done(outcome: ListOffsetsResponse | PeerError) -> None:
                 if not isinstance(outcome, PeerError):
                     for topic in outcome.topics:
                         for one in topic.partitions:

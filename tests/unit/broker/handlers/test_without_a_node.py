@@ -25,9 +25,9 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsResponse,
     UpdateFeaturesRequest,
 )
-from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, UnregisterBrokerRequest
+from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerHeartbeatResponse, UnregisterBrokerRequest
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from barnabas.protocol.messages.quorum import DescribeQuorumRequest
+from barnabas.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
 from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
 from barnabas.protocol.registry import API, Api
@@ -148,7 +148,9 @@ def test_the_controller_is_told_the_connection_of_a_heartbeat() -> None:
 
     call = call_of(BrokerHeartbeatRequest())
     pending = cluster.decide(Needs(quorum_controller=Deciding(), node_id=4), call)
+    assert isinstance(pending, Pending)
     assert sources == [call.connection]
+    assert isinstance(pending.response, BrokerHeartbeatResponse)
     assert pending.response.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
@@ -159,6 +161,8 @@ def test_the_quorum_is_described_by_its_leader() -> None:
         Needs(quorum=follower, controller=controller), call_of(DescribeQuorumRequest())
     )
     controller.answer(REFUSED)
+    assert isinstance(pending, Pending)
+    assert isinstance(pending.response, DescribeQuorumResponse)
     assert (pending.response.error_code, pending.response.error_message) == (REFUSED.code, "not you")
 
 
