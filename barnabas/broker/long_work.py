@@ -103,7 +103,7 @@ class LongWork:
             try:
                 outcome = await self._perform(job)
             except BrokerError as error:
-                outcome = error
+                outcome = error.with_traceback(None)  # its frames hold this variable: a cycle
             except Exception:  # a bug of ours costs one request, not the node
                 log.exception("long work failed")
                 outcome = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -23,7 +23,7 @@ from itertools import groupby
 from types import GeneratorType
 from typing import Any, Final, Generic, TypeVar
 
-from barnabas.errors import InvariantViolated
+from barnabas.errors import BrokerError, InvariantViolated
 
 __all__ = ["UNITS_PER_SLICE", "Ended", "Slice", "Slices", "Work", "advance", "sorted_in_slices"]
 
@@ -80,9 +80,20 @@ class Slice:
 
     def cancel(self) -> None:
         """Stops the work; calls neither callback."""
-        work, self.work = self.work, None
+        work = self.work
+        self.end()
         if work is not None and not _running(work):
             work.close()
+
+    def end(self) -> tuple[Callable[[Any], None], Callable[[BaseException], None]]:
+        """Forgets work and callbacks, because their owner keeps this object: together they would be a cycle. Returns the callbacks."""
+        callbacks = self.done, self.failed
+        self.work, self.done, self.failed = None, _nothing, _nothing
+        return callbacks
+
+
+def _nothing(_: object) -> None:
+    pass
 
 
 def _running(work: Work) -> bool:
@@ -185,12 +196,14 @@ class Slices:
         try:
             ended = advance(work)
         except Exception as error:
-            current.work = None
-            self._call(current.failed, error)
+            _, failed = current.end()
+            if isinstance(error, BrokerError):
+                error.__traceback__ = None  # a refusal: the frames of its traceback would keep it in a cycle
+            self._call(failed, error)
             return
         if ended is not None:
-            current.work = None
-            self._call(current.done, ended.result)
+            done, _ = current.end()
+            self._call(done, ended.result)
         elif current.work is None:  # its own slice cancelled it
             work.close()
         else:

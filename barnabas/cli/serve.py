@@ -69,11 +69,18 @@ def serve(
         HOST:PORT for clients; port 0 takes a free port [default: listeners of --config, else 127.0.0.1:9092].
     controller_listen
         HOST:PORT for the other nodes' metadata [default: listeners of --config, else this node's address in --quorum].
-    quorum The voters of the metadata quorum, the same on every node: 1@HOST:PORT,2@HOST:PORT,… with the addresses at
+    quorum
+        The voters of the metadata quorum, the same on every node: 1@HOST:PORT,2@HOST:PORT,… with the addresses at
         which the nodes reach each other's controller listeners [default: controller.quorum.voters of --config, else
-        this node alone]. config A server.properties file with Kafka's keys. set_ key=value, overrides the file; may be
-        repeated. strict Refuse to start if a setting is unknown or has no effect here; without it a warning names each
-        such setting. log_level debug, info, warning or error.
+        this node alone].
+    config
+        A server.properties file with Kafka's keys.
+    set_
+        key=value, overrides the file; may be repeated.
+    strict
+        Refuse to start if a setting is unknown or has no effect here; without it a warning names each such setting.
+    log_level
+        Least severe level that is logged, to stderr.
     """
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -93,10 +100,10 @@ def serve(
         print(f"barnabas serve: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     from barnabas.runtime.loop import run
-    from barnabas.runtime.memory import collect_by_growth, keep_freed_memory
+    from barnabas.runtime.memory import freeze_survivors, keep_freed_memory
 
     keep_freed_memory()
-    collect_by_growth()
+    freeze_survivors()
     for remark in ignored:
         log.warning("%s", remark)
     raise SystemExit(run(_serve(broker_config)))

@@ -41,7 +41,7 @@ class _Deletion:
     """One request that waits for followers; it watches its replicas."""
 
     def __init__(self, needs: Needs, response: DeleteRecordsResponse) -> None:
-        self.pending: Pending[DeleteRecordsResponse] = Pending(on_closed=self._on_closed)
+        self.pending: Pending[DeleteRecordsResponse] = Pending()
         self._needs = needs
         self._response = response
         self._open: dict[Replica, list[tuple[int, DeleteRecordsPartitionResult]]] = {}  # with the offset to reach
@@ -57,6 +57,7 @@ class _Deletion:
         self._look()
         if not self._open:
             return self._response
+        self.pending.on_closed = self._on_closed
         self._timer = self._needs.reactor.call_later(timeout_ms, self._on_timeout)
         for replica in self._open:
             replica.watchers[self] = None

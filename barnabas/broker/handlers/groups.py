@@ -265,27 +265,41 @@ def leave_group(needs: Needs, call: Call[LeaveGroupRequest]) -> Pending[LeaveGro
     _check_group_id(request.group_id)
     if call.version < 3:
         request.members = [MemberIdentity(member_id=request.member_id)]
-    pending: Pending[LeaveGroupResponse] = Pending()
-    answered: list[MemberResponse] = []
+    leaving = _Leaving(needs, request, first_only=call.version < 3)
+    leaving.leave_from(0)
+    return leaving.pending
 
-    def leave(start: int) -> None:
-        part = LeaveGroupRequest(group_id=request.group_id, members=request.members[start : start + LEAVING_AT_ONCE])
-        needs.groups.leave(part, partial(done, start, part))
 
-    def done(start: int, part: LeaveGroupRequest, outcome: LeaveGroupResponse | BrokerError) -> None:
-        response = _refuse_leave(part, outcome) if isinstance(outcome, BrokerError) else outcome
+class _Leaving:
+    """One LeaveGroup request, LEAVING_AT_ONCE members a turn."""
+
+    def __init__(self, needs: Needs, request: LeaveGroupRequest, *, first_only: bool) -> None:
+        self.pending: Pending[LeaveGroupResponse] = Pending()
+        self._needs = needs
+        self._request = request
+        self._first_only = first_only
+        self._answered: list[MemberResponse] = []
+
+    def leave_from(self, start: int) -> None:
+        """Removes the members from this index on."""
+        self._needs.groups.leave(self._part(start), lambda outcome: self._left(start, outcome))
+
+    def _part(self, start: int) -> LeaveGroupRequest:
+        members = self._request.members[start : start + LEAVING_AT_ONCE]
+        return LeaveGroupRequest(group_id=self._request.group_id, members=members)
+
+    def _left(self, start: int, outcome: LeaveGroupResponse | BrokerError) -> None:
+        response = _refuse_leave(self._part(start), outcome) if isinstance(outcome, BrokerError) else outcome
+        following = start + LEAVING_AT_ONCE
         if response.error_code == ErrorCode.NONE:
-            answered.extend(response.members)
-            if start + LEAVING_AT_ONCE < len(request.members):
-                needs.reactor.call_later(0, partial(leave, start + LEAVING_AT_ONCE))
+            self._answered.extend(response.members)
+            if following < len(self._request.members):
+                self._needs.reactor.call_later(0, lambda: self.leave_from(following))
                 return
-            response.members = answered
-        if call.version < 3 and response.members:
+            response.members = self._answered
+        if self._first_only and response.members:
             response.error_code = response.members[0].error_code
-        pending.resolve(response)
-
-    leave(0)
-    return pending
+        self.pending.resolve(response)
 
 
 def _refuse_leave(request: LeaveGroupRequest, error: BrokerError) -> LeaveGroupResponse:

@@ -252,7 +252,7 @@ def _look(batch: _Batch, records: Buffer, version: int) -> bool:
         if length != size - LENGTH_OVERHEAD or magic != MAGIC:
             single_batch_size(records)
     except BrokerError as error:
-        batch.error = error
+        batch.error = error.with_traceback(None)  # its frames hold the batch: a cycle
         return False
     if attributes & COMPRESSION_MASK:
         if version < 7 and attributes & COMPRESSION_MASK == Compression.ZSTD:
@@ -448,7 +448,7 @@ class _Produce:
                     self.at = at
                     return self._inspect(batch, replica)
                 except BrokerError as refused:
-                    error = refused
+                    error = refused.with_traceback(None)  # its frames hold this variable: a cycle
                     if refused.code not in WITHOUT_LOG_START:
                         batch.answer.log_start_offset = replica.log.log_start_offset
                 else:

@@ -209,7 +209,7 @@ class ControllerChannel:
             try:
                 answer = entry.here()
             except BrokerError as error:
-                answer = error
+                answer = error.with_traceback(None)  # its frames hold this variable: a cycle
             answered(answer)
             return
         leader = self._quorum.leader_endpoint()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
+from weakref import ref
 
 from barnabas.broker.replica.commit_waiters import CommitWaiters, Outcome
 from barnabas.broker.replica.durability import Durability
@@ -62,6 +63,7 @@ class Replica:
     """
 
     __slots__ = (
+        "__weakref__",
         "_may_lead",
         "_on_io_error",
         "_propose",
@@ -114,7 +116,8 @@ class Replica:
         self.failed = False  # the disk failed: offline until the next start
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.watchers: dict[Watcher, None] = {}
-        self.durability = Durability(log, lambda: request_sync(self))
+        this = ref(self)  # weak: a deleted replica must not wait for the collector
+        self.durability = Durability(log, lambda: (replica := this()) is not None and request_sync(replica))
         self._may_lead = may_lead  # whether the node's session with the controller may still be valid
         self._propose = propose
         self._on_io_error = on_io_error
@@ -525,9 +528,7 @@ class Replica:
 
     def delete_records_before(self, offset: int) -> int:
         """Raises the log start offset; -1 means to the high watermark. Returns the new log start offset.
-
-        Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE (above the high watermark), NOT_LEADER_OR_FOLLOWER.
+        Raises BrokerError OFFSET_OUT_OF_RANGE (above the high watermark) or NOT_LEADER_OR_FOLLOWER.
         """
         self.check_leads()
         target = self.high_watermark if offset == -1 else offset
@@ -559,9 +560,7 @@ class Replica:
 
         A producer whose first batch waited here would otherwise send its second one to the next leader, which does not have the first.
         """
-        refusal = BrokerError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker may have been fenced without knowing it yet"
-        )
+        refusal = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker may have been fenced unknowingly")
         if self.leader_id == self.node_id:
             self._refuse_waiting(refusal)
         return refusal

@@ -22,7 +22,6 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Slices, Work, advance
 from barnabas.errors import BarnabasError
-from barnabas.runtime.memory import collect_if_grown
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
 
 __all__ = ["Upkeep"]
@@ -91,18 +90,15 @@ class Upkeep:
 
     def _walk(self, look: Callable[[Replica], int | None], replicas: Sequence[Replica] | None = None) -> None:
         """Calls `look` on these replicas or all, UNITS_PER_TURN a turn; it returns its units above one."""
-        if replicas is None:
-            replicas = list(self._replicas.all())
+        self._walk_from(0, list(self._replicas.all()) if replicas is None else replicas, look)
 
-        def turn(at: int) -> None:
-            units = 0
-            while at < len(replicas) and units < UNITS_PER_TURN:
-                units += 1 + self._look(replicas[at], look)
-                at += 1
-            if at < len(replicas):
-                self._reactor.call_later(1, lambda: turn(at))
-
-        turn(0)
+    def _walk_from(self, at: int, replicas: Sequence[Replica], look: Callable[[Replica], int | None]) -> None:
+        units = 0
+        while at < len(replicas) and units < UNITS_PER_TURN:
+            units += 1 + self._look(replicas[at], look)
+            at += 1
+        if at < len(replicas):
+            self._reactor.call_later(1, lambda: self._walk_from(at, replicas, look))
 
     def _look(self, replica: Replica, look: Callable[[Replica], int | None]) -> int:
         if replica.failed:
@@ -157,7 +153,6 @@ class Upkeep:
     def _checkpoint(self) -> None:
         self._checkpoint_now()
         self._walk(self._sync)
-        collect_if_grown()
 
     def _sync(self, replica: Replica) -> int:
         replica.log.save_state(synced=True)

@@ -6,12 +6,13 @@ import gc
 import platform
 import subprocess
 import sys
-from itertools import pairwise
+from collections.abc import Iterator
+from math import prod
 
 import pytest
 
 from barnabas.runtime import memory
-from barnabas.runtime.memory import hold_collector, release_collector
+from barnabas.runtime.memory import freeze_survivors, hold_collector, release_collector
 
 FAULTS = """
 import resource, sys
@@ -46,26 +47,64 @@ class Cycle:
         self.own = self
 
 
-def test_what_was_made_while_the_collector_was_held_is_not_visited_by_young_collections() -> None:
-    gc.collect()
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """Leaves the collector as it was."""
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.callbacks[:] = [each for each in gc.callbacks if each is not memory._freeze_after_collection]
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("collector")
+def test_what_was_made_while_the_collector_was_held_is_not_visited() -> None:
+    freeze_survivors()
     hold_collector()
     alive = [[number] for number in range(10 * memory.YOUNG_OBJECTS_MAX)]
     assert len(gc.get_objects(generation=0)) > len(alive)
     release_collector()
     assert gc.isenabled()
-    assert len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)) < memory.YOUNG_OBJECTS_MAX
-    assert any(each is alive[0] for each in gc.get_objects(generation=2)), "a full collection visits it"
+    assert sum(len(gc.get_objects(generation=number)) for number in range(3)) < memory.YOUNG_OBJECTS_MAX
+    assert gc.get_freeze_count() > len(alive)
 
 
-def test_garbage_in_cycles_goes_when_the_process_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "GROWTH_BLOCKS_MAX", 100_000)
-    monkeypatch.setattr(memory, "_blocks_max", 0)
-    found = []
-    for _ in range(20):
-        hold_collector()
-        for _ in range(2 * memory.YOUNG_OBJECTS_MAX):
-            Cycle()
-        release_collector()
-        found.append(sys.getallocatedblocks())
-    assert max(found) - found[0] < 200_000
-    assert any(later < earlier for earlier, later in pairwise(found))
+@pytest.mark.usefixtures("collector")
+def test_full_collections_visit_what_is_new() -> None:
+    freeze_survivors()
+    freeze_survivors()
+    assert gc.callbacks.count(memory._freeze_after_collection) == 1
+    visited = []
+    alive = []
+    for number in range(200_000):
+        alive.append([number])
+        if gc.get_count()[2] == memory.THRESHOLDS[2]:
+            visited.append(len(gc.get_objects(generation=2)))
+    assert len(visited) > 5
+    assert max(visited) <= 2 * prod(memory.THRESHOLDS)
+    assert gc.get_freeze_count() > len(alive) - 3 * prod(memory.THRESHOLDS)
+    assert gc.collect() == 0
+
+
+@pytest.mark.usefixtures("collector")
+def test_new_garbage_in_cycles_is_freed() -> None:
+    freeze_survivors()
+    before = sys.getallocatedblocks()
+    for _ in range(500_000):
+        Cycle()
+    assert sys.getallocatedblocks() - before < 200_000
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_process_that_has_doubled_is_visited_wholly(monkeypatch: pytest.MonkeyPatch) -> None:
+    freeze_survivors()
+    lost = [Cycle() for _ in range(1_000)]
+    gc.collect()
+    assert gc.get_freeze_count() > len(lost)
+    del lost
+    assert gc.collect() == 0, "frozen"
+    monkeypatch.setattr(memory, "_blocks_max", sys.getallocatedblocks() // 2)
+    assert gc.collect() == 0
+    assert gc.collect() >= 1_000
+    assert gc.get_freeze_count() > 0, "and frozen again"
+    assert memory._blocks_max > 2 * sys.getallocatedblocks() - memory.GROWTH_BLOCKS_MIN

@@ -1,0 +1,87 @@
+"""A broker at work makes no garbage in reference cycles, which the frozen heap would keep (`barnabas/runtime/memory.py`)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from tests.support.processes import collected_broker
+from tests.support.processes.collected_broker import collected
+from tests.support.processes.fuzzing import Fuzzer
+from tests.support.processes.served import ServedBroker
+
+FUZZED = 3_000
+CONNECTIONS = 200
+
+
+@pytest.fixture
+def garbage(tmp_path: Path) -> Iterator[tuple[ServedBroker, Path]]:
+    path = tmp_path / "garbage.json"
+    os.environ[collected_broker.VARIABLE] = str(path)
+    broker = ServedBroker(
+        tmp_path / "data", "group.initial.rebalance.delay.ms=0", module="tests.support.processes.collected_broker"
+    )
+    try:
+        yield broker.start(), path
+        assert broker.stop() == 0, broker.log()
+    finally:
+        os.environ.pop(collected_broker.VARIABLE)
+        broker.kill()
+
+
+def connect_and_leave(broker: ServedBroker) -> None:
+    for number in range(CONNECTIONS):
+        with socket.create_connection((broker.host, broker.port)) as peer:
+            if number % 3 == 0:  # the broker sees a reset
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if number % 3 == 1:  # half a request
+                peer.sendall(struct.pack(">ihh", 100, 18, 3))
+
+
+def work(broker: ServedBroker, name: str) -> None:
+    """A transaction that commits, one that aborts, one that is fenced, and a group that reads."""
+    settings = {"bootstrap.servers": broker.address, "transactional.id": name}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        for number in range(100):
+            producer.produce(name, b"%d" % number)
+        producer.flush(30)
+        end(30)
+    producer.begin_transaction()
+    producer.produce(name, b"fenced")
+    producer.flush(30)
+    Producer(settings).init_transactions(30)
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": name, "auto.offset.reset": "earliest"})
+    consumer.subscribe([name])
+    assert len(consumer.consume(100, timeout=30)) == 100
+    consumer.commit()
+    consumer.close()
+
+
+@pytest.mark.process
+def test_work_leaves_no_garbage_in_cycles(garbage: tuple[ServedBroker, Path]) -> None:
+    broker, path = garbage
+    work(broker, "first")  # imports handlers, makes codecs
+    Fuzzer(broker, 1).run(FUZZED // 3)
+    connect_and_leave(broker)
+    collected(broker.pid, path)
+
+    for number in range(5):
+        work(broker, f"again-{number}")
+    assert not (found := collected(broker.pid, path)), f"{found}, after transactions and groups"
+    connect_and_leave(broker)
+    time.sleep(2)  # the tasks that the broker repeats each second
+    assert not (found := collected(broker.pid, path)), f"{found}, after connections and idleness"
+    Fuzzer(broker, 2).run(FUZZED)
+    assert not (found := collected(broker.pid, path)), f"{found}, after hostile requests"

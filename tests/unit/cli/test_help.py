@@ -1,0 +1,34 @@
+"""`--help` explains every option of every command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cyclopts import App
+
+from barnabas.cli.main import app
+
+
+def _commands(parent: App, words: tuple[str, ...] = ()) -> Iterator[tuple[str, App]]:
+    for name in parent:
+        if name.startswith("-"):
+            continue
+        child = parent[name]
+        if child.default_command is not None:
+            yield " ".join((*words, name)), child
+        yield from _commands(child, (*words, name))
+
+
+COMMANDS = sorted(_commands(app), key=lambda found: found[0])
+
+
+def test_commands_were_found() -> None:
+    assert len(COMMANDS) > 20
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS, ids=[name for name, _ in COMMANDS])
+def test_each_option_has_a_help_text(name: str, command: App) -> None:
+    arguments = command.assemble_argument_collection(parse_docstring=True)
+    shown = [argument for argument in arguments if argument.parameter.show is not False]
+    assert [argument.name for argument in shown if not argument.parameter.help] == []
