@@ -277,8 +277,9 @@ class ServerConnection:
         self._out = []
         slots, self._slots = self._slots, deque()
         for slot in slots:
-            if slot.cancel is not None:
-                slot.cancel()
+            cancel, slot.cancel = slot.cancel, None
+            if cancel is not None:
+                cancel()
         self._budget.release(self)
         self._on_room = _nothing  # the shell and its core must not keep each other in memory
 
