@@ -66,14 +66,26 @@ class Coordinators:
         error = self._errors.pop((kind, key), None)
         if error is not None:
             raise error
-        if (kind, key) not in self._lookups and not brokers.closed:
-            self._lookups[kind, key] = None
-            brokers.scope.start(self._look_up(kind, key), name=f"find {kind} coordinator")
+        self._begin(kind, key)
         return None
+
+    def look_again(self, node_id: int) -> None:
+        """Looks up again what a broker that does not answer coordinates; it remains known until another one is found."""
+        for kind, key in [each for each, known in self._known.items() if known == node_id]:
+            self._begin(kind, key)
+
+    def nodes(self) -> set[int]:
+        """Node ids of the known coordinators."""
+        return set(self._known.values())
 
     def forget(self, kind: str, key: str) -> None:
         """Drops a coordinator that moved or cannot be reached; the next `get` looks it up again."""
         self._known.pop((kind, key), None)
+
+    def _begin(self, kind: str, key: str) -> None:
+        if (kind, key) not in self._lookups and not self._brokers.closed:
+            self._lookups[kind, key] = None
+            self._brokers.scope.start(self._look_up(kind, key), name=f"find {kind} coordinator")
 
     async def _look_up(self, kind: str, key: str) -> None:
         brokers = self._brokers

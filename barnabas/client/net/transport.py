@@ -80,6 +80,7 @@ class Connection:
         self._timer_ms = 0
         self._unwritten: list[Buffer] = []
         self._answered = False  # it has answered a request other than ApiVersions
+        self._heard_ms = 0  # when the last bytes arrived
 
     # -- for the cluster -----------------------------------------------------------------------------------------------
 
@@ -103,6 +104,18 @@ class Connection:
     def negotiating(self) -> bool:
         """Whether the peer has accepted the connection and not yet answered ApiVersions."""
         return self.core.state is ExchangeState.NEGOTIATING
+
+    @property
+    def unanswered_ms(self) -> int:
+        """Milliseconds since the broker last sent anything, while an answer is expected.
+
+        A request that the broker may hold (a fetch without records, a join) has a time limit that is longer by that time.
+        """
+        limit_ms = self.core.timer_at()
+        if limit_ms is None or not self.ready:
+            return 0
+        expected_ms = max(self._heard_ms, limit_ms - self.core.request_timeout_ms)
+        return max(0, self._clock.monotonic_ms() - expected_ms)
 
     @property
     def writable(self) -> bool:
@@ -212,7 +225,7 @@ class Connection:
         self._arm()
 
     def on_socket_bytes(self, reader: FrameReader, count: int) -> None:
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._heard_ms = self._clock.monotonic_ms()
         core = self.core
         self.silent = False
         try:

@@ -13,8 +13,9 @@ from barnabas.client.errors import BrokerUnreachable
 from barnabas.client.net import cluster as cluster_module
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.groups import FindCoordinatorResponse
+from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.metadata import (
     ApiVersion,
     ApiVersionsResponse,
@@ -27,6 +28,8 @@ from barnabas.protocol.schema import encode
 
 METADATA, FIND_COORDINATOR, API_VERSIONS = 3, 10, 18
 SILENCE_MS = 500  # longer than this process is ever kept waiting
+UNANSWERED_MS = 200
+HELD_MS = 60_000
 SPOKEN = {METADATA: 7, FIND_COORDINATOR: 2, API_VERSIONS: 4}  # the one version of each
 
 
@@ -155,3 +158,64 @@ async def test_a_silent_broker_is_passed_over(
     assert brokers.all[2].asked.count(METADATA) == 1
     await cluster.fresh_metadata(timeout_ms=20 * SILENCE_MS)
     assert brokers.all[2].asked.count(METADATA) == 2
+
+
+@pytest.fixture
+async def impatient(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    """A client that soon asks who has taken over from a broker that does not answer."""
+    monkeypatch.setattr(cluster_module, "_UNANSWERED_MS", UNANSWERED_MS)
+    cluster = Cluster(ConnectionConfig(bootstrap_servers=f"127.0.0.1:{brokers.all[1].port}"))
+    cluster.add_topics(["t"])
+    await cluster.start()
+    await cluster.ready_connection(1)
+    yield cluster
+    await cluster.close()
+
+
+async def owed_by(broker: Broker, cluster: Cluster, timeout_ms: int | None = None) -> asyncio.Task[Any]:
+    """A request that the broker has and does not answer."""
+    broker.silent = True
+    asked = broker.asked.count(FIND_COORDINATOR)
+    request = FindCoordinatorRequest(key="owed")
+    task = asyncio.create_task(cluster.request(request, node_id=broker.node_id, timeout_ms=timeout_ms))
+    await within(2, cluster, lambda: broker.asked.count(FIND_COORDINATOR) > asked)
+    return task
+
+
+async def test_a_silent_broker_is_left_once_it_neither_leads_nor_coordinates(
+    impatient: Cluster, brokers: Brokers
+) -> None:
+    assert await impatient.find_coordinator("group", "g") == 1
+    owed = await owed_by(brokers.all[1], impatient)
+    await within(5, impatient, lambda: brokers.all[2].asked.count(METADATA) >= 3)
+    brokers.leader, brokers.epoch = 2, 1
+    await within(2, impatient, lambda: impatient.metadata.leaders[TopicPartition("t", 0)] == 2)
+    await asyncio.sleep(2 * UNANSWERED_MS / 1000)
+    assert not owed.done(), "it may still be the coordinator"
+    brokers.coordinator = 2
+    with pytest.raises(BrokerUnreachable, match="other brokers have taken over"):
+        async with asyncio.timeout(5):
+            await owed
+    assert await impatient.find_coordinator("group", "g") == 2
+
+
+async def test_a_silent_broker_that_nobody_replaces_has_the_whole_time_limit(
+    impatient: Cluster, brokers: Brokers
+) -> None:
+    """A long request of an admin client, to a broker that leads nothing that this client wants."""
+    brokers.leader, brokers.epoch = 2, 1
+    await impatient.fresh_metadata()
+    owed = await owed_by(brokers.all[1], impatient)
+    asked = brokers.all[2].asked.count(METADATA)
+    await asyncio.sleep(5 * UNANSWERED_MS / 1000)
+    await impatient.fresh_metadata()
+    assert not owed.done()
+    assert brokers.all[2].asked.count(METADATA) == asked + 1
+    owed.cancel()
+
+
+async def test_a_request_that_the_broker_may_hold_is_not_missed(impatient: Cluster, brokers: Brokers) -> None:
+    owed = await owed_by(brokers.all[1], impatient, impatient.request_timeout_ms + HELD_MS)
+    await asyncio.sleep(5 * UNANSWERED_MS / 1000)
+    assert brokers.all[2].asked.count(METADATA) == 0
+    owed.cancel()
