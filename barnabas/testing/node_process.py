@@ -122,12 +122,12 @@ def main(link_fd: int) -> None:
     """
     import logging
 
-    from barnabas.runtime.memory import collect_by_growth, keep_freed_memory
+    from barnabas.runtime.memory import freeze_survivors, keep_freed_memory
 
     logging.basicConfig(level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the starting process, which ends this one
     keep_freed_memory()
-    collect_by_growth()
+    freeze_survivors()
     code = run(_serve(socket.socket(fileno=link_fd)))
     sys.stderr.flush()
     os._exit(code)  # no thread or exit handler delays the end

@@ -27,7 +27,7 @@ class Durability:
 
     __slots__ = ("_cut", "_log", "_request_sync", "_requested", "_synced_offset", "_waiting")
 
-    def __init__(self, log: PartitionLog, request_sync: Callable[[], object]) -> None:
+    def __init__(self, log: PartitionLog, request_sync: Callable[[], None]) -> None:
         self._log = log
         self._request_sync = request_sync
         self._requested = False
