@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.host.shard import partition_for
+from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.testing.simulation.world import Ports
 from tests.simulation.test_controllers import IDS, SESSION_S, Trio, simulate
