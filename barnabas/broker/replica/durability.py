@@ -10,12 +10,16 @@ truncation is synced: a power loss could bring old bytes back among new ones.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
+from weakref import ref
 
 from barnabas.broker.replica.commit_waiters import Outcome
 from barnabas.errors import BrokerError
 from barnabas.storage.partition_log import PartitionLog
 
-__all__ = ["Durability"]
+__all__ = ["Durability", "weakly"]
+
+T = TypeVar("T")
 
 
 class Durability:
@@ -89,3 +93,15 @@ class Durability:
         self._waiting = left
         for _, done in called:
             done(error)
+
+
+def weakly(call: Callable[[T], None], owner: T) -> Callable[[], None]:
+    """Calls `call(owner)` without keeping the owner in memory: a deleted replica need not wait for the collector of cycles."""
+    weak = ref(owner)
+
+    def called() -> None:
+        alive = weak()
+        if alive is not None:
+            call(alive)
+
+    return called

@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
-from weakref import ref
 
 from barnabas.broker.replica.commit_waiters import CommitWaiters, Outcome
-from barnabas.broker.replica.durability import Durability
+from barnabas.broker.replica.durability import Durability, weakly
 from barnabas.broker.replica.earlier_refusals import EarlierRefusals
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
@@ -117,7 +115,7 @@ class Replica:
         self.failed = False  # the disk failed: offline until the next start
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.watchers: dict[Watcher, None] = {}
-        self.durability = Durability(log, partial(_request_sync, request_sync, ref(self)))
+        self.durability = Durability(log, weakly(request_sync, self))
         self._may_lead = may_lead  # whether the node's session with the controller may still be valid
         self._propose = propose
         self._on_io_error = on_io_error
@@ -597,10 +595,3 @@ class Replica:
     def _refuse_waiting(self, error: BrokerError) -> None:
         self._waiters.refuse(error)
         self.durability.release(error)
-
-
-def _request_sync(request_sync: Callable[[Replica], None], weak: ref[Replica]) -> None:
-    """The reference is weak, so that a deleted replica need not wait for the collector of cycles."""
-    replica = weak()
-    if replica is not None:
-        request_sync(replica)
