@@ -28,6 +28,7 @@ from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.coordinators import Coordinators
 from barnabas.client.net.metadata import Broker, ClusterMetadata
 from barnabas.client.net.transport import Connection
+from barnabas.client.net.unanswering import UNANSWERED_MS, Unanswering
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import TopicPartition
 from barnabas.network_port import Network
@@ -45,9 +46,6 @@ _VERSION_MAX = 0x7FFF
 _TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # the versions of Produce, EndTxn and TxnOffsetCommit that TV2 needs
 # If a broker has not answered after this time, another broker is asked; each time-out doubles it.
 _SILENCE_MS = 1_000
-_UNANSWERED_MS = (
-    2_000  # after this time without a byte from a broker that owes an answer, the client asks who has taken over
-)
 _LOOK_AGAIN_MS = 100  # how often a waiting caller checks for connection attempts that have stalled
 
 
@@ -92,9 +90,7 @@ class Cluster:
         self._refresh_urgent = asyncio.Event()  # ends the pause between two refreshes
         self._refreshes = 0  # the number of Metadata answers
         self._silence_ms = _SILENCE_MS
-        self._unanswering: dict[
-            Connection, None
-        ] = {}  # to leaders and coordinators that have owed an answer for _UNANSWERED_MS
+        self._unanswering = Unanswering()
         self._notify_scheduled = False
         self._closed = False
         self.error: KafkaError | None = None  # why the last Metadata request failed
@@ -385,32 +381,14 @@ class Cluster:
     async def _watch_silence(self) -> None:
         """Asks who has taken over from brokers that do not answer: a process that was stopped keeps its connections open."""
         while not self._closed:
-            await asyncio.sleep(_UNANSWERED_MS / 2_000)
-            for (node_id, _), connection in self._connections.items():
-                if connection.unanswered_ms >= _UNANSWERED_MS and node_id in self._leading():
-                    self._unanswering[connection] = None
-                    connection.silent = True
-                    self._coordinators.look_again(node_id)
-                    self.want_update()
+            await asyncio.sleep(UNANSWERED_MS / 2_000)
+            for connection in self._unanswering.found(self._connections.values(), self._leading()):
+                self._coordinators.look_again(connection.node_id)
+                self.want_update()
 
     def _leading(self) -> set[int]:
         """Node ids of the known leaders and coordinators."""
         return {*self.metadata.leaders.values(), *self._coordinators.nodes()}
-
-    def _leave_replaced(self) -> None:
-        """Drops connections to brokers that do not answer and that others have replaced as leaders and coordinators.
-
-        Their requests are then repeated elsewhere, long before their time limit.
-        """
-        now_ms = self.clock.monotonic_ms()
-        for connection in list(self._unanswering):
-            unanswered_ms = connection.unanswered_ms
-            if unanswered_ms < _UNANSWERED_MS:
-                del self._unanswering[connection]
-            elif self.metadata.updated_ms > now_ms - unanswered_ms and connection.node_id not in self._leading():
-                del self._unanswering[connection]
-                text = f"{connection.host}:{connection.port} does not answer, and other brokers have taken over"
-                connection.drop(BrokerUnreachable(text, broker=connection.node_id))
 
     def _on_connection_change(self) -> None:
         self._retry_reachable()
@@ -442,7 +420,7 @@ class Cluster:
 
     def _report_change(self) -> None:
         self._notify_scheduled = False
-        self._leave_replaced()
+        self._unanswering.drop_replaced(self._leading(), self.metadata.updated_ms, self.clock.monotonic_ms())
         self._waiters.wake_all()
         for listener in list(self.listeners):
             listener()
