@@ -25,7 +25,6 @@ from barnabas.protocol.records import build_end_txn_marker, stamp
 from barnabas.storage import recovery
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.checkpoints import PARTITION_METADATA, format_partition_metadata
-from barnabas.storage.epochs import EpochCache
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, LogConfig, Origin
 from barnabas.storage.log_files import LogFiles
@@ -80,7 +79,6 @@ class PartitionLog(ReadableLog):
         "cleaned_to",
         "cuts",
         "directory",
-        "epochs",
         "recovery_point",
         "size_bytes",
         "snapshots",
@@ -100,7 +98,6 @@ class PartitionLog(ReadableLog):
         self.size_bytes = 0
         self.cuts = 0
         self.truncated_bytes = 0  # removed by the recovery at the opening
-        self.epochs = EpochCache()
         self._files = LogFiles(disk, directory)
         self.states = StateFiles(disk, directory)
         self.snapshots = ProducerSnapshots(disk, self._files)

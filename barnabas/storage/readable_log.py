@@ -1,4 +1,4 @@
-"""Reads a partition's log: records, timestamps, aborted transactions and the last stable offset. `PartitionLog` adds the writes.
+"""Reads a partition's log: records, timestamps, aborted transactions, the last stable offset and leader epochs. `PartitionLog` adds the writes.
 
 Driven by: replicas and handlers. Emits: slices of whole batches, offsets, BrokerError for requests that Kafka refuses.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.epochs import EpochCache
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers import ProducerState
 from barnabas.storage.segment import LogSlice, TimestampOffset
@@ -23,7 +24,7 @@ __all__ = ["ReadableLog"]
 class ReadableLog:
     """The read methods of a log. Attributes as in PartitionLog."""
 
-    __slots__ = ("_tail", "config", "log_end_offset", "log_start_offset", "producers", "segments")
+    __slots__ = ("_tail", "config", "epochs", "log_end_offset", "log_start_offset", "producers", "segments")
 
     def __init__(self) -> None:
         self.config: LogConfig
@@ -31,6 +32,7 @@ class ReadableLog:
         self.log_end_offset = 0
         self.producers = ProducerState()
         self.segments: Segments
+        self.epochs = EpochCache()
         self._tail = Tail(0)
 
     # -- transactions ---------------------------------------------------------------------------------------------
@@ -81,3 +83,16 @@ class ReadableLog:
     def max_timestamp_offset(self, end_offset: int) -> Steps[TimestampOffset | None]:
         """The first record with the largest timestamp of the log; None if it has none or it is not below `end_offset`."""
         return self.segments.max_timestamp_offset(self.log_start_offset, end_offset)
+
+    def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
+        """The point where this log diverges from one that ends at `offset` in that epoch: (epoch, end offset) here; None without one.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE: this log does not know such an epoch.
+        """
+        epoch, end_offset = self.epochs.end_offset_for_epoch(last_fetched_epoch, self.log_end_offset)
+        if end_offset < 0:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch >= last_fetched_epoch and end_offset >= offset:
+            return None
+        return epoch, end_offset

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
@@ -221,7 +222,7 @@ class Schedule:
             try:
                 led.check_epoch(epoch)
                 if last_epoch >= 0:
-                    diverged = led.divergence(last_epoch, offset)
+                    diverged = led.log.divergence(last_epoch, offset)
                 if diverged is None:
                     part = led.read(offset, max_bytes, replicates=True)
                     led.on_follower_fetch(machine.node_id, life, offset, log_start)
@@ -236,9 +237,9 @@ class Schedule:
                 if machine.replica is not replica:
                     return
                 if diverged is not None:
-                    replica.on_diverged(epoch, *diverged)
+                    follower_log.on_diverged(replica, epoch, *diverged)
                 else:
-                    replica.on_fetched(epoch, offset, records, high_watermark, start)
+                    follower_log.on_fetched(replica, epoch, offset, records, high_watermark, start)
 
             self.bag.append(answer)
 

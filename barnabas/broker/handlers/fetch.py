@@ -247,7 +247,7 @@ class _Fetch:
                 if nearest != LEADER:
                     return self._elsewhere(replica, wanted, nearest)
             if wanted.last_fetched_epoch >= 0:
-                diverging = replica.divergence(wanted.last_fetched_epoch, offset)
+                diverging = replica.log.divergence(wanted.last_fetched_epoch, offset)
                 if diverging is not None:
                     return self._diverging(replica, wanted, diverging)
             log = replica.log

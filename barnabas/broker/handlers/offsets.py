@@ -218,7 +218,7 @@ def _find(replica: Replica, timestamp: int, committed: bool) -> _Steps[_Found]:
     try:
         found = yield from _in_slices(search)
     except OSError as error:
-        raise replica.on_read_failed(error) from error
+        raise replica.broken(error) from error
     return _UNKNOWN if found is None else (found.timestamp, found.offset, found.leader_epoch)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
+from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationQuota, is_throttled
 from barnabas.errors import BrokerError, ErrorCode
@@ -309,10 +310,12 @@ class FetchPlan:
                 return False
             if data.diverging_epoch.epoch >= 0:
                 diverging = data.diverging_epoch
-                changed = replica.on_diverged(one.epoch, diverging.epoch, diverging.end_offset)
+                changed = follower_log.on_diverged(replica, one.epoch, diverging.epoch, diverging.end_offset)
             else:
                 records = data.records or b""
-                taken = replica.on_fetched(one.epoch, one.offset, records, data.high_watermark, data.log_start_offset)
+                taken = follower_log.on_fetched(
+                    replica, one.epoch, one.offset, records, data.high_watermark, data.log_start_offset
+                )
                 changed = taken and bool(records)
                 if changed and self._quota is not None and self._is_throttled(replica):
                     self._quota.record(len(records), now_ms)
@@ -364,7 +367,7 @@ class FetchPlan:
             self._pause(key, one, now_ms, self._limits.backoff_ms)
             return
         try:
-            replica.on_out_of_range(leader_epoch, *bounds)
+            follower_log.on_out_of_range(replica, leader_epoch, *bounds)
         except BrokerError as error:
             log.error("%r cannot be moved into its leader's range: %s", replica, error)
             self._pause(key, one, now_ms, self._limits.backoff_ms)

@@ -1,7 +1,7 @@
 """Replica: one partition's log with leadership, high watermark and callbacks that wait for it.
 
-Driven by: appends and reads of handlers and coordinators, fetches of followers, answers of the followed leader, leadership from
-the metadata image, `on_synced` after syncs. Emits: appended offsets, slices of the log, the callbacks of `when_committed` and
+Driven by: appends and reads of handlers and coordinators, fetches of followers, leadership from the metadata image, `on_synced`
+after syncs; `follower_log` while another node leads. Emits: appended offsets, slices of the log, the callbacks of `when_committed` and
 `when_durable`, ISR proposals, and `on_progress` to its watchers.
 
 The high watermark is the offset that every in-sync replica holds. This node's own part counts at once, unless the topic demands a flush
@@ -33,7 +33,6 @@ __all__ = ["Replica", "VerificationGuard", "Watcher"]
 log = logging.getLogger(__name__)
 
 NO_LEADER = -1
-BASE_OFFSET_SIZE = 8  # at the beginning of a batch
 
 
 class Watcher(Protocol):
@@ -184,7 +183,7 @@ class Replica:
             self.in_sync.resign()
             self._refuse_waiting(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if resigned or moved:
-            self._progressed()
+            self.progressed()
         return resigned
 
     def fail(self, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
@@ -192,7 +191,7 @@ class Replica:
         self.failed = True
         self.leader_id = NO_LEADER
         self._refuse_waiting(BrokerError(code))
-        self._progressed()
+        self.progressed()
 
     def require(self, min_insync_replicas: int) -> None:
         """Sets how many replicas must be in sync, from the metadata."""
@@ -255,7 +254,7 @@ class Replica:
                 batches, leader_epoch=self.leader_epoch, now_ms=self.clock.now_ms(), origin=origin, guard=verification
             )
         except OSError as error:
-            raise self._broken(error) from error
+            raise self.broken(error) from error
         except BrokerError as error:
             raise self.earlier_refusals.error_for(error) from None
         if not info.duplicate:
@@ -289,7 +288,7 @@ class Replica:
                 transaction_version=transaction_version,
             )
         except OSError as error:
-            raise self._broken(error) from error
+            raise self.broken(error) from error
         if not info.duplicate:
             self._advance()
         return info
@@ -334,7 +333,7 @@ class Replica:
         if moved:
             self._advance()
         elif deleted:
-            self._progressed()
+            self.progressed()
         if broker_id not in self.in_sync.committed:
             self.consider_isr()
 
@@ -375,90 +374,12 @@ class Replica:
         starts = [one.log_start_offset for one in self.in_sync.followers.values() if one.broker_id in self.isr]
         return min([self.log.log_start_offset, *starts])
 
-    def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
-        """The point where this log diverges from one that ends at `offset` in that epoch: (epoch, end offset) here; None without one.
-
-        Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: this log does not know such an epoch.
-        """
-        epoch, end_offset = self.log.epochs.end_offset_for_epoch(last_fetched_epoch, self.log.log_end_offset)
-        if end_offset < 0:
-            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch >= last_fetched_epoch and end_offset >= offset:
-            return None
-        return epoch, end_offset
-
     # -- following
 
     @property
     def last_fetched_epoch(self) -> int:
         """The epoch of the log's end, by which the leader detects divergence; -1 if the log is empty."""
         return self.log.epochs.latest_epoch
-
-    def on_fetched(
-        self, leader_epoch: int, offset: int, records: Buffer, high_watermark: int, log_start_offset: int
-    ) -> bool:
-        """Appends the answer of the leader of `leader_epoch` to a fetch of `offset`. Returns whether the answer was still valid.
-
-        Raises:
-            BrokerError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets that do not follow the log's end; the log
-                is unchanged. KAFKA_STORAGE_ERROR: the disk failed; after a passing error the fetch is repeated.
-        """
-        partition_log = self.log
-        if not self._follows(leader_epoch) or offset != partition_log.log_end_offset:
-            return False
-        cut = False
-        try:
-            if records:
-                base_offset = int.from_bytes(records[:BASE_OFFSET_SIZE], "big")
-                cut = base_offset < offset and offset == partition_log.log_start_offset
-                if cut:  # the leader's log start lies within a batch (DeleteRecords): an empty log takes all of it
-                    partition_log.truncate_fully_and_start_at(base_offset)
-                partition_log.append_as_follower(records, now_ms=self.clock.now_ms())
-            shown = self.high_watermark
-            self.high_watermark = max(shown, min(high_watermark, partition_log.log_end_offset))
-            partition_log.producers.on_high_watermark(self.high_watermark)
-            if partition_log.log_start_offset < log_start_offset <= self.high_watermark:
-                partition_log.delete_records_before(log_start_offset)
-                shown = -1
-        except OSError as error:
-            raise self._broken(error, cut=cut) from error
-        if records:
-            self.durability.ask()
-        if self.high_watermark != shown:
-            self._progressed()  # consumers may read from this follower
-        return True
-
-    def on_diverged(self, leader_epoch: int, epoch: int, end_offset: int) -> bool:
-        """The leader's log diverges from this one at `end_offset` of `epoch` or before. Truncates; returns whether the answer was still valid.
-
-        If this log does not know `epoch`, the next fetch asks again with an older epoch (KIP-279).
-        """
-        if not self._follows(leader_epoch):
-            return False
-        _, own_end_offset = self.log.epochs.end_offset_for_epoch(epoch, self.log.log_end_offset)
-        target = end_offset if own_end_offset < 0 else min(own_end_offset, end_offset)
-        self._cut(max(min(target, self.log.log_end_offset), self.log.log_start_offset))
-        return True
-
-    def on_out_of_range(self, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> bool:
-        """The leader's log [log_start_offset, log_end_offset) does not reach this log's end. Returns whether the answer was still valid."""
-        if not self._follows(leader_epoch):
-            return False
-        if self.log.log_start_offset <= log_end_offset < self.log.log_end_offset:
-            self._cut(log_end_offset)
-        else:
-            end = self.log.log_end_offset
-            log.warning("%r: ends at %d, the leader's log begins at %d: restarts there", self, end, log_start_offset)
-            try:
-                self.log.on_records_lost()
-                self.log.truncate_fully_and_start_at(log_start_offset)
-            except OSError as error:
-                raise self._broken(error, cut=True) from error
-            self.high_watermark = log_start_offset
-            self.durability.on_cut()
-            self._progressed()
-        return True
 
     def when_durable(self, next_offset: int, done: Outcome) -> None:
         """Calls `done(None)` once this replica's own part below `next_offset` may be acknowledged: at once, or after the flush
@@ -467,25 +388,6 @@ class Replica:
             done(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
         else:
             self.durability.when_durable(next_offset, done)
-
-    def _follows(self, leader_epoch: int) -> bool:
-        return leader_epoch == self.leader_epoch and self.leader_id != self.node_id and not self.failed
-
-    def _cut(self, offset: int) -> None:
-        cuts = self.log.cuts
-        try:
-            if offset < self.high_watermark:
-                log.warning("%r: is truncated to %d, below its high watermark %d", self, offset, self.high_watermark)
-                self.log.on_records_lost()  # before the truncation: a crash may come between
-            self.log.truncate_to(offset)
-        except OSError as error:
-            raise self._broken(error, cut=True) from error
-        if self.log.cuts != cuts:
-            if self.log.log_end_offset < self.high_watermark:
-                self.log.on_records_lost()
-            self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
-            self.durability.on_cut()
-            self._progressed()
 
     # -- reading
 
@@ -515,14 +417,14 @@ class Replica:
         try:
             return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
         except OSError as error:
-            raise self._broken(error) from error
+            raise self.broken(error) from error
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that touch [start_offset, end_offset), for a read_committed answer. Raises as `read`."""
         try:
             return self.log.aborted_transactions(start_offset, end_offset)
         except OSError as error:
-            raise self._broken(error) from error
+            raise self.broken(error) from error
 
     def delete_records_before(self, offset: int) -> int:
         """Raises the log start offset; -1 means to the high watermark. Returns the new log start offset.
@@ -533,12 +435,12 @@ class Replica:
         if not 0 <= target <= self.high_watermark:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log.delete_records_before(target)
-        self._progressed()
+        self.progressed()
         return self.log.log_start_offset
 
     def on_log_start_moved(self) -> None:
         """Retention deleted segments: a fetch session reports the new log start offset."""
-        self._progressed()
+        self.progressed()
 
     # -- private
 
@@ -563,11 +465,8 @@ class Replica:
             self._refuse_waiting(refusal)
         return refusal
 
-    def on_read_failed(self, error: OSError) -> BrokerError:
-        """The disk failed during a search: takes the replica offline; returns the refusal."""
-        return self._broken(error)
-
-    def _broken(self, error: OSError, *, cut: bool = False) -> BrokerError:
+    def broken(self, error: OSError, *, cut: bool = False) -> BrokerError:
+        """The disk failed: returns the refusal. Takes the replica offline, unless the error is passing and no log was cut."""
         if cut or not is_passing(error):  # else the log is unchanged, and the request may be repeated
             self.fail()
             self._on_io_error(self, error)
@@ -586,9 +485,10 @@ class Replica:
                 self.high_watermark = end
                 self.log.producers.on_high_watermark(end)
                 self._waiters.release(end)
-        self._progressed()
+        self.progressed()
 
-    def _progressed(self) -> None:
+    def progressed(self) -> None:
+        """Notifies the watchers: the readable end of the log has moved."""
         for watcher in list(self.watchers) if self.watchers else ():
             watcher.on_progress(self)
 

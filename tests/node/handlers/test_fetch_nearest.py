@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.node import Node
+from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import build_end_txn_marker
@@ -37,7 +38,7 @@ class Two:
         """The leader sent these."""
         end = self.replica.log.log_end_offset
         records = batch(*values, base_offset=end, leader_epoch=self.replica.leader_epoch, **fields) if values else b""
-        assert self.replica.on_fetched(self.replica.leader_epoch, end, records, high_watermark, 0)
+        assert follower_log.on_fetched(self.replica, self.replica.leader_epoch, end, records, high_watermark, 0)
 
 
 @pytest.fixture
@@ -175,7 +176,7 @@ async def test_read_committed_at_a_follower(two: Two) -> None:
         base_offset=2,
         leader_epoch=epoch,
     )
-    assert two.replica.on_fetched(epoch, 2, marker, 3, 0)
+    assert follower_log.on_fetched(two.replica, epoch, 2, marker, 3, 0)
     part = await two.fetch(wanted(0), isolation_level=1)
     assert (part.last_stable_offset, offsets(part)) == (3, [0, 1, 2])
     assert [(one.producer_id, one.first_offset) for one in part.aborted_transactions] == [(7, 1)]

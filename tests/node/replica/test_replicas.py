@@ -10,7 +10,7 @@ import time
 import pytest
 
 from barnabas.broker.node import Node
-from barnabas.broker.replica import recovery, replicas
+from barnabas.broker.replica import follower_log, recovery, replicas
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
@@ -147,8 +147,8 @@ async def test_what_is_written_where_a_cut_was_is_not_taken_for_durable(nodes: N
     assert replica.log.recovery_point == 3
     epoch = replica.leader_epoch
     replica.follow(2, epoch + 1, (2, 1), replica.partition_epoch + 1)
-    replica.on_diverged(epoch + 1, epoch, 1)
-    replica.on_diverged(epoch + 1, 0, 1)
+    follower_log.on_diverged(replica, epoch + 1, epoch, 1)
+    follower_log.on_diverged(replica, epoch + 1, 0, 1)
     assert replica.log.log_end_offset == 1
     await until(lambda: replica.durability.covers(1))
     replica.lead(epoch + 2, (1,), replica.partition_epoch + 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.commit_waiters import Outcome
 from barnabas.broker.replica.earlier_refusals import GAP_MS
 from barnabas.broker.replica.machine import Replica
@@ -315,11 +316,11 @@ def test_a_follower_appends_only_what_it_asked_its_present_leader_for() -> None:
     bench = ReplicaBench(leads=False)
     replica = bench.replica
     replica.follow(2, 1, (1, 2), 0)
-    assert replica.on_fetched(1, 0, batch(0, 1), 5, 0)
+    assert follower_log.on_fetched(replica, 1, 0, batch(0, 1), 5, 0)
     assert (replica.log.log_end_offset, replica.high_watermark) == (1, 1)
-    assert not replica.on_fetched(1, 0, batch(0, 1), 5, 0), "a second answer to the same question"
+    assert not follower_log.on_fetched(replica, 1, 0, batch(0, 1), 5, 0), "a second answer to the same question"
     replica.follow(3, 2, (1, 3), 1)
-    assert not replica.on_fetched(1, 1, batch(1, 1), 5, 0), "an answer of the leader before"
+    assert not follower_log.on_fetched(replica, 1, 1, batch(1, 1), 5, 0), "an answer of the leader before"
     assert replica.log.log_end_offset == 1
 
 
@@ -344,7 +345,7 @@ def test_transactions_of_the_past_take_no_memory_on_a_follower_that_nobody_reads
     replica = ReplicaBench(leads=False).replica
     replica.follow(2, 1, (1, 2), 0)
     for offset in range(0, 200, 2):
-        assert replica.on_fetched(1, offset, transaction(offset), offset + 1, 0)
+        assert follower_log.on_fetched(replica, 1, offset, transaction(offset), offset + 1, 0)
     assert len(replica.log.producers._unreplicated) == 1, "but for the last one, whose marker is not replicated yet"
     assert replica.last_stable_offset == 198
 
@@ -353,10 +354,10 @@ def test_a_follower_cuts_what_its_leader_never_had_and_syncs_the_cut_before_it_f
     bench = ReplicaBench(leads=False)
     replica = bench.replica
     replica.follow(2, 1, (1, 2), 0)
-    replica.on_fetched(1, 0, batch(0, 1) + batch(1, 1) + batch(2, 1), 1, 0)
+    follower_log.on_fetched(replica, 1, 0, batch(0, 1) + batch(1, 1) + batch(2, 1), 1, 0)
     replica.follow(3, 2, (1, 3), 1)
     assert replica.last_fetched_epoch == 1
-    assert replica.on_diverged(2, 1, 2)
+    assert follower_log.on_diverged(replica, 2, 1, 2)
     assert (replica.log.log_end_offset, replica.high_watermark) == (2, 1)
     fetches: list[int] = []
     replica.when_durable(2, lambda _: fetches.append(replica.log.log_end_offset))
@@ -371,14 +372,14 @@ def test_an_epoch_without_records_is_no_history() -> None:
     bench.replica.lead(4, (1,), 1)
     bench.replica.follow(2, 5, (2,), 2)
     assert bench.replica.last_fetched_epoch == 4
-    bench.replica.on_diverged(5, 0, 1)
+    follower_log.on_diverged(bench.replica, 5, 0, 1)
     assert (bench.replica.last_fetched_epoch, bench.replica.log.log_end_offset) == (0, 1)
 
 
 def test_a_follower_that_must_flush_acknowledges_after_the_sync() -> None:
     bench = ReplicaBench(leads=False, flush_messages=1)
     bench.replica.follow(2, 1, (1, 2), 0)
-    bench.replica.on_fetched(1, 0, batch(0, 1), 0, 0)
+    follower_log.on_fetched(bench.replica, 1, 0, batch(0, 1), 0, 0)
     durable: list[bool] = []
     bench.replica.when_durable(1, lambda _: durable.append(True))
     assert not durable
@@ -389,20 +390,20 @@ def test_a_follower_that_must_flush_acknowledges_after_the_sync() -> None:
 def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
     bench = ReplicaBench(leads=False)
     bench.replica.follow(2, 1, (1, 2), 0)
-    bench.replica.on_fetched(1, 0, batch(0, 1), 1, 0)
-    assert bench.replica.on_out_of_range(1, 10, 20)
+    follower_log.on_fetched(bench.replica, 1, 0, batch(0, 1), 1, 0)
+    assert follower_log.on_out_of_range(bench.replica, 1, 10, 20)
     log = bench.replica.log
     assert (log.log_start_offset, log.log_end_offset, bench.replica.high_watermark) == (10, 10, 10)
-    assert bench.replica.on_fetched(1, 10, batch(10, 1), 20, 10)
+    assert follower_log.on_fetched(bench.replica, 1, 10, batch(10, 1), 20, 10)
     assert bench.replica.high_watermark == 11
 
 
 def test_a_leader_whose_log_starts_within_a_batch_is_followed_from_the_whole_batch() -> None:
     bench = ReplicaBench(leads=False)
     bench.replica.follow(2, 1, (1, 2), 0)
-    bench.replica.on_out_of_range(1, 2, 4)
+    follower_log.on_out_of_range(bench.replica, 1, 2, 4)
     whole = build_batch([NewRecord(None, b"v", WALL_MS)] * 4, base_offset=0, leader_epoch=1)
-    assert bench.replica.on_fetched(1, 2, whole, 4, 2)
+    assert follower_log.on_fetched(bench.replica, 1, 2, whole, 4, 2)
     log = bench.replica.log
     assert (log.log_start_offset, log.log_end_offset, bench.replica.high_watermark) == (2, 4, 4)
 

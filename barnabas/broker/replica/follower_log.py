@@ -1,0 +1,111 @@
+"""Applies answers of the followed leader to a replica's log: appends fetched batches, truncates where the logs diverge.
+
+Driven by: `FetchPlan`, with the parts of a Fetch response and the leader's offsets. Emits: changes of the log and of the high watermark,
+and progress of the replica for its watchers.
+
+Invariants: an answer of another leader epoch, or to another offset than the log's end, changes nothing; a log is truncated below the
+high watermark only with a warning, after it has noted that records are lost.
+Follows KIP-101 and KIP-279 (divergence), KIP-595.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from barnabas.broker.replica.machine import Replica
+from barnabas.ports import Buffer
+
+__all__ = ["on_diverged", "on_fetched", "on_out_of_range"]
+
+log = logging.getLogger(__name__)
+
+BASE_OFFSET_SIZE = 8  # at the beginning of a batch
+
+
+def on_fetched(
+    replica: Replica, leader_epoch: int, offset: int, records: Buffer, high_watermark: int, log_start_offset: int
+) -> bool:
+    """Appends the answer of the leader of `leader_epoch` to a fetch of `offset`. Returns whether the answer was still valid.
+
+    Raises:
+        BrokerError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets that do not follow the log's end; the log
+            is unchanged. KAFKA_STORAGE_ERROR: the disk failed; after a passing error the fetch is repeated.
+    """
+    partition_log = replica.log
+    if not _follows(replica, leader_epoch) or offset != partition_log.log_end_offset:
+        return False
+    cut = False
+    try:
+        if records:
+            base_offset = int.from_bytes(records[:BASE_OFFSET_SIZE], "big")
+            cut = base_offset < offset and offset == partition_log.log_start_offset
+            if cut:  # the leader's log start lies within a batch (DeleteRecords): an empty log takes all of it
+                partition_log.truncate_fully_and_start_at(base_offset)
+            partition_log.append_as_follower(records, now_ms=replica.clock.now_ms())
+        shown = replica.high_watermark
+        replica.high_watermark = max(shown, min(high_watermark, partition_log.log_end_offset))
+        partition_log.producers.on_high_watermark(replica.high_watermark)
+        if partition_log.log_start_offset < log_start_offset <= replica.high_watermark:
+            partition_log.delete_records_before(log_start_offset)
+            shown = -1
+    except OSError as error:
+        raise replica.broken(error, cut=cut) from error
+    if records:
+        replica.durability.ask()
+    if replica.high_watermark != shown:
+        replica.progressed()  # consumers may read from this follower
+    return True
+
+
+def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int) -> bool:
+    """The leader's log diverges from this one at `end_offset` of `epoch` or before. Truncates; returns whether the answer was still valid.
+
+    If this log does not know `epoch`, the next fetch asks again with an older epoch (KIP-279).
+    """
+    if not _follows(replica, leader_epoch):
+        return False
+    _, own_end_offset = replica.log.epochs.end_offset_for_epoch(epoch, replica.log.log_end_offset)
+    target = end_offset if own_end_offset < 0 else min(own_end_offset, end_offset)
+    _cut(replica, max(min(target, replica.log.log_end_offset), replica.log.log_start_offset))
+    return True
+
+
+def on_out_of_range(replica: Replica, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> bool:
+    """The leader's log [log_start_offset, log_end_offset) does not reach this log's end. Returns whether the answer was still valid."""
+    if not _follows(replica, leader_epoch):
+        return False
+    if replica.log.log_start_offset <= log_end_offset < replica.log.log_end_offset:
+        _cut(replica, log_end_offset)
+    else:
+        end = replica.log.log_end_offset
+        log.warning("%r: ends at %d, the leader's log begins at %d: restarts there", replica, end, log_start_offset)
+        try:
+            replica.log.on_records_lost()
+            replica.log.truncate_fully_and_start_at(log_start_offset)
+        except OSError as error:
+            raise replica.broken(error, cut=True) from error
+        replica.high_watermark = log_start_offset
+        replica.durability.on_cut()
+        replica.progressed()
+    return True
+
+
+def _follows(replica: Replica, leader_epoch: int) -> bool:
+    return leader_epoch == replica.leader_epoch and replica.leader_id != replica.node_id and not replica.failed
+
+
+def _cut(replica: Replica, offset: int) -> None:
+    cuts = replica.log.cuts
+    try:
+        if offset < replica.high_watermark:
+            log.warning("%r: is truncated to %d, below its high watermark %d", replica, offset, replica.high_watermark)
+            replica.log.on_records_lost()  # before the truncation: a crash may come between
+        replica.log.truncate_to(offset)
+    except OSError as error:
+        raise replica.broken(error, cut=True) from error
+    if replica.log.cuts != cuts:
+        if replica.log.log_end_offset < replica.high_watermark:
+            replica.log.on_records_lost()
+        replica.high_watermark = min(replica.high_watermark, replica.log.log_end_offset)
+        replica.durability.on_cut()
+        replica.progressed()
