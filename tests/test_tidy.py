@@ -31,7 +31,6 @@ LONG_MODULES = {
     "barnabas/broker/replica/replicas.py": "holds opening, adopting and deleting of replicas",
     "barnabas/protocol/messages/admin.py": "declares all messages of one API family",
     "barnabas/protocol/messages/groups.py": "declares all messages of one API family",
-    "barnabas/runtime/files.py": "implements the Disk port: one class for each kind of file",
     "barnabas/storage/partition_log.py": "holds appends, reads and retention of a log",
 }
 LONG_MODULE_LINES_MAX = 600

@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 import errno
 import fcntl
-import functools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,16 @@ from typing import TypeVar
 
 from barnabas.errors import DirectoryInUse
 from barnabas.ports import Buffer, DiskLock, File
+from barnabas.runtime.file_calls import (
+    boot_id,
+    discard,
+    fsync,
+    in_parallel,
+    remove_if_there,
+    sync_folder,
+    sync_folder_if_there,
+    sync_target,
+)
 
 __all__ = ["DiskFile", "FileDisk"]
 
@@ -37,31 +46,6 @@ _READ_BYTES = 64 * 1024  # read from a small file in one call
 _FILE_MODE = 0o644
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 T = TypeVar("T")
-U = TypeVar("U")
-_PARALLEL_MIN = 256  # files in one call, from which on threads share the work
-_PARALLEL_THREADS = 16
-_PARALLEL_CHUNK = 64
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone writes only to the drive's cache
-
-
-@functools.cache
-def _boot_id() -> str:
-    """The boot id, which Linux draws at each boot; "" on other systems. A container has the id and the page cache of its host."""
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def _fsync(fd: int) -> None:
-    if _FULL_SYNC is not None:
-        fcntl.fcntl(fd, _FULL_SYNC)
-    elif hasattr(os, "fdatasync"):
-        os.fdatasync(fd)  # it also flushes the size, without which the data could not be read
-    else:
-        os.fsync(fd)
 
 
 class DiskFile:
@@ -192,8 +176,8 @@ class _Round:
         self.folders: dict[str, None] = {}
 
     def work(self) -> None:
-        _in_parallel(_sync_target, self.targets)
-        _in_parallel(_sync_folder_if_there, list(self.folders))
+        in_parallel(sync_target, self.targets)
+        in_parallel(sync_folder_if_there, list(self.folders))
 
     def unpin(self) -> None:
         for file in self.pinned:
@@ -230,7 +214,7 @@ class FileDisk:
 
     @property
     def boot_id(self) -> str:
-        return f"{_boot_id()} {os.stat(self.root).st_dev}" if _boot_id() else ""
+        return f"{boot_id()} {os.stat(self.root).st_dev}" if boot_id() else ""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         full_path = f"{self.root}/{path}"
@@ -263,7 +247,7 @@ class FileDisk:
             os.makedirs(full_path, exist_ok=True)
 
     def remove(self, *paths: str) -> None:
-        _in_parallel(_remove_if_there, [f"{self.root}/{path}" for path in paths])
+        in_parallel(remove_if_there, [f"{self.root}/{path}" for path in paths])
 
     async def discard(self, *paths: str) -> None:
         if self._remover is None:
@@ -271,7 +255,7 @@ class FileDisk:
         full_paths = [f"{self.root}/{path}" for path in paths]
         while True:
             try:
-                await asyncio.get_running_loop().run_in_executor(self._remover, _discard, full_paths)
+                await asyncio.get_running_loop().run_in_executor(self._remover, discard, full_paths)
             except OSError as error:
                 if not _is_exhausted(error) or not self._give_up_descriptors():
                     raise
@@ -304,11 +288,11 @@ class FileDisk:
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
-            _fsync(fd)
+            fsync(fd)
         finally:
             os.close(fd)
         os.replace(aside, full_path)
-        self.with_descriptor(lambda: _sync_folder(os.path.dirname(full_path)))
+        self.with_descriptor(lambda: sync_folder(os.path.dirname(full_path)))
 
     def lock(self, path: str) -> DiskLock:
         return _FileLock(f"{self.root}/{path}", path)
@@ -471,80 +455,3 @@ def _answer(waiting: list[tuple[Sequence[File], asyncio.Future[None]]], error: B
             done.set_result(None)
         else:
             done.set_exception(error)
-
-
-def _in_parallel(work: Callable[[U], None], targets: Sequence[U]) -> None:
-    """Syncs or removes each target. From _PARALLEL_MIN targets on several threads work: a journaling file system commits their
-    changes together."""
-    if len(targets) < _PARALLEL_MIN:
-        for target in targets:
-            work(target)
-        return
-
-    def chunk(start: int) -> None:
-        for target in targets[start : start + _PARALLEL_CHUNK]:
-            work(target)
-
-    with ThreadPoolExecutor(_PARALLEL_THREADS, thread_name_prefix="barnabas-files") as pool:
-        for _ in pool.map(chunk, range(0, len(targets), _PARALLEL_CHUNK)):
-            pass
-
-
-def _remove_if_there(full_path: str) -> None:
-    try:
-        os.unlink(full_path)
-    except FileNotFoundError:
-        pass
-
-
-def _discard(full_paths: Sequence[str]) -> None:
-    for full_path in full_paths:
-        try:
-            os.unlink(full_path)
-        except FileNotFoundError:
-            pass
-        except (IsADirectoryError, PermissionError):  # Linux and macOS raise these for a folder
-            if not os.path.isdir(full_path):
-                raise
-            _discard_folder(full_path)
-
-
-def _discard_folder(full_path: str) -> None:
-    try:
-        _discard([f"{full_path}/{name}" for name in os.listdir(full_path)])
-        os.rmdir(full_path)
-    except FileNotFoundError:
-        pass
-
-
-def _sync_target(target: int | str) -> None:
-    if isinstance(target, int):
-        _fsync(target)
-    else:
-        _fsync_path(target)
-
-
-def _sync_folder_if_there(folder: str) -> None:
-    try:
-        _sync_folder(folder)
-    except FileNotFoundError:
-        pass  # the topic was deleted
-
-
-def _fsync_path(full_path: str) -> None:
-    try:
-        fd = os.open(full_path, _OPEN_FLAGS)
-    except FileNotFoundError:
-        return
-    try:
-        _fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _sync_folder(full_path: str) -> None:
-    fd = os.open(full_path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

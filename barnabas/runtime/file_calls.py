@@ -1,0 +1,136 @@
+"""System calls on files and folders: sync, remove, and the same for many of them in parallel.
+
+Driven by: `FileDisk`, on its worker threads or on the calling thread. Emits: the system's OSErrors; a file or folder that is not there
+is not an error where the name of the function says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+__all__ = [
+    "boot_id",
+    "discard",
+    "fsync",
+    "in_parallel",
+    "remove_if_there",
+    "sync_folder",
+    "sync_folder_if_there",
+    "sync_target",
+]
+
+U = TypeVar("U")
+
+_OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_PARALLEL_MIN = 256  # files in one call, from which on threads share the work
+_PARALLEL_THREADS = 16
+_PARALLEL_CHUNK = 64
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone writes only to the drive's cache
+
+
+@functools.cache
+def boot_id() -> str:
+    """The boot id, which Linux draws at each boot; "" on other systems. A container has the id and the page cache of its host."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def fsync(fd: int) -> None:
+    """Makes the data of an open file durable."""
+    if _FULL_SYNC is not None:
+        fcntl.fcntl(fd, _FULL_SYNC)
+    elif hasattr(os, "fdatasync"):
+        os.fdatasync(fd)  # it also flushes the size, without which the data could not be read
+    else:
+        os.fsync(fd)
+
+
+def in_parallel(work: Callable[[U], None], targets: Sequence[U]) -> None:
+    """Syncs or removes each target. From _PARALLEL_MIN targets on several threads work: a journaling file system commits their
+    changes together."""
+    if len(targets) < _PARALLEL_MIN:
+        for target in targets:
+            work(target)
+        return
+
+    def chunk(start: int) -> None:
+        for target in targets[start : start + _PARALLEL_CHUNK]:
+            work(target)
+
+    with ThreadPoolExecutor(_PARALLEL_THREADS, thread_name_prefix="barnabas-files") as pool:
+        for _ in pool.map(chunk, range(0, len(targets), _PARALLEL_CHUNK)):
+            pass
+
+
+def remove_if_there(full_path: str) -> None:
+    """Removes a file; no error if it is not there."""
+    try:
+        os.unlink(full_path)
+    except FileNotFoundError:
+        pass
+
+
+def discard(full_paths: Sequence[str]) -> None:
+    """Removes files and whole folders; no error for those that are not there."""
+    for full_path in full_paths:
+        try:
+            os.unlink(full_path)
+        except FileNotFoundError:
+            pass
+        except (IsADirectoryError, PermissionError):  # Linux and macOS raise these for a folder
+            if not os.path.isdir(full_path):
+                raise
+            _discard_folder(full_path)
+
+
+def _discard_folder(full_path: str) -> None:
+    try:
+        discard([f"{full_path}/{name}" for name in os.listdir(full_path)])
+        os.rmdir(full_path)
+    except FileNotFoundError:
+        pass
+
+
+def sync_target(target: int | str) -> None:
+    """Syncs an open descriptor, or the file of a path; no error if the file is not there."""
+    if isinstance(target, int):
+        fsync(target)
+    else:
+        _fsync_path(target)
+
+
+def sync_folder_if_there(folder: str) -> None:
+    """As `sync_folder`; no error if the folder is not there."""
+    try:
+        sync_folder(folder)
+    except FileNotFoundError:
+        pass  # the topic was deleted
+
+
+def _fsync_path(full_path: str) -> None:
+    try:
+        fd = os.open(full_path, _OPEN_FLAGS)
+    except FileNotFoundError:
+        return
+    try:
+        fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_folder(full_path: str) -> None:
+    """Makes the names in a folder durable."""
+    fd = os.open(full_path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
