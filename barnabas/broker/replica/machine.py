@@ -438,12 +438,6 @@ class Replica:
         self.progressed()
         return self.log.log_start_offset
 
-    def on_log_start_moved(self) -> None:
-        """Retention deleted segments: a fetch session reports the new log start offset."""
-        self.progressed()
-
-    # -- private
-
     def check_leads(self) -> None:
         """Raises BrokerError NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR if this node may not act as leader now.
         It may not while its session with the controller may have ended: another node may lead by now. Waiting requests fail first.
@@ -488,7 +482,7 @@ class Replica:
         self.progressed()
 
     def progressed(self) -> None:
-        """Notifies the watchers: the readable end of the log has moved."""
+        """Notifies the watchers: the readable part of the log has moved. Retention calls it for a new log start."""
         for watcher in list(self.watchers) if self.watchers else ():
             watcher.on_progress(self)
 

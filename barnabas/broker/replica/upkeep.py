@@ -189,7 +189,7 @@ class Upkeep:
             log.info(
                 "%r: retention deleted %d segments, log starts at %d", replica, removed, replica.log.log_start_offset
             )
-            replica.on_log_start_moved()
+            replica.progressed()
         return removed * UNITS_OF_A_SEGMENT
 
     def _expire_producers(self, replica: Replica) -> None:
