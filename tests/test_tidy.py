@@ -29,7 +29,6 @@ LONG_MODULES = {
     "barnabas/broker/quorum/machine.py": "holds votes, replication and followers of the Raft core",
     "barnabas/broker/quorum/quorum.py": "holds requests, answers and timers of the Raft shell",
     "barnabas/broker/replica/replicas.py": "holds opening, adopting and deleting of replicas",
-    "barnabas/client/net/cluster.py": "holds connections, metadata and coordinators of a client",
     "barnabas/protocol/messages/admin.py": "declares all messages of one API family",
     "barnabas/protocol/messages/groups.py": "declares all messages of one API family",
     "barnabas/storage/partition_log.py": "holds appends, reads and retention of a log",
