@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.client.errors import BrokerUnreachable
 from barnabas.client.net import cluster as cluster_module
+from barnabas.client.net import unanswering
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.types import TopicPartition
@@ -163,7 +164,8 @@ async def test_a_silent_broker_is_passed_over(
 @pytest.fixture
 async def impatient(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     """A client that soon asks who has taken over from a broker that does not answer."""
-    monkeypatch.setattr(cluster_module, "_UNANSWERED_MS", UNANSWERED_MS)
+    for module in (cluster_module, unanswering):
+        monkeypatch.setattr(module, "UNANSWERED_MS", UNANSWERED_MS)
     cluster = Cluster(ConnectionConfig(bootstrap_servers=f"127.0.0.1:{brokers.all[1].port}"))
     cluster.add_topics(["t"])
     await cluster.start()
