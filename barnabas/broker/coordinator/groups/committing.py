@@ -2,8 +2,8 @@
 
 Driven by: the decisions of groups. Emits: nothing, or an error.
 
-A member of a consumer group may commit in its member epoch. It may also commit in an older epoch for partitions that it has
-had since then: no other member can have had them in between (KIP-1251).
+A member of a consumer group may commit in its member epoch. It may also commit in an older epoch for partitions that
+it has had since then: no other member can have had them in between (KIP-1251).
 Follows KIP-345, KIP-447 (TxnOffsetCommit names the member), KIP-848, KIP-1251.
 """
 
@@ -106,7 +106,8 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
     """Checks an OffsetFetch for a consumer group; a request that names no member is allowed.
 
     Raises:
-        BrokerError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, which is ILLEGAL_GENERATION for members of the classic protocol.
+        BrokerError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, which is ILLEGAL_GENERATION for members of the classic
+        protocol.
     """
     if member_id is None and epoch < 0:
         return

@@ -1,12 +1,12 @@
-"""Group coordinator of a node: the shards of `__consumer_offsets` that it leads, their time and their answers.
+"""Group coordinator of a node: its shards of `__consumer_offsets`, and what they need from the node.
 
-Driven by: handlers/groups.py, elections and resignations, markers of transactions, deleted topics, one timer a shard.
-Emits: writes to the ShardHost; answers to `ParkedReply`, once what they tell is committed.
+Driven by: the handlers of groups, elections and resignations, markers of transactions, deleted topics, timers.
+Emits: writes to the shard host; answers to ParkedReplies, when their decisions are committed.
 
-A shell: no rule of the protocol is here. After each decision it looks at the shard's next deadline and moves that shard's one
-timer to it if it is earlier; heartbeats only move deadlines on, so an idle group costs nothing but them.
+This is a shell: the rules are in the shards. Each shard has one timer, for its earliest deadline. A heartbeat only
+moves a deadline, so an idle group costs nothing else.
 
-Invariants: every ParkedReply is answered once: by a decision, by its refusal, or by the shard's resignation.
+Invariants: every ParkedReply is answered once: by a decision, by its refusal, or when the shard resigns.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ __all__ = ["GroupCoordinator", "ParkedReply"]
 
 log = logging.getLogger(__name__)
 
-TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # which no member understands
-AFTER_STALL_MS = 10  # enough for the loop to read its sockets in between
-TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every sensible max.message.bytes
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # codes that members do not know
+AFTER_STALL_MS = 10  # the loop reads its sockets in this time
+TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every usual max.message.bytes
 
 A = TypeVar("A")
 
 
 class ParkedReply(Protocol):
-    """Where the answer to a JoinGroup or SyncGroup goes. Both methods do nothing when it was answered before."""
+    """Receiver of the answer to a request of a member. Both methods do nothing after the first call of either."""
 
     def send(self, response: Any) -> None:
-        """Answers."""
+        """Sends the response."""
         ...
 
     def refuse(self, code: ErrorCode) -> None:
-        """Answers with nothing but an error."""
+        """Sends a response with an error code alone."""
         ...
 
 
 def settings_of(config: BrokerConfig) -> GroupSettings:
-    """The shards' part of the broker's configuration."""
+    """Reads the settings of the shards from the configuration."""
     return GroupSettings(
         session_timeout_min_ms=config.get_int("group.min.session.timeout.ms"),
         session_timeout_max_ms=config.get_int("group.max.session.timeout.ms"),
@@ -74,7 +74,10 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
 
 
 class GroupCoordinator:
-    """See the module. Every broker has one; for its shards it is the ShardOwner."""
+    """The group coordinator; every broker has one. It is the ShardOwner of its shards.
+
+    A method with `done` never raises: `done` gets the result or the error, once, maybe before the method returns.
+    """
 
     def __init__(
         self,
@@ -102,46 +105,48 @@ class GroupCoordinator:
             in_thread=long_work.run,
         )
         self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
-        self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # that came while the partition was loading
+        self._late_markers: dict[
+            int, list[tuple[int, bool]]
+        ] = {}  # markers that were appended while the partition loaded
         self._retention_timer: Any = None
         self._regexes = RegexSearch(reactor, current, self._on_resolved)
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start, stop, leadership ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to look for expired offsets every `offsets.retention.check.interval.ms`."""
+        """Starts the expiry of offsets, every `offsets.retention.check.interval.ms`."""
         self._arm_retention()
 
     def stop(self) -> None:
-        """Drops the shards and answers what is parked."""
+        """Drops the shards; answers parked requests."""
         if self._retention_timer is not None:
             self._retention_timer.cancel()
             self._retention_timer = None
         self.host.close()
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This node leads a partition of `__consumer_offsets`: loads it."""
+        """This node became leader of a partition of `__consumer_offsets`: loads its shard."""
         self._late_markers[partition] = []
         self.host.on_elected(partition, leader_epoch)
 
     def on_resigned(self, partition: int) -> None:
-        """It leads it no more."""
+        """This node is no longer leader of a partition of `__consumer_offsets`."""
         self._late_markers.pop(partition, None)
         self.host.on_resigned(partition)
 
     def on_marker(self, partition: int, producer_id: int, commit: bool) -> None:
-        """A transaction marker was appended to a partition: pending offsets are committed or dropped."""
+        """A transaction marker in a partition is committed: commits or drops pending offsets."""
         try:
             shard = self.host.shard(partition)
         except BrokerError as error:
-            # Loading reads what stood in the log at the election; a later marker is kept for its end.
+            # Loading reads the log up to the election; later markers are applied after it.
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 self._late_markers.setdefault(partition, []).append((producer_id, commit))
             return
         shard.replay_marker(producer_id, -1, commit=commit)
 
     def on_image(self, _former: MetadataImage, _image: MetadataImage, delta: MetadataDelta) -> None:
-        """Removes the offsets that were committed for deleted topics until now, in slices."""
+        """Removes the offsets of deleted topics that were committed until now, in slices."""
         if not delta.deleted:
             return
         work = self._forget_topics(frozenset(topic.name for topic in delta.deleted.values()))
@@ -153,13 +158,13 @@ class GroupCoordinator:
         for partition, shard, order in shards:
             for records in shard.offsets_of_topics(topics, order):
                 if not self._has(partition, shard):
-                    break  # the next coordinator keeps them until they expire
+                    break  # at the next coordinator these offsets expire
                 if records:
                     self._write_tombstones(partition, records)
                 yield 1 + len(records)
 
     def _has(self, partition: int, shard: GroupShard) -> bool:
-        """Whether the shard is still this node's."""
+        """Returns whether the shard is still active here."""
         try:
             return self.host.shard(partition) is shard
         except BrokerError:
@@ -169,13 +174,13 @@ class GroupCoordinator:
         return GroupShard(partition, self.settings, self)
 
     def on_shard_active(self, partition: int, shard: GroupShard) -> None:
-        """A shard is loaded (ShardOwner)."""
+        """A shard is loaded (ShardOwner): starts the sessions of its members."""
         for producer_id, commit in self._late_markers.pop(partition, ()):
             shard.replay_marker(producer_id, -1, commit=commit)
         self._decide(partition, lambda shard, at: shard.start_loaded(at))
 
     def on_shard_resigned(self, partition: int, replies: list[Reply]) -> None:
-        """A shard is dropped (ShardOwner)."""
+        """A shard is dropped (ShardOwner): refuses its parked requests."""
         _, timer = self._timers.pop(partition, (0, None))
         if timer is not None:
             timer.cancel()
@@ -184,11 +189,11 @@ class GroupCoordinator:
 
     @property
     def topics(self) -> Topics:
-        """The metadata of topics as this node has them now (ShardOwner)."""
+        """The topics of the cluster as this node knows them (ShardOwner)."""
         return self._current.image
 
     def consumer_settings(self, group_id: str) -> ConsumerSettings:
-        """What holds for one consumer group now (ShardOwner)."""
+        """Returns the current settings of a consumer group (ShardOwner)."""
         config = self._config
         own = self._current.image.config(GROUP_RESOURCE, group_id)
         policy = config.get_str("group.consumer.migration.policy")
@@ -205,11 +210,11 @@ class GroupCoordinator:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def now(self) -> At:
-        """The time of a decision."""
+        """Returns the time of a decision."""
         return At(self._reactor.clock.now_ms(), self._reactor.clock.monotonic_ms())
 
     def shard_for(self, group_id: str) -> GroupShard:
-        """The group's shard.
+        """Returns the shard of a group.
 
         Raises:
             BrokerError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
@@ -302,7 +307,12 @@ class GroupCoordinator:
         reply: Reply | None = None,
         then: Done[None] | None = None,
     ) -> None:
-        """Writes a decision that gives answers to parked replies; `reply` is that of the request itself, refused if all fails."""
+        """Writes a decision and sends its answers.
+
+        Args:
+            reply: of the request; it is refused if the decision cannot be written.
+            then: gets None when the decision is committed, or the error.
+        """
         decisions: list[Decision[list[Answer], AnyRecord]] = []
         conversions: list[Conversion] = []
 
@@ -344,7 +354,7 @@ class GroupCoordinator:
         for decision in decisions:
             for answer in decision.answer:
                 _parked(answer.reply).refuse(code)
-            # An assignment could not be stored: its group has to try once more.
+            # An assignment could not be stored: its group rebalances again.
             unstable = [
                 r.group_id for r in decision.records if isinstance(r, GroupRecord) and r.value and r.value.members
             ]
@@ -406,7 +416,7 @@ def _decided(decision: Decision[None, AnyRecord], _shard: GroupShard, _now_ms: i
 
 
 def _nothing(_result: None) -> None:
-    """Does nothing: no request waits for the tombstones."""
+    """Does nothing: no request waits for tombstones."""
 
 
 def _log_refused(partition: int, outcome: BrokerError | None) -> None:
@@ -415,5 +425,5 @@ def _log_refused(partition: int, outcome: BrokerError | None) -> None:
 
 
 def _parked(reply: Reply) -> ParkedReply:
-    """Replies are opaque to the cores; here they are what the handlers made."""
+    """Returns a reply as the handler made it; cores do not know its type."""
     return reply  # type: ignore[return-value]  # only ParkedReply is ever handed to a shard

@@ -1,12 +1,13 @@
 """Conversion of groups with members between the classic and the consumer protocol (`group.consumer.migration.policy`).
 
 Driven by: `ClassicDecisions` when the first member of the consumer protocol joins a classic group of consumers;
-`ConsumerDecisions` when the last such member leaves, is removed, or is replaced by a static member of the classic protocol.
+`ConsumerDecisions` when the last such member leaves, is removed, or is replaced by a static member of the classic
+protocol.
 Emits: the records that delete the one group and create the other.
 
-An upgrade makes a consumer group whose group epoch is the generation. Every member has what that generation assigned to
-it; the members continue with their requests of the classic protocol and are told to rebalance. A downgrade makes a classic
-group whose generation is the group epoch. Every member has its target assignment, and the group rebalances.
+An upgrade makes a consumer group whose group epoch is the generation. Every member has what that generation assigned
+to it; the members continue with their requests of the classic protocol and are told to rebalance. A downgrade makes a
+classic group whose generation is the group epoch. Every member has its target assignment, and the group rebalances.
 Follows KIP-848 and Kafka 4.3.1.
 """
 
@@ -71,8 +72,8 @@ def upgraded(group: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
     except BrokerError as error:
         raise BrokerError(
             ErrorCode.GROUP_ID_NOT_FOUND,
-            f"Cannot upgrade the classic group {group.group_id} to consumer group because the embedded consumer protocol "
-            f"is malformed: {error.message}.",
+            f"Cannot upgrade the classic group {group.group_id} to consumer group because the embedded consumer "
+            f"protocol is malformed: {error.message}.",
         ) from None
     names = {name for member in members for name in member.metadata.topic_names}
     group_id = group.group_id

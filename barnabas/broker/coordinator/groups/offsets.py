@@ -1,13 +1,13 @@
-"""Committed offsets of the groups of one shard, with those that open transactions have written and not ended.
+"""Committed and pending offsets of the groups of one shard.
 
-Driven by: `GroupShard`: staged and replayed OffsetRecords, transaction markers.
-Emits: an undo for each staged record; reads.
+Driven by: `GroupTables`: staged and replayed OffsetRecords; transaction markers. Emits: an undo for each staged
+record; reads.
 
-An offset written in a transaction is pending under its producer id until the marker: a commit turns it into the committed one,
-an abort drops it. Of two commits of a partition the one that was written later wins, whatever order they took effect in:
-`order` counts the records as they stand in the log.
+An offset that a transaction commits is pending under its producer id until the marker: a commit makes it the
+committed one, an abort drops it. Of two commits of a partition the one that was written later counts, whatever the
+order of their markers: `order` numbers the records in the order of the log.
 
-Invariants: the (group, topic, partition, producer) of `_open` are exactly those of `_pending`; no empty dictionaries are kept.
+Invariants: the (group, topic, partition, producer) of `_open` are exactly those of `_pending`; no dictionary is empty.
 Follows KIP-98, KIP-447 (UNSTABLE_OFFSET_COMMIT).
 """
 
@@ -42,12 +42,12 @@ class OffsetStore:
     # -- reads ---------------------------------------------------------------------------------------------------------
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """The committed offset; pending ones do not count."""
+        """Returns the committed offset; pending ones do not count."""
         entry = self._entry(group_id, topic, partition)
         return None if entry is None else entry[1]
 
     def of_partitions(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[CommittedOffset | None]:
-        """The committed offsets of many partitions of one topic, in their order."""
+        """Returns the committed offsets of many partitions of one topic, in their order."""
         found = self._committed.get(group_id, {}).get(topic)
         if not found:
             return [None] * len(partitions)
@@ -55,11 +55,11 @@ class OffsetStore:
         return [found.get(partition, none)[1] for partition in partitions]
 
     def has_pending(self, group_id: str) -> bool:
-        """Whether an open transaction has written offsets of the group."""
+        """Returns whether the group has pending offsets."""
         return group_id in self._open
 
     def topics(self, group_id: str) -> dict[str, dict[int, CommittedOffset]]:
-        """All committed offsets of a group, a copy."""
+        """Returns a copy of all committed offsets of a group, by topic and partition."""
         return {
             topic: {partition: entry[1] for partition, entry in partitions.items()}
             for topic, partitions in self._committed.get(group_id, {}).items()
@@ -72,29 +72,30 @@ class OffsetStore:
                 yield topic, partition, entry[1]
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has written the partition's offset."""
+        """Returns whether the partition has a pending offset."""
         return (topic, partition) in self._open.get(group_id, ())
 
     def pending_partitions(self, group_id: str) -> list[tuple[str, int]]:
-        """Partitions of the group that open transactions have written."""
+        """Returns the partitions of the group that have pending offsets."""
         return list(self._open.get(group_id, ()))
 
     def has_any(self, group_id: str) -> bool:
-        """Whether the group has an offset, committed or pending."""
+        """Returns whether the group has an offset, committed or pending."""
         return group_id in self._committed or group_id in self._open
 
     @property
     def order(self) -> int:
-        """How many offsets were written so far: one that is written later has a higher order."""
+        """Number of offsets that were written so far; an offset that is written later has a higher order."""
         return self._order
 
     def of_topics(self, topics: frozenset[str], order: int) -> Iterator[list[tuple[str, str, int]]]:
-        """(group, topic, partition) of the offsets of these topics, committed or pending, in lists of CHUNK at most.
+        """Iterates over the offsets of topics, committed or pending, in lists of (group, topic, partition).
 
-        Each comes once, as it stands when its list is made; the store may change between two lists. An empty list is a pause.
+        A list has CHUNK entries at most and is right when it is made; the store may change between two lists. An
+        empty list is a pause. Each partition comes once.
 
         Args:
-            order: an offset that was written after it is passed over, with what was written before it.
+            order: skips partitions of which an offset was written after this order.
         """
         for groups_seen, group_id in enumerate(list(dict.fromkeys([*self._committed, *self._open]))):
             if groups_seen % CHUNK == CHUNK - 1:
@@ -114,7 +115,7 @@ class OffsetStore:
                 ]
 
     def _newest(self, group_id: str, topic: str, partition: int) -> int:
-        """The order of the offset of a partition that was written last, committed or pending; 0 where there is none."""
+        """Returns the order of the newest offset of a partition, committed or pending; 0 without one."""
         entry = self._entry(group_id, topic, partition)
         newest = 0 if entry is None else entry[0]
         for producer_id in self._open.get(group_id, {}).get((topic, partition), ()):
@@ -124,7 +125,7 @@ class OffsetStore:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def put(self, record: OffsetRecord, producer_id: int = NO_PRODUCER_ID) -> Undo:
-        """Takes over a record, a tombstone too; returns what takes it back."""
+        """Applies a record or tombstone; returns the undo."""
         group_id, topic, partition, value = record
         if value is None:
             return self._remove(group_id, topic, partition)
@@ -139,7 +140,7 @@ class OffsetStore:
         return lambda: self._restore_pending(producer_id, key, former_pending)
 
     def complete(self, producer_id: int, *, commit: bool) -> None:
-        """The producer's transaction has ended: its pending offsets count from now on, or never did."""
+        """Ends the transaction of a producer: commits its pending offsets or drops them."""
         for key, entry in self._pending.pop(producer_id, {}).items():
             self._close(producer_id, key)
             if commit:
@@ -196,7 +197,7 @@ class OffsetStore:
             self._open.pop(key[0], None)
 
     def _remove(self, group_id: str, topic: str, partition: int) -> Undo:
-        """A tombstone takes pending offsets too: they were written before it."""
+        """Removes an offset, also pending ones: they were written before the tombstone."""
         key = (group_id, topic, partition)
         former = self._entry(*key)
         self._restore(group_id, topic, partition, None)

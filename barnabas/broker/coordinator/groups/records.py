@@ -2,8 +2,8 @@
 
 Driven by: decisions, which make records; `GroupTables`, which applies them. Emits: values.
 
-A record has a key (group, kind, part) and a value. A value of None is a tombstone: it deletes what the key names. A consumer
-group consists of many records, and each is written and deleted alone. `record_codec` has the bytes.
+A record has a key (group, kind, part) and a value. A value of None is a tombstone: it deletes what the key names. A
+consumer group consists of many records, and each is written and deleted alone. `record_codec` has the bytes.
 """
 
 from __future__ import annotations

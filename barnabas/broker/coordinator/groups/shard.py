@@ -1,13 +1,13 @@
 """Group shard: the groups and offsets of one partition of `__consumer_offsets`, a shard of `host.shard.ShardHost`.
 
-Driven by: decisions of the group coordinator (`join`, `sync`, … return a Decision), staged and replayed records, markers.
+Driven by: decisions of the group coordinator (`join`, `sync`, … return a Decision), staged and replayed records,
+markers.
 Emits: Decisions; tells its owner when it is loaded or resigned.
 
 A request finds its group (`group`), whichever protocol it has; the group decides. `GroupTables` applies the records.
 
-Invariants: groups with members are not deleted and do not expire; requests of the classic protocol for a consumer group go
-to its classic members.
-Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
+Invariants: groups with members are not deleted and do not expire; requests of the classic protocol for a consumer
+group go to its classic members. Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class GroupShard:
         return None
 
     def offsets_of_topics(self, topics: frozenset[str], order: int) -> Iterator[list[AnyRecord]]:
-        """Iterates over tombstones of the offsets of deleted topics that were written up to `order` (OffsetStore.order)."""
+        """Iterates over tombstones of offsets of deleted topics that were written up to `OffsetStore.order`."""
         for keys in self.offsets.of_topics(topics, order):
             yield [OffsetRecord(*key, None) for key in keys]
 

@@ -3,9 +3,9 @@
 Driven by: `GroupShard`: staged and replayed records, transaction markers; decisions, which read and create groups.
 Emits: an undo for each staged record.
 
-What the log contains changes only by `stage`, `replay` and `replay_marker`: offsets, consumer groups, and the last recorded
-generation of each classic group. What happens between two generations (who has joined, parked requests, sessions) is only
-in memory. It changes in decisions and is lost with the leadership; members then join again.
+What the log contains changes only by `stage`, `replay` and `replay_marker`: offsets, consumer groups, and the last
+recorded generation of each classic group. What happens between two generations (who has joined, parked requests,
+sessions) is only in memory. It changes in decisions and is lost with the leadership; members then join again.
 
 Invariants: a shard that replays the log of another one has the same offsets, and the same groups as far as they were
 recorded; every group with an offset or a record is in `classic` or in `consumer`, and in one of them only.

@@ -49,8 +49,9 @@ def existing_names(names: Set[str], topics: Topics) -> Set[str]:
 def metadata_hash(names: set[str], topics: Topics) -> int:
     """Hashes id and number of partitions of the named topics (KIP-1101); 0 if none of them exists.
 
-    The hash changes if one of the topics is created, deleted or gets partitions. Kafka uses another hash function. A group
-    that moves from Kafka to Barnabas or back therefore gets one new group epoch, and all members keep their partitions.
+    The hash changes if one of the topics is created, deleted or gets partitions. Kafka uses another hash function. A
+    group that moves from Kafka to Barnabas or back therefore gets one new group epoch, and all members keep their
+    partitions.
     """
     parts = [
         f"{name}:{topic_id.hex()}:{topics.partition_count(name)}"

@@ -1,12 +1,12 @@
-"""Deadlines of one shard: keyed, moved often, mostly never reached.
+"""Deadlines of one shard, by key.
 
-Driven by: `set`, `cancel`, and `pop` with the present time.
-Emits: the keys that are due, earliest first; `earliest_ms` says when to look again.
+Driven by: `set`, `cancel`, and `pop` with the current time. Emits: the keys that are due, earliest first.
 
-A heartbeat moves its member's deadline on: that is one dictionary write. The heap holds at most one useful entry a key, the one
-it was first given; when its time comes and the deadline has moved on meanwhile, it is pushed again.
+Most deadlines are moved often and seldom reached: a heartbeat moves its member's deadline by one dictionary write.
+The heap holds at most one valid entry for each key. When its time comes and the deadline was moved, the entry is
+pushed again.
 
-Invariants: each key with a deadline has a heap entry that is not later than it; equal deadlines come in the order of arrival.
+Invariants: each key with a deadline has a heap entry that is not later; equal deadlines come in the order of arrival.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Deadlines(Generic[K]):
-    """Deadlines in monotonic milliseconds, by key."""
+    """Deadlines in monotonic ms, by key."""
 
     __slots__ = ("_due", "_heap", "_queued", "_sequence")
 
     def __init__(self) -> None:
         self._due: dict[K, int] = {}
-        self._queued: dict[K, int] = {}  # deadline of the key's live heap entry
+        self._queued: dict[K, int] = {}  # deadline of the key's valid heap entry
         self._heap: list[tuple[int, int, K]] = []
         self._sequence = 0
 
@@ -38,22 +38,22 @@ class Deadlines(Generic[K]):
         return key in self._due
 
     def get(self, key: K) -> int | None:
-        """The key's deadline, None where it has none."""
+        """Returns the deadline of a key; None without one."""
         return self._due.get(key)
 
     def set(self, key: K, deadline_ms: int) -> None:
-        """Sets or moves the key's deadline."""
+        """Sets or moves the deadline of a key."""
         self._due[key] = deadline_ms
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
             self._push(key, deadline_ms)
 
     def cancel(self, key: K) -> None:
-        """Forgets the key's deadline; harmless where it has none."""
+        """Removes the deadline of a key, if it has one."""
         self._due.pop(key, None)
 
     def earliest_ms(self) -> int | None:
-        """When `pop` may next return something; it may also find nothing then. None: never."""
+        """Returns when to call `pop` next; it may find nothing then. None without deadlines."""
         if not self._due:
             self._heap.clear()
             self._queued.clear()
@@ -61,11 +61,11 @@ class Deadlines(Generic[K]):
         return self._heap[0][0]
 
     def pop(self, now_ms: int) -> K | None:
-        """The earliest key that is due at `now_ms`, which has no deadline afterwards; None where none is."""
+        """Removes and returns the earliest key that is due at `now_ms`; None if no key is due."""
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, _, key = heapq.heappop(self._heap)
             if self._queued.get(key) != queued_ms:
-                continue  # superseded by an earlier entry
+                continue  # replaced by an earlier entry
             del self._queued[key]
             deadline_ms = self._due.get(key)
             if deadline_ms is None:

@@ -21,7 +21,7 @@ Undo = Callable[[], None]
 
 
 class ProducerStamp(NamedTuple):
-    """Producer of a transactional batch (TxnOffsetCommit). `guard` comes from `Replica.verification_guard` (KIP-890)."""
+    """Producer of a transactional batch; `guard` is from `Replica.verification_guard` (KIP-890)."""
 
     producer_id: int
     producer_epoch: int

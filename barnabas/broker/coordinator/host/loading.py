@@ -1,11 +1,11 @@
-"""Loading of a coordinator shard: its log is read and replayed in steps.
+"""Loading of a coordinator shard: reads its log and replays it in steps.
 
 Driven by: the host of the shards, one step in each turn of the loop. Emits: calls of `replay` and `replay_marker`.
 
-Only the last record of each key in a slice is decoded and replayed, as if the log had just been cleaned: a busy log says much more
-often than it says something new. A record of a transaction that is committed within the slice counts from its own place in the log,
-like one outside of transactions. What open transactions wrote is replayed for their producers, the last of each key and producer.
-A batch of many records takes several steps. A batch whose checksum is wrong ends the loading, because its content cannot be trusted.
+Of each key in a slice only the last record is decoded and replayed, as if the cleaner had just run: most records of a
+busy log are replaced soon. A record of a transaction that is committed within the slice counts at its own place in
+the log, like a record outside of transactions. Records of open transactions are replayed for their producers, the
+last one of each key and producer. A batch of many records takes several steps. A wrong checksum ends the loading.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _KINDS = COMPRESSION_MASK | ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL
 
 
 class Replayed(Protocol):
-    """What loading needs of a shard.
+    """The part of a shard that loading uses.
 
-    To replay the last record of each key must leave the same as to replay all of them. `replay_marker` concerns records replayed for
-    its producer before; it may come before the replay of other records that precede the marker in the log.
+    The last record of each key must have the same effect as all records of the key. `replay_marker` concerns the
+    records that were replayed for its producer; records before the marker in the log may be replayed after it.
     """
 
     def decode(self, key: bytes | None, value: bytes | None) -> Any:
@@ -72,7 +72,7 @@ class Replayed(Protocol):
 
 
 class _Entry(NamedTuple):
-    """A record that waits for its replay."""
+    """A record that is not replayed yet."""
 
     place: int  # how many records of the slice came before it
     key: bytes | None
@@ -104,7 +104,7 @@ def replay_log(shard: Replayed, replica: Replica, end_offset: int) -> Steps[None
 
 
 class _Slice:
-    """Batches that are replayed together, and the records of them that wait: of each key the last.
+    """Batches that are replayed together, and their records to replay: the last one of each key.
 
     Args:
         start: the offset from which records are replayed; the first batch may begin below it.
@@ -126,7 +126,7 @@ class _Slice:
         view = memoryview(data)
         end = len(data)
         at = 0
-        # This loop runs once for each batch of a log that has hundreds of thousands: no calls and objects that it can do without.
+        # A log has hundreds of thousands of batches: this loop avoids calls and objects.
         unpack, start, plain, opened, new = _HEADER.unpack_from, self._start, self._plain, self._open, tuple.__new__
         while end - at >= HEADER_SIZE:
             base_offset, length, checksum, attributes, producer_id, producer_epoch, count = unpack(data, at)
@@ -178,7 +178,7 @@ class _Slice:
         if header.is_transactional:
             entry = entry._replace(producer_id=header.producer_id, producer_epoch=header.producer_epoch)
         if record.value is None:
-            # It has its effect at once, also on what transactions wrote before it: what is written later does not replace it.
+            # A tombstone also deletes what transactions wrote before it, so a later record does not replace it.
             self._plain.pop(record.key, None)
             self._tombstones[record.key] = entry
         elif header.is_transactional:
@@ -196,7 +196,7 @@ class _Slice:
             self._shard.replay_marker(producer_id, producer_epoch, commit=False)
 
     def _commit(self, producer_id: int, producer_epoch: int) -> None:
-        """What waits of the transaction joins the records outside of transactions; the shard ends what it has had of it."""
+        """Ends a transaction: its waiting records count like those outside of transactions; the shard ends the rest."""
         plain = self._plain
         for key, entry in self._open.pop(producer_id, {}).items():
             known = plain.get(key)

@@ -1,18 +1,18 @@
-"""Host of coordinator shards: the partitions of one internal topic, each a state machine replayed from its own log.
+"""Host of coordinator shards: one for each partition of an internal topic, replayed from its log.
 
 Driven by: elections and resignations of the topic's partitions, `write` with a decide function, commits of the replica.
 Emits: one batch a partition and wake-up (one more for each producer whose records are transactional), and the answers.
 
-A write has five steps: decide, stage, append, commit, answer. `decide` only reads the shard. `stage` makes the decision
-visible to later decisions of the shard: a group shard applies the record, a transaction shard notes a pending transition.
-`on_committed` follows when the record is committed; then the answer leaves. `replay` does the work of both for a record of
-the log. Staged records that could not be appended are undone in reverse order. If the leadership is lost, the shard is
-dropped with everything that is uncommitted.
+A write has five steps: decide, stage, append, commit, answer. `decide` only reads the shard. `stage` makes the
+decision visible to later decisions of the shard: a group shard applies the record, a transaction shard notes a
+pending transition. `on_committed` follows when the record is committed; then the answer leaves. `replay` does the
+work of both for a record of the log. Staged records that could not be appended are undone in reverse order. If the
+leadership is lost, the shard is dropped with everything that is uncommitted.
 
-Invariants: nothing is answered before the high watermark has passed its records; records of one decision are in one batch;
-an answer without records leaves after everything that was staged before it; a shard serves only while its replica leads
-at `leader_epoch`, which is the coordinator epoch.
-After Kafka's CoordinatorRuntime and CoordinatorShard. Owners of a host keep it as their attribute `host`.
+Invariants: nothing is answered before the high watermark has passed its records; records of one decision are in one
+batch; an answer without records leaves after everything that was staged before it; a shard serves only while its
+replica leads at `leader_epoch`, which is the coordinator epoch. After Kafka's CoordinatorRuntime and
+CoordinatorShard. Owners of a host keep it as their attribute `host`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Phase(Enum):
 
 
 class _Write:
-    """One decision on its way to the log. Without records it is an answer that waits for those before it."""
+    """A decision that is not committed yet; without records it is an answer that waits for earlier ones."""
 
     __slots__ = ("answer", "done", "encoded", "producer", "records", "undos")
 
@@ -67,7 +67,7 @@ class _Write:
 
 
 class _Appended:
-    """Writes whose records are in the log and not committed yet."""
+    """Writes whose records are appended and not committed."""
 
     __slots__ = ("timer", "writes")
 
@@ -77,7 +77,7 @@ class _Appended:
 
 
 class _Partition(Generic[S]):
-    """A led partition: its shard, what is queued for the next flush, and what is appended but not committed."""
+    """A partition that this node leads: its shard, queued writes, and appended writes that are not committed."""
 
     __slots__ = ("appended_offset", "leader_epoch", "partition", "phase", "queue", "shard", "uncommitted")
 
@@ -98,9 +98,9 @@ class ShardHost(Generic[S]):
         topic: name of the internal topic.
         replicas: of this node.
         make_shard: (partition, coordinator epoch) → an empty shard.
-        partition_count: partitions of the topic in the present image, 0 where it does not exist.
+        partition_count: () → number of partitions of the topic, 0 if it does not exist.
         compression: codec of the batches that are written.
-        answer_timeout_ms: () → how long an answer may wait for the commit; without it, for ever.
+        answer_timeout_ms: () → longest wait of an answer for the commit in ms; None: no limit.
         in_thread: runs C code beside the loop, then calls back (`LongWork.run`); without it, C code runs in place.
     """
 
@@ -130,7 +130,7 @@ class ShardHost(Generic[S]):
     # --- leadership ---------------------------------------------------------------------------------------------------
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This node leads the partition at `leader_epoch`: loads its shard. An epoch known already is passed over."""
+        """This node leads the partition at `leader_epoch`: loads its shard, unless it knows this epoch."""
         known = self._partitions.get(partition)
         if known is not None:
             if known.leader_epoch >= leader_epoch:
@@ -142,18 +142,18 @@ class ShardHost(Generic[S]):
         if replica is None:
             self._close(part, ErrorCode.NOT_COORDINATOR)
             return
-        # Up to the log end, not the high watermark: what an earlier leader appended will be committed by this one.
+        # Up to the log end, not the high watermark: this leader will commit what earlier ones appended.
         end_offset = replica.log.log_end_offset
         self._load(part, replica, replay_log(part.shard, replica, end_offset), end_offset)
 
     def on_resigned(self, partition: int) -> None:
-        """Leadership is lost: drops the shard and answers NOT_COORDINATOR to everything uncommitted."""
+        """The leadership is lost: drops the shard, answers NOT_COORDINATOR to uncommitted decisions."""
         part = self._partitions.get(partition)
         if part is not None:
             self._close(part, ErrorCode.NOT_COORDINATOR)
 
     def close(self) -> None:
-        """Drops every shard, in partition order (a clean stop: appended records are in the log already)."""
+        """Drops all shards, in partition order; what is appended stays in the log."""
         for partition in sorted(self._partitions):
             self.on_resigned(partition)
 
@@ -210,7 +210,7 @@ class ShardHost(Generic[S]):
     # --- reads --------------------------------------------------------------------------------------------------------
 
     def partition_of(self, key: str) -> int:
-        """The partition of a group id or transactional id.
+        """Returns the partition of a group id or transactional id.
 
         Raises:
             BrokerError: COORDINATOR_NOT_AVAILABLE while the topic does not exist.
@@ -221,7 +221,7 @@ class ShardHost(Generic[S]):
         return partition_for(key, count)
 
     def shard(self, partition: int) -> S:
-        """The active shard of a partition.
+        """Returns the active shard of a partition.
 
         Raises:
             BrokerError: NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS.
@@ -229,19 +229,19 @@ class ShardHost(Generic[S]):
         return self._active(partition).shard
 
     def shard_for(self, key: str) -> tuple[int, S]:
-        """Partition and active shard of a key; raises as `partition_of` and `shard`."""
+        """Returns partition and active shard of a key; raises as `partition_of` and `shard`."""
         partition = self.partition_of(key)
         return partition, self._active(partition).shard
 
     def coordinator_epoch(self, partition: int) -> int:
-        """Leader epoch at which the partition's shard serves; raises as `shard`."""
+        """Returns the leader epoch at which the partition's shard serves; raises as `shard`."""
         return self._active(partition).leader_epoch
 
     def check_leads(self, partition: int) -> None:
-        """Makes sure that nobody else can coordinate the partition by now: what is only read has no append to tell.
+        """Checks that no other node coordinates the partition now, for reads: they have no append that would fail.
 
         Raises:
-            BrokerError: as `shard`; NOT_COORDINATOR too while this broker's session with the controller may be over.
+            BrokerError: as `shard`; NOT_COORDINATOR also while this broker's session with the controller may be over.
         """
         self._active(partition)
         try:
@@ -250,16 +250,16 @@ class ShardHost(Generic[S]):
             raise BrokerError(_coordinator_code(error.code), str(error)) from error
 
     def is_here(self, partition: int) -> bool:
-        """Whether the partition is led here, loaded or not."""
+        """Returns whether this node leads the partition, loaded or not."""
         return partition in self._partitions
 
     def active_shards(self) -> list[tuple[int, S]]:
-        """Active shards in partition order."""
+        """Returns the active shards in partition order."""
         return [(p, part.shard) for p, part in sorted(self._partitions.items()) if part.phase is _Phase.ACTIVE]
 
     @property
     def is_loading(self) -> bool:
-        """Whether any led partition is still loading (ListGroups, ListTransactions say so)."""
+        """Whether a partition is still loading; ListGroups and ListTransactions then answer an error."""
         return any(part.phase is _Phase.LOADING for part in self._partitions.values())
 
     def _active(self, partition: int) -> _Partition[S]:
@@ -278,11 +278,13 @@ class ShardHost(Generic[S]):
         decide: Callable[[S, int], Decision[A, Any]],
         done: Done[A],
     ) -> None:
-        """Decides now, appends at the end of the wake-up, answers when committed.
+        """Decides now, appends at the end of the turn of the loop, answers when the records are committed.
 
-        `decide(shard, now_ms)` may raise BrokerError: then nothing is written and `done` gets the error at once. `done` gets
-        NOT_COORDINATOR when leadership is lost meanwhile, COORDINATOR_NOT_AVAILABLE where replicas are missing (nothing is written
-        then) or follow too slowly (it is written), and any other code of a refused append (MESSAGE_TOO_LARGE, producer epochs).
+        Args:
+            decide: (shard, wall clock in ms) → decision; if it raises BrokerError, nothing is written.
+            done: gets the answer of the decision, its error, or an error of `shard`; NOT_COORDINATOR if the leadership
+                is lost meanwhile; COORDINATOR_NOT_AVAILABLE if replicas are missing (nothing is written) or too slow (the
+                records are written); other codes of a refused append (MESSAGE_TOO_LARGE, producer epochs).
         """
         try:
             part = self._active(partition)
@@ -303,7 +305,7 @@ class ShardHost(Generic[S]):
             self._reactor.soon(self._flush_all)
 
     def flush(self, partition: int) -> None:
-        """Appends what is queued for a partition now (before a marker goes into the same log)."""
+        """Appends the queued writes of a partition now, before a marker is appended to the same log."""
         part = self._partitions.get(partition)
         if part is not None and part.queue:
             self._flush(part)
@@ -339,7 +341,7 @@ class ShardHost(Generic[S]):
                     return
             at = end
             self._await_commit(part, replica, writes)
-        if at < len(queue):  # closed by a callback of an earlier batch
+        if at < len(queue):  # a callback of an earlier batch closed the partition
             self._refuse(part, queue[at:], BrokerError(ErrorCode.NOT_COORDINATOR))
 
     def _append(
@@ -363,7 +365,7 @@ class ShardHost(Generic[S]):
     def _await_commit(self, part: _Partition[S], replica: Replica, writes: list[_Write]) -> None:
         next_offset = part.appended_offset
         waiting = part.uncommitted.get(next_offset)
-        if waiting is not None:  # answers without records that joined an append already waited for
+        if waiting is not None:  # answers without records wait for the append before them
             waiting.writes.extend(writes)
             return
         appended = part.uncommitted[next_offset] = _Appended(writes)
@@ -372,17 +374,17 @@ class ShardHost(Generic[S]):
             appended.timer = self._reactor.call_later(self._answer_timeout_ms(), lambda: self._on_overdue(appended))
 
     def _on_overdue(self, appended: _Appended) -> None:
-        """Replicas take too long: who asked is told so. What was decided stays so, and is settled once it is committed."""
+        """Replicas are too slow: answers an error. The decisions stay, and take effect when they are committed."""
         overdue = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic}: replicas do not follow in time")
-        _tell(appended, overdue)
+        _answer_early(appended, overdue)
 
     def _on_committed(self, part: _Partition[S], replica: Replica, next_offset: int, error: BrokerError | None) -> None:
         if part.phase is _Phase.CLOSED:
             return
         if error is not None and _still_leads(part, replica):
-            # The session is over, the leadership may go on with the next one: what was decided stays decided until that is known.
+            # The session is over, but the node may keep the leadership in its next session: the decisions stay.
             if self._answer_timeout_ms is not None:
-                _tell(part.uncommitted[next_offset], BrokerError(_coordinator_code(error.code), error.message))
+                _answer_early(part.uncommitted[next_offset], BrokerError(_coordinator_code(error.code), error.message))
             replica.when_committed(next_offset, lambda error: self._on_committed(part, replica, next_offset, error))
             return
         if error is not None:
@@ -399,8 +401,8 @@ class ShardHost(Generic[S]):
             write.done(write.answer)
 
     def _refuse(self, part: _Partition[S], writes: list[_Write], error: BrokerError) -> None:
-        """Takes back and refuses writes that never reached the log, with everything queued behind them."""
-        writes = writes + part.queue  # decided meanwhile on top of what is taken back now
+        """Undoes and refuses writes that were not appended, and everything that was queued after them."""
+        writes = writes + part.queue  # they were decided after the writes that are undone now
         part.queue = []
         if part.phase is not _Phase.CLOSED:
             for write in reversed(writes):
@@ -417,23 +419,23 @@ def _in_place(work: Callable[[], None], done: Callable[[], None]) -> None:
 
 
 def _still_leads(part: _Partition[Any], replica: Replica) -> bool:
-    """Whether the replica leads in the epoch in which this shard was loaded, as far as this node knows."""
+    """Returns whether the replica leads in the epoch in which the shard was loaded, as far as this node knows."""
     return replica.is_leader and replica.leader_epoch == part.leader_epoch
 
 
-def _tell(appended: _Appended, error: BrokerError) -> None:
-    """Answers the requests behind an append before its outcome is known."""
+def _answer_early(appended: _Appended, error: BrokerError) -> None:
+    """Answers the requests of an append before its outcome is known."""
     for write in appended.writes:
-        done, write.done = write.done, _told_before
+        done, write.done = write.done, _ignore_outcome
         done(error)
 
 
-def _told_before(_outcome: Any) -> None:
-    """Takes the outcome of a write whose request was answered before."""
+def _ignore_outcome(_outcome: Any) -> None:
+    """Takes the outcome of a write whose request was answered early."""
 
 
 def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tuple[int, list[NewRecord]]:
-    """End of the run of writes from `at` that fit one batch, and its records. Decisions are never split over batches."""
+    """Returns the end of the writes from `at` that fit into one batch, and their records; no decision is split."""
     records: list[NewRecord] = []
     producer: ProducerStamp | None = None
     size = 128
@@ -471,7 +473,7 @@ _NOT_COORDINATOR = frozenset(
 
 
 def _coordinator_code(code: ErrorCode) -> ErrorCode:
-    """A log's refusal as a coordinator answers it, after Kafka's CoordinatorOperationExceptionHelper."""
+    """Translates an error of the log for clients, as Kafka's CoordinatorOperationExceptionHelper."""
     if code in _NOT_AVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.NOT_COORDINATOR if code in _NOT_COORDINATOR else code

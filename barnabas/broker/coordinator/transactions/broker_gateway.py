@@ -1,9 +1,9 @@
 """BrokerGateway: sends marker and verification requests of the transaction coordinator to other brokers.
 
 Driven by: the marker and verification channels.
-Emits: WriteTxnMarkers and AddPartitionsToTxn requests to other brokers, each kind on its own connection: an addition may be held until
-markers are written, so neither may wait for the other's answer on the same connection. Markers for this broker are passed
-directly to its own `marker_writer`.
+Emits: WriteTxnMarkers and AddPartitionsToTxn requests, each kind over its own connection. An addition may be held
+until markers are written, so the answers of one kind must not wait for those of the other. Markers for this broker go
+directly to its `marker_writer`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
@@ -66,7 +67,7 @@ class BrokerGateway:
         self,
         broker_id: int,
         request: WriteTxnMarkersRequest,
-        done: Callable[[WriteTxnMarkersResponse | BrokerError], None],
+        done: Done[WriteTxnMarkersResponse],
     ) -> None:
         if broker_id == self._node_id:
             self._marker_writer.write(request, done)
@@ -77,7 +78,7 @@ class BrokerGateway:
         self,
         broker_id: int,
         request: AddPartitionsToTxnRequest,
-        done: Callable[[AddPartitionsToTxnResponse | BrokerError], None],
+        done: Done[AddPartitionsToTxnResponse],
     ) -> None:
         self._deliver(broker_id, ADDITIONS, request, done)
 
@@ -90,7 +91,7 @@ class BrokerGateway:
     def retry_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
         self._reactor.call_later(delay_ms, callback)
 
-    def _deliver(self, broker_id: int, purpose: str, request: Any, done: Callable[[Any], None]) -> None:
+    def _deliver(self, broker_id: int, purpose: str, request: Any, done: Done[Any]) -> None:
         broker = self._current.image.brokers.get(broker_id)
         address = None if broker is None else broker.endpoint(self._listener_name)
         if address is None or broker_id == self._node_id:

@@ -1,16 +1,17 @@
-"""Connection fence: a producer of Transactions V1 is heard over the newest connection it has spoken over, and no older one.
+"""Connection fence: refuses late requests of producers that use Transactions V1.
 
-Driven by: requests of V1 that change a transaction (AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit), with the number of
-the connection they came by. Emits: whether they may be decided.
+Driven by: V1 requests that change a transaction (AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit), with
+the number of their connection. Emits: whether a request may be decided.
 
-Under V1 an epoch spans transactions, so a request that the network held back cannot be told by its fields from one of the present
-transaction: a late EndTxn would end the wrong one (Jepsen found that in Kafka, and KIP-890 is the answer to it, for V2). But TCP
-keeps the order within a connection, and a client gives a connection up before it repeats a request over another. So what
-comes over an older connection, after a newer one has been heard, is late.
+Under V1 a producer epoch lasts for many transactions. So the fields of a request do not tell whether it belongs to
+the current transaction or was delayed by the network: a late EndTxn would end the wrong one. (Jepsen found this in
+Kafka; KIP-890 solves it for V2.) But TCP keeps the order within a connection, and a client closes a connection before
+it repeats a request over another one. So a request is late if its producer has already sent one over a newer
+connection.
 
-A client that does use several connections loses the older one and comes back over a new one; it does not starve.
-Bounded: who was silent while `limits.FENCED_PRODUCERS_MAX` others spoke is forgotten, and fenced no more until it speaks.
-Kafka has no such fence.
+A client that uses several connections at once loses the older ones and continues over new ones.
+Bounded: the fence forgets a producer after `limits.FENCED_PRODUCERS_MAX` others have sent requests. Kafka has no such
+fence.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ __all__ = ["ConnectionFence"]
 
 
 class ConnectionFence:
-    """Of one coordinator on one node; connections are numbered in the order in which they were accepted."""
+    """The newest connection of each producer; connections are numbered in the order of their acceptance."""
 
     __slots__ = ("_newest",)
 
     def __init__(self) -> None:
-        # by what is coordinated: producer id, epoch, connection; least recently heard first
+        # Key → (producer id, epoch, connection); the one that sent nothing for the longest time first.
         self._newest: dict[Hashable, tuple[int, int, int]] = {}
 
     def check(self, key: Hashable, producer_id: int, producer_epoch: int, connection: int) -> None:
-        """Takes note of a request of V1.
+        """Checks a V1 request and remembers its connection.
 
         Args:
-            key: what the producer changes: its transactional id, or that and the group.
+            key: what the producer changes: its transactional id, or transactional id and group.
 
         Raises:
-            RemoteProtocolError: it is late: its connection is to be closed, unanswered.
+            RemoteProtocolError: the request is late; its connection must be closed without an answer.
         """
         known = self._newest.get(key)
         if known is not None and known[0] == producer_id:
@@ -47,7 +48,7 @@ class ConnectionFence:
                 return  # another rule refuses it
             if producer_epoch == known[1] and connection < known[2]:
                 raise RemoteProtocolError(
-                    f"producer {producer_id} of {key!r} speaks over a newer connection: this is late"
+                    f"late request: producer {producer_id} of {key!r} already uses a newer connection"
                 )
         self._newest.pop(key, None)
         self._newest[key] = producer_id, producer_epoch, connection

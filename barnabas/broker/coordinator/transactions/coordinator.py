@@ -1,14 +1,15 @@
 """Transaction coordinator of a node: its shards of `__transaction_state`, and what they need from the node.
 
-Driven by: the handlers of the transaction APIs, Produce and TxnOffsetCommit (`verify_or_add`), elections and resignations.
+Driven by: the handlers of the transaction APIs, Produce and TxnOffsetCommit (`verify_or_add`), elections and
+resignations.
 Emits: writes to the shard host, prepared transactions to the marker channel, answers when they are committed.
 
-This is a shell: the rules are in `shard.py` and `state.py`. A commit has three steps: PREPARE_*, markers, COMPLETE_*. Each
-follows within the same turn of the loop if nothing has to be waited for, so that the client's next request finds the
-transaction complete. The steps of all transactions of a turn are written together.
+This is a shell: the rules are in `shard.py` and `state.py`. A commit has three steps: PREPARE_*, markers, COMPLETE_*.
+Each follows within the same turn of the loop if nothing has to be waited for, so that the client's next request finds
+the transaction complete. The steps of all transactions of a turn are written together.
 
-Invariants: markers are sent only for committed PREPARE_* records; a prepared transaction is completed by its coordinator,
-however long that takes.
+Invariants: markers are sent only for committed PREPARE_* records; a prepared transaction is completed by its
+coordinator, however long that takes.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class TransactionCoordinator:
         self.markers = MarkerChannel(self._gateway, self._complete)
         self.verifications = VerificationChannel(
             self._gateway,
-            patience_ms=partial(config.get_int, "add.partitions.to.txn.retry.backoff.max.ms"),
+            retry_ms=partial(config.get_int, "add.partitions.to.txn.retry.backoff.max.ms"),
             backoff_ms=partial(config.get_int, "add.partitions.to.txn.retry.backoff.ms"),
         )
         self.producer_ids = ProducerIds(allocate_producer_ids)
@@ -108,7 +109,7 @@ class TransactionCoordinator:
         self._expiry = TransactionalIdExpiry(reactor, config, self.host)
         self._stopped = False
 
-    # --- start and stop -------------------------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts the expiry of unused transactional ids."""
@@ -147,7 +148,7 @@ class TransactionCoordinator:
     def _record_version(self) -> int:
         return 1 if self.transaction_version >= 1 else 0
 
-    # --- ShardOwner -------------------------------------------------------------------------------------------------------
+    # --- ShardOwner ---------------------------------------------------------------------------------------------------
 
     def on_shard_active(self, shard: TransactionShard) -> None:
         clock = self._reactor.clock
@@ -171,7 +172,7 @@ class TransactionCoordinator:
         self.markers.drop(shard.partition)
         self.held.release_partition(shard.partition)
 
-    # --- requests ---------------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def init_producer_id(
         self,
@@ -188,10 +189,10 @@ class TransactionCoordinator:
         Args:
             expected: the current identity of a producer that recovers from an error (KIP-360); None for a new producer.
             two_phase: its transactions have no timeout (KIP-939).
-            keep_prepared: an ongoing transaction is handed over instead of aborted (KIP-939); it is `kept` in the answer.
-            done: gets the identity, or INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (the former
-                transaction is being ended), PRODUCER_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit is
-                disabled), UNSUPPORTED_VERSION, or the errors of `ShardHost.shard`.
+            keep_prepared: an ongoing transaction is handed over, not aborted (KIP-939); it is `kept` in the answer.
+            done: gets the identity, or INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (the
+                former transaction is being ended), PRODUCER_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase
+                commit is disabled), UNSUPPORTED_VERSION, or the errors of `ShardHost.shard`.
         """
         try:
             if transactional_id is None:
@@ -287,7 +288,7 @@ class TransactionCoordinator:
         refusal: BrokerError,
         done: Done[None],
     ) -> bool:
-        """Holds a request if only the completion of the previous transaction prevents it; returns whether it is held."""
+        """Holds a request if it only waits for the previous transaction; returns whether it is held."""
         wait_ms = self._config.get_int("add.partitions.to.txn.retry.backoff.max.ms")
         if waiter.wait_ms_max is not None:
             wait_ms = min(wait_ms, waiter.wait_ms_max)
@@ -385,8 +386,8 @@ class TransactionCoordinator:
         Args:
             transaction_version: 2 if the client uses TV2, else 0.
             done: gets, when the decision is committed, the identity for the next transaction; or INVALID_REQUEST,
-                INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or the errors of
-                `ShardHost.shard`.
+                INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or the
+                errors of `ShardHost.shard`.
         """
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
@@ -450,7 +451,7 @@ class TransactionCoordinator:
         try:
             partition = self.host.partition_of(transactional_id)
         except BrokerError:
-            # Kafka answers this code while the topic does not exist: it takes the partition count from its configuration.
+            # Kafka's code while the topic does not exist: it takes the partition count from its configuration.
             done(BrokerError(ErrorCode.NOT_COORDINATOR))
             return
         self.host.write(partition, decide, done)
@@ -478,7 +479,7 @@ class TransactionCoordinator:
         if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
             self.concurrent_answers += 1
 
-    # --- completion -----------------------------------------------------------------------------------------------------
+    # --- completion ---------------------------------------------------------------------------------------------------
 
     def _complete(self, partition: int, prepared: TransactionMetadata) -> None:
         """Writes COMPLETE_* after all markers are written."""

@@ -1,15 +1,18 @@
-"""Held requests: additions of partitions that came while the transaction before is being completed, kept instead of refused.
+"""Held requests: additions of partitions that wait until the previous transaction of their producer is complete.
 
-Driven by: the transaction coordinator: `hold`, `release` when the completion is committed, `supersede` by a request that ends
-or fences the transaction, time.
-Emits: one call each, of `again` (decide anew) or of `refuse` (CONCURRENT_TRANSACTIONS), or none where the connection closed.
+Driven by: the transaction coordinator: `hold`, `release` when the completion is committed, `supersede` when a request
+ends or fences the transaction, timers.
+Emits: for each request one call of `again` (decide it anew) or of `refuse` (CONCURRENT_TRANSACTIONS), or none if its
+connection closed.
 
-Why: that refusal costs a client a sleep of 20 to 100 ms, a completion takes the time of two syncs (flush.messages=1) or fits in
-the wake-up. Measured with flush.messages=1: 2,671 refusals in 2,100 transactions of librdkafka (TV1), 194 in 200 of the bundled
-client (TV2), none without it. Kafka keeps implicit additions of TV2 for as long and refuses those of TV1 at once.
+Why: after a refusal a client sleeps 20 to 100 ms; a completion takes two syncs (flush.messages=1) or happens within
+the turn of the loop. Measured with flush.messages=1: 2,671 refusals in 2,100 transactions of librdkafka (TV1), 194 in
+200 of the bundled client (TV2), none with holding. Kafka holds the implicit additions of TV2 as long and refuses
+those of TV1 at once.
 
-Invariants: none is held longer than `add.partitions.to.txn.retry.backoff.max.ms`; nothing is kept of the first decision: producer
-id, epoch, state and leadership are looked at again. Several may be held of one id: every broker that it writes to asks.
+Invariants: a request is held for `add.partitions.to.txn.retry.backoff.max.ms` at most; the first decision is discarded:
+producer id, epoch, state and leadership are checked again. Several requests of one id may be held: each broker that the
+producer writes to sends its own.
 """
 
 from __future__ import annotations
@@ -21,21 +24,21 @@ __all__ = ["HeldRequests", "Waiter"]
 
 
 class Waiter(Protocol):
-    """Who sent a request that may be held.
+    """The sender of a request that may be held.
 
     Attributes:
-        wait_ms_max: for how long at most, where that is less than configured.
+        wait_ms_max: longest hold in ms, if it is shorter than configured.
     """
 
     @property
     def wait_ms_max(self) -> int | None: ...
 
     def on_held(self, drop: Callable[[], None]) -> None:
-        """The request is held: later ones of its connection wait; `drop` is to be called when the connection closes."""
+        """The request is held. Call `drop` when the connection closes."""
         ...
 
     def is_gone(self) -> bool:
-        """Whether nobody waits for the answer any more: then the request has no effect."""
+        """Returns whether the connection is closed, so that the request must have no effect."""
         ...
 
 
@@ -54,11 +57,11 @@ class _Held:
 
 
 class HeldRequests:
-    """What is held on this node, by transactional id.
+    """The held requests of a node, by transactional id.
 
     Args:
-        soon: runs a callback at the end of the wake-up.
-        call_later: runs one after so many ms, cancellable.
+        soon: calls back at the end of the turn of the loop.
+        call_later: calls back after a delay in ms; can be cancelled.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class HeldRequests:
     ) -> None:
         self._soon = soon
         self._call_later = call_later
-        self._held: dict[str, dict[_Held, None]] = {}  # of an id in the order they came
+        self._held: dict[str, dict[_Held, None]] = {}  # of an id in the order of arrival
 
     def __len__(self) -> int:
         return sum(map(len, self._held.values()))
@@ -79,7 +82,7 @@ class HeldRequests:
         again: Callable[[], None],
         refuse: Callable[[], None],
     ) -> Callable[[], None]:
-        """Keeps a request. Returns what drops it unanswered (its connection closed)."""
+        """Holds a request. Returns a function that drops it without an answer, for when its connection closes."""
         held = _Held(partition, again, refuse)
         self._held.setdefault(transactional_id, {})[held] = None
         held.timer = self._call_later(wait_ms, lambda: self._refuse(transactional_id, held))
@@ -90,18 +93,18 @@ class HeldRequests:
         return drop
 
     def supersede(self, transactional_id: str) -> None:
-        """The producer goes on without them: what is held is refused before the newer request is looked at."""
+        """Refuses the held requests of an id: a newer request ends or fences the transaction."""
         for held in list(self._held.get(transactional_id, ())):
             self._refuse(transactional_id, held)
 
     def release(self, transactional_id: str) -> None:
-        """The completion is committed: the requests are decided at the end of the wake-up, in the order they came."""
+        """Decides the held requests of an id again, at the end of the turn of the loop, in the order of arrival."""
         for held in list(self._held.get(transactional_id, ())):
             if self._drop(transactional_id, held):
                 self._soon(held.again)
 
     def release_partition(self, partition: int) -> None:
-        """The coordinator moved: its requests are decided anew, which tells them so."""
+        """Decides the held requests of a partition again after this node lost it; they are answered NOT_COORDINATOR."""
         for transactional_id, every in list(self._held.items()):
             if any(held.partition == partition for held in every):
                 self.release(transactional_id)
@@ -111,7 +114,7 @@ class HeldRequests:
             held.refuse()
 
     def _drop(self, transactional_id: str, held: _Held) -> bool:
-        """Takes it out; False where it was out already."""
+        """Removes a held request; returns False if it was removed before."""
         every = self._held.get(transactional_id)
         if every is None or held not in every:
             return False

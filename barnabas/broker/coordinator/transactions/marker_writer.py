@@ -1,8 +1,8 @@
 """Writes transaction markers into the partitions that this node leads: the work behind WriteTxnMarkers.
 
 Driven by: the WriteTxnMarkers handler and, for the local broker, the marker channel, with the same request.
-Emits: control batches, the group coordinator's `on_marker` for `__consumer_offsets`, and one response once everything that was
-appended is committed.
+Emits: control batches, the group coordinator's `on_marker` for `__consumer_offsets`, and one response once everything
+that was appended is committed.
 
 Invariants: an answer of NONE means the marker is below the high watermark; a group learns of the outcome only then.
 Follows KIP-98 and KIP-1228 (transaction version in markers).
@@ -38,7 +38,7 @@ class MarkerWriter:
         self._groups = groups
 
     def write(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
-        """Appends every marker; answers when all that could be appended are committed, within this call where they are at once."""
+        """Appends all markers; answers when those that could be appended are committed, maybe within this call."""
         finished(self.write_in_slices(request, done))
 
     def write_in_slices(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> Work:
@@ -58,7 +58,7 @@ class _Writing:
         self._groups = groups
         self._done = done
         self._response = WriteTxnMarkersResponse()
-        self._awaited = 1  # the writing itself, so that the answer cannot leave before the last append
+        self._awaited = 1  # 1 for the writing itself, so that the answer cannot leave before the last append
 
     def write(self, request: WriteTxnMarkersRequest) -> Work:
         for marker in request.markers:
@@ -70,16 +70,16 @@ class _Writing:
                     yield 2
                 topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
             self._response.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
-        self._settled()
+        self._answer_if_done()
 
     def _append(self, marker: WritableTxnMarker, topic: str, partition: int) -> WritableTxnMarkerPartitionResult:
         result = WritableTxnMarkerPartitionResult(partition_index=partition)
         of_groups = topic == GROUP_METADATA_TOPIC
         try:
             replica = self._replicas.leader(topic, partition)
-            replica.check_in_sync()  # else this marker would hold up the answer about all others
+            replica.check_in_sync()  # otherwise the answer about all other markers would wait for this one
             if of_groups:
-                # Offsets decided on in this wake-up go before the marker that settles them.
+                # Offsets that were decided in this turn of the loop belong before the marker that ends them.
                 self._groups.host.flush(partition)
             info = replica.append_marker(
                 marker.producer_id,
@@ -98,12 +98,12 @@ class _Writing:
                 result.error_code = error.code
             elif of_groups:
                 self._groups.on_marker(partition, marker.producer_id, marker.transaction_result)
-            self._settled()
+            self._answer_if_done()
 
         replica.when_committed(info.last_offset + 1, committed)
         return result
 
-    def _settled(self) -> None:
+    def _answer_if_done(self) -> None:
         self._awaited -= 1
         if self._awaited == 0:
             self._done(self._response)

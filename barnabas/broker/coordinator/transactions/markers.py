@@ -1,16 +1,17 @@
-"""Marker channel: brings the outcome of prepared transactions to the leaders of their partitions, however long that takes.
+"""Marker channel: sends the outcome of prepared transactions to the leaders of their partitions, until all have it.
 
-Driven by: prepared transactions (`add`), resignations (`drop`), answers of brokers, moved leaders, a retry timer.
-Emits: one WriteTxnMarkers request a broker and wake-up, and `on_written` once a transaction has all its markers.
+Driven by: prepared transactions (`add`), resignations (`drop`), answers of brokers, new leaders, a retry timer.
+Emits: one WriteTxnMarkers request for each broker and turn of the loop; `on_written` when a transaction has all its
+markers.
 
-Leaders are looked up anew at every attempt. A partition that moves while its marker is under way is asked for at its new leader
-at once, whether or not the old one ever answers; a marker written twice does no harm. A partition whose topic was deleted needs
-none. The local broker is served by the same request as any other, without the wire.
+Leaders are looked up at every attempt. If the leader of a partition changes while a request is in flight, the marker
+is sent to the new leader at once; a marker that is written twice does no harm. A partition whose topic was deleted
+needs no marker. The local broker gets the same requests, without the network.
 
-Invariants: a marker is asked for only after its PREPARE_* record is committed; a transaction is in the channel once at most; each
-of its partitions is in one attempt, due or waiting for the retry; nothing is given up while this node coordinates, except where
-a partition has seen a newer coordinator.
-Follows KIP-98 and KIP-890; which errors are tried again is Kafka's list.
+Invariants: a marker is sent only after its PREPARE_* record is committed; a transaction is in the channel at most
+once; each of its partitions is in one request, due, or waiting for the retry; no transaction is dropped while this
+node coordinates it, except if a partition answers that it has seen a newer coordinator. Follows KIP-98 and KIP-890;
+the list of retriable errors is Kafka's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from barnabas.broker.call import Done
 from barnabas.broker.coordinator.transactions.state import TopicPartition, TransactionMetadata, TransactionState
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
@@ -33,13 +35,13 @@ __all__ = ["MarkerChannel", "MarkerGateway"]
 
 log = logging.getLogger(__name__)
 
-RETRY_MS = 100  # between attempts for a partition: a failover takes longer, a lost request should not
+RETRY_MS = 100  # between attempts for a partition
 NO_LEADER = -1
-PARTITIONS_PER_REQUEST = 10_000  # well below what a decoder takes (DECODED_ELEMENTS_MAX), about 1 MB
+PARTITIONS_PER_REQUEST = 10_000  # about 1 MB; a decoder accepts more (DECODED_ELEMENTS_MAX)
 
-# Only a newer coordinator can have caused these errors; it has taken over the transaction.
+# Only a newer coordinator, which has taken over the transaction, causes these errors.
 _SUPERSEDED = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
-_NEEDLESS = frozenset((ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
+_DONE = frozenset((ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
 
 
 class MarkerGateway(Protocol):
@@ -53,7 +55,7 @@ class MarkerGateway(Protocol):
         self,
         broker_id: int,
         request: WriteTxnMarkersRequest,
-        done: Callable[[WriteTxnMarkersResponse | BrokerError], None],
+        done: Done[WriteTxnMarkersResponse],
     ) -> None:
         """Sends to a broker, which may be this one; may call `done` before it returns."""
         ...
@@ -64,7 +66,7 @@ class MarkerGateway(Protocol):
 
 
 class _Delivery:
-    """A prepared transaction with the partitions that still lack its marker."""
+    """A prepared transaction, and its partitions that have no marker yet."""
 
     __slots__ = ("coordinator_epoch", "dropped", "prepared", "remaining", "state_partition")
 
@@ -80,7 +82,7 @@ _Asked = tuple[_Delivery, list[TopicPartition]]
 
 
 class _Attempt:
-    """One request to one broker. Partitions that are asked for elsewhere meanwhile are taken out of it."""
+    """One request to one broker, without the partitions that were sent to another leader meanwhile."""
 
     __slots__ = ("asked", "broker_id", "size")
 
@@ -91,7 +93,7 @@ class _Attempt:
 
 
 class MarkerChannel:
-    """The markers that are on their way from this node.
+    """The markers that this node has to send.
 
     Args:
         on_written: (partition of the state topic, prepared transaction): all its markers are committed.
@@ -108,25 +110,25 @@ class MarkerChannel:
         self._retry_due = False
 
     def __len__(self) -> int:
-        """Transactions without all their markers."""
+        """Number of transactions that do not have all their markers."""
         return len(self._deliveries)
 
     def add(self, state_partition: int, coordinator_epoch: int, prepared: TransactionMetadata) -> None:
-        """Begins to deliver the outcome of a transaction whose PREPARE_* record is committed."""
+        """Sends the markers of a transaction whose PREPARE_* record is committed."""
         delivery = _Delivery(state_partition, coordinator_epoch, prepared)
         self._deliveries[prepared.transactional_id] = delivery
         self._due.append((delivery, list(delivery.remaining)))
         self._schedule()
 
     def drop(self, state_partition: int) -> None:
-        """Leadership of a state partition is lost: its new leader delivers."""
+        """Drops the transactions of a state partition; its new leader sends their markers."""
         for transactional_id, delivery in list(self._deliveries.items()):
             if delivery.state_partition == state_partition:
                 delivery.dropped = True
                 del self._deliveries[transactional_id]
 
     def on_leaders_moved(self) -> None:
-        """Partitions have other leaders now, or are deleted: nothing waits for a broker that leads no more."""
+        """Sends markers again whose partition has another leader now or was deleted."""
         leader_of = self._gateway.leader_of
         for attempt in self._attempts:
             for number, (delivery, led) in enumerate(attempt.asked):
@@ -160,14 +162,14 @@ class MarkerChannel:
                     by_leader.setdefault(leader, []).append((topic, partition))
             for leader, led in by_leader.items():
                 if leader == NO_LEADER:
-                    self._try_again(delivery, led)
+                    self._retry_later(delivery, led)
                     continue
                 attempts = by_broker.setdefault(leader, [])
                 if not attempts or attempts[-1].size + len(led) > PARTITIONS_PER_REQUEST:
                     attempts.append(_Attempt(leader))
                 attempts[-1].asked.append((delivery, led))
                 attempts[-1].size += len(led)
-            self._finish(delivery)
+            self._report_if_written(delivery)
         for attempts in by_broker.values():
             for attempt in attempts:
                 self._attempts[attempt] = None
@@ -191,14 +193,14 @@ class MarkerChannel:
             again = []
             for topic, partition in led:
                 code = codes.get((producer_id, topic, partition), int(ErrorCode.NETWORK_EXCEPTION))
-                if code in _NEEDLESS:
+                if code in _DONE:
                     delivery.remaining.pop((topic, partition), None)
                 elif code in _SUPERSEDED:
-                    self._give_up(delivery, code, topic, partition)
+                    self._drop_superseded(delivery, code, topic, partition)
                     break
                 else:
                     log.debug(
-                        "marker of %s for %s-%d: broker %d answers error %d, trying again",
+                        "marker of %s for %s-%d: broker %d answered error %d, retrying",
                         delivery.prepared.transactional_id,
                         topic,
                         partition,
@@ -207,18 +209,18 @@ class MarkerChannel:
                     )
                     again.append((topic, partition))
             if again:
-                self._try_again(delivery, again)
-            self._finish(delivery)
+                self._retry_later(delivery, again)
+            self._report_if_written(delivery)
 
-    def _finish(self, delivery: _Delivery) -> None:
+    def _report_if_written(self, delivery: _Delivery) -> None:
         if not delivery.remaining and not delivery.dropped:
             delivery.dropped = True
             del self._deliveries[delivery.prepared.transactional_id]
             self._on_written(delivery.state_partition, delivery.prepared)
 
-    def _give_up(self, delivery: _Delivery, code: int, topic: str, partition: int) -> None:
+    def _drop_superseded(self, delivery: _Delivery, code: int, topic: str, partition: int) -> None:
         log.warning(
-            "markers of %s are left to another coordinator: %s-%d answers error %d to epoch %d",
+            "markers of %s are left to a newer coordinator: %s-%d answered error %d to coordinator epoch %d",
             delivery.prepared.transactional_id,
             topic,
             partition,
@@ -228,7 +230,7 @@ class MarkerChannel:
         delivery.dropped = True
         del self._deliveries[delivery.prepared.transactional_id]
 
-    def _try_again(self, delivery: _Delivery, partitions: list[TopicPartition]) -> None:
+    def _retry_later(self, delivery: _Delivery, partitions: list[TopicPartition]) -> None:
         self._failed.append((delivery, partitions))
         if not self._retry_due:
             self._retry_due = True

@@ -1,14 +1,12 @@
-"""Producer ids of a broker: handed out one by one from a block that the controller allocated (1,000 ids, as in Kafka).
+"""Producer ids of a broker: allocated in blocks of 1,000 by the controller, given out one by one.
 
-Driven by: `when_available` and `take`.
-Emits: requests for a further block, the next one before the present is used up: the controller may be on another node, or
-just being elected.
+Driven by: `when_available` and `take`. Emits: requests for blocks.
 
-Who may need an id asks to be called back when one is there, and takes it then or leaves it. What is left of a block when the
-broker stops is never handed out. A controller that gives none is told to clients as COORDINATOR_LOAD_IN_PROGRESS, as in Kafka:
-whatever was wrong is not for them, and they come again.
+The next block is requested before the current one is used up: the controller may be on another node or may just be
+elected. Ids of a block that are left when the broker stops are never used. If the controller refuses a block, clients
+get COORDINATOR_LOAD_IN_PROGRESS and retry, as in Kafka.
 
-Invariants: no id is handed out twice; callbacks run in the order they came, each with at least one id to take.
+Invariants: no id is given out twice; callbacks run in the order of their requests, each with at least one id to take.
 Follows KIP-730 (producer ids from the controller).
 """
 
@@ -26,7 +24,7 @@ __all__ = ["ProducerIds"]
 
 log = logging.getLogger(__name__)
 
-PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10  # ids left, as in Kafka
+PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10  # requests the next block when fewer ids are left, as in Kafka
 
 
 class ProducerIds:
@@ -40,12 +38,12 @@ class ProducerIds:
         self._allocate = allocate
         self._next = 0
         self._end = 0  # exclusive
-        self._following: int | None = None  # first id of the block after it
+        self._following: int | None = None  # first id of the next block
         self._allocating = False
         self._waiting: deque[Done[None]] = deque()
 
     def when_available(self, then: Done[None]) -> None:
-        """Calls `then` when `take` has an id, or with COORDINATOR_LOAD_IN_PROGRESS if the controller refuses a block."""
+        """Calls `then` when `take` has an id; with COORDINATOR_LOAD_IN_PROGRESS if the controller refuses."""
         if self._next < self._end and not self._waiting:
             then(None)
             return

@@ -1,11 +1,10 @@
-"""Records of `__transaction_state`: metadata of a transactional id to and from Kafka's TransactionLogKey and TransactionLogValue.
+"""Records of `__transaction_state`: a transactional id as Kafka's TransactionLogKey and TransactionLogValue, and back.
 
-Driven by: the transaction shard, at every write and while loading.
-Emits: bytes as Kafka 4.3.1 writes them, so that its tools and its coordinator read them.
+Driven by: the transaction shard, at every write and while loading. Emits: bytes as Kafka 4.3.1 writes them.
 
-Kafka's conventions kept here: a value is version 1 once transaction.version 1 is finalized (KIP-915) and 0 below; partitions
-are null in EMPTY and an empty list in the states after; expiry is a tombstone.
-The last producer epoch and the monotonic start are not in the log: they begin anew with each load.
+A value has version 1 if transaction.version 1 is finalized (KIP-915), else 0. Partitions are null in EMPTY and an
+empty list in the states after it; the expiry of an id is a tombstone. The last producer epoch and the monotonic start
+time are not in the log: they start anew with each load.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from barnabas.protocol.schema import decode_versioned, encode_versioned
 
 __all__ = ["TransactionRecord", "decode_record", "encode_record"]
 
-_KEY_TYPE = b"\x00\x00"  # prefix of TransactionLogKey, the only kind of key there is
+_KEY_TYPE = b"\x00\x00"  # prefix of TransactionLogKey, the only kind of key
 
 
 class TransactionRecord(NamedTuple):
-    """What became of a transactional id; None where it was expired."""
+    """The state of a transactional id; None if it was deleted."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
 
 
 def encode_record(record: TransactionRecord, version: int) -> tuple[bytes, bytes | None]:
-    """Key and value for the log; `version` is that of TransactionLogValue, 0 or 1."""
+    """Returns key and value of a record; `version` is that of TransactionLogValue, 0 or 1."""
     key = encode_versioned(TransactionLogKey(transactional_id=record.transactional_id), 0)
     metadata = record.metadata
     if metadata is None:
@@ -57,10 +56,10 @@ def encode_record(record: TransactionRecord, version: int) -> tuple[bytes, bytes
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """The record read back; None for keys of a kind that is not known.
+    """Returns the record of a key and a value; None for unknown kinds of keys.
 
     Raises:
-        RemoteProtocolError: the bytes are not what their version says, or the state is not one that is ever written.
+        RemoteProtocolError: the bytes do not fit their version, or the state is one that is never written.
     """
     if key is None or key[:2] != _KEY_TYPE:
         return None

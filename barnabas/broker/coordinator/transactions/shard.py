@@ -1,15 +1,15 @@
-"""Transaction shard: one partition of __transaction_state as a replayed state machine.
+"""Transaction shard: one partition of `__transaction_state` as a replayed state machine.
 
-Driven by: the decisions of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, completed markers, deadlines and expiry;
-committed records through `on_committed`, loaded ones through `replay`.
-Emits: Decisions (answer and record); its owner learns of transitions through `on_transition_committed`, loading and resignation.
+Driven by: decisions of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, completed markers, deadlines and
+expiry; committed records through `on_committed`, loaded ones through `replay`.
+Emits: Decisions; tells its owner about committed transitions, loading and resignation.
 
-Invariants: on_committed() and replay() alone mutate what is; the newest pending transition of a transactional id is kept apart from it;
-a decision over a pending one is refused with CONCURRENT_TRANSACTIONS, except that additions of partitions stack: the brokers a
-transaction writes to ask on their own and at once. An effect is never on another transaction than the one the request names.
-Follows KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 (an epoch per transaction, TV2),
-KIP-939 (two-phase commit).
-TV2 has its own rules for EndTxn, because the epoch alone says which transaction is meant: `_end_tv1` and `_end_tv2`.
+Invariants: only `on_committed` and `replay` change the committed state; the newest pending transition of an id is
+kept apart from it; a decision during a pending transition is refused with CONCURRENT_TRANSACTIONS, except that
+additions of partitions stack (each broker that a transaction writes to asks on its own); a request never affects
+another transaction than its own. Follows KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe),
+KIP-890 (an epoch per transaction, TV2), KIP-939 (two-phase commit). TV2 has its own rules for EndTxn, because the
+epoch alone names the transaction.
 """
 
 from __future__ import annotations
@@ -42,26 +42,31 @@ _EXPIRABLE = frozenset((_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT))
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id with one of its epochs."""
+    """A producer id and an epoch."""
 
     producer_id: int
     producer_epoch: int
 
 
-NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
+NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Ended(NamedTuple):
-    """Outcome of InitProducerId, EndTxn or a fence: what to answer, the prepared transaction where markers are to be sent, and
-    the one that was kept."""
+    """Result of InitProducerId, EndTxn or an abort.
+
+    Attributes:
+        identity: of the producer's next transaction; NO_PRODUCER for an abort by the coordinator.
+        prepared: the transaction that needs markers now; None without one.
+        kept: the identity of a transaction that the producer took over (KIP-939).
+    """
 
     identity: ProducerIdentity
     prepared: TransactionMetadata | None
-    kept: ProducerIdentity = NOBODY
+    kept: ProducerIdentity = NO_PRODUCER
 
 
 class ShardOwner(Protocol):
-    """Who acts on what a shard went through."""
+    """The coordinator of a shard."""
 
     def on_shard_active(self, shard: TransactionShard) -> None: ...
 
@@ -76,8 +81,8 @@ class TransactionShard:
     Args:
         partition: of `__transaction_state`.
         coordinator_epoch: leader epoch of that partition, written into markers.
-        owner: told of transitions; its calls must not re-enter the shard's mutators.
-        record_version: () → version of TransactionLogValue to write: 1, or 0 below transaction.version 1.
+        owner: is told about transitions; it must not change the shard in these calls.
+        record_version: () → version of TransactionLogValue: 1, or 0 below transaction.version 1.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class TransactionShard:
         self._owner = owner
         self._record_version = record_version
 
-    # --- the log --------------------------------------------------------------------------------------------------------
+    # --- the log ------------------------------------------------------------------------------------------------------
 
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
         return encode_record(record, self._record_version())
@@ -114,7 +119,7 @@ class TransactionShard:
         return lambda: self._take_back(transactional_id, staged)
 
     def _take_back(self, transactional_id: str, staged: TransactionMetadata | None) -> None:
-        """What was pending before is so again, unless it was committed meanwhile. Failed writes are taken back newest first."""
+        """Restores the former pending transition, unless it was committed meanwhile; newest writes first."""
         if staged is None or staged is self.transactions.get(transactional_id):
             del self.pending[transactional_id]
         else:
@@ -126,7 +131,7 @@ class TransactionShard:
             del self.pending[record.transactional_id]
             del self.transactions[record.transactional_id]
             return
-        if self.pending[record.transactional_id] is metadata:  # else more was added on top of it meanwhile
+        if self.pending[record.transactional_id] is metadata:  # otherwise a later addition is pending
             del self.pending[record.transactional_id]
         before = self.transactions.get(record.transactional_id)
         self.transactions[record.transactional_id] = metadata
@@ -146,7 +151,7 @@ class TransactionShard:
             self.transactions[record.transactional_id] = record.metadata
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
-        """No transactional batch is ever written here."""
+        """Does nothing: batches of `__transaction_state` are not transactional."""
 
     def on_active(self) -> None:
         self._owner.on_shard_active(self)
@@ -155,18 +160,18 @@ class TransactionShard:
         self._owner.on_shard_resigned(self)
 
     def restart_deadlines(self, now_ms: int, monotonic_ms: int) -> None:
-        """After a load: what had run of a timeout by the wall clock then, clamped to [0, timeout], by the monotonic one since."""
+        """Sets the deadlines after loading: the rest of each timeout by the wall clock, between 0 and the timeout."""
         for transactional_id, metadata in self.transactions.items():
             if metadata.state is _S.ONGOING and not metadata.is_two_phase:
                 elapsed_ms = min(max(now_ms - metadata.started_ms, 0), metadata.timeout_ms)
                 self.deadlines[transactional_id] = monotonic_ms + metadata.timeout_ms - elapsed_ms
 
     def prepared(self) -> Iterator[TransactionMetadata]:
-        """Transactions whose markers are still to be written."""
+        """Iterates over the transactions whose markers are still to be written."""
         return (metadata for metadata in self.transactions.values() if metadata.state in _PREPARED)
 
     def timed_out(self, monotonic_ms: int) -> list[TransactionMetadata]:
-        """Ongoing transactions whose deadline has come and that nothing else is about to change."""
+        """Returns ongoing transactions whose deadline has passed and that have no pending transition."""
         return [
             self.transactions[transactional_id]
             for transactional_id, deadline_ms in self.deadlines.items()
@@ -174,10 +179,10 @@ class TransactionShard:
         ]
 
     def next_deadline_ms(self) -> int | None:
-        """The earliest monotonic deadline."""
+        """Returns the earliest deadline in monotonic ms; None without one."""
         return min(self.deadlines.values(), default=None)
 
-    # --- InitProducerId ---------------------------------------------------------------------------------------------------
+    # --- InitProducerId -----------------------------------------------------------------------------------------------
 
     def init_producer_id(
         self,
@@ -190,11 +195,11 @@ class TransactionShard:
         *,
         keep_prepared: bool = False,
     ) -> Decision[Ended, TransactionRecord]:
-        """A producer id and epoch for a producer that begins, or continues after an error (KIP-360).
+        """Decides InitProducerId: a producer id and epoch for a producer that starts or recovers (KIP-360).
 
-        Over an ongoing transaction: fences it off and prepares its abort; the answer is then NOBODY with the prepared
-        transaction, and the client asks again (CONCURRENT_TRANSACTIONS) until the abort is complete. With `keep_prepared` its
-        former producer is fenced off and the transaction kept, for the new one to end (KIP-939).
+        During a transaction this aborts it: the answer is NO_PRODUCER with the prepared transaction, and the client
+        gets CONCURRENT_TRANSACTIONS until the abort is complete. With `keep_prepared` the transaction is kept for the
+        new producer to end, and its former producer is fenced (KIP-939).
 
         Raises:
             BrokerError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
@@ -212,8 +217,8 @@ class TransactionShard:
             if keep_prepared:
                 return _keep(before, timeout_ms, expected, new_producer_id, now_ms)
             if before.is_two_phase and expected not in (None, (before.client_id, before.client_epoch)):
-                # A producer that was replaced long ago recovers from an error. Kafka looks at the epoch only when the abort is
-                # done; this transaction may have been prepared, and decided upon, by another since.
+                # The producer was replaced before. Kafka checks the epoch only after the abort; here a later producer
+                # may have prepared this transaction and decided its outcome.
                 raise BrokerError(ErrorCode.PRODUCER_FENCED)
             return self._fence(before, new_producer_id, server_version, now_ms)
         if before.is_epoch_exhausted and (expected is None or expected.producer_epoch == before.producer_epoch):
@@ -227,10 +232,10 @@ class TransactionShard:
     def abort_timed_out(
         self, timed_out: TransactionMetadata, new_producer_id: Callable[[], int], server_version: int, now_ms: int
     ) -> Decision[Ended, TransactionRecord]:
-        """Fences and aborts a transaction past its deadline, if it is still the one that was seen.
+        """Fences and aborts a transaction whose deadline has passed.
 
         Raises:
-            BrokerError: CONCURRENT_TRANSACTIONS or INVALID_TXN_STATE: it has moved on by itself.
+            BrokerError: CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE: the transaction has changed since `timed_out`.
         """
         before = self.transactions.get(timed_out.transactional_id)
         if timed_out.transactional_id in self.pending:
@@ -243,15 +248,15 @@ class TransactionShard:
         self, before: TransactionMetadata, new_producer_id: Callable[[], int], server_version: int, now_ms: int
     ) -> Decision[Ended, TransactionRecord]:
         if server_version >= 2:
-            # The next epoch that every TV2 abort brings is fence enough; it is the producer's if it asks for it (KIP-360).
+            # An abort under TV2 increments the epoch, which fences. The producer may take the new epoch (KIP-360).
             next_producer_id = new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID
             after = before.prepared(_S.PREPARE_ABORT, server_version, now_ms, next_producer_id=next_producer_id)
         else:
-            # The fence is never written by itself: its epoch and the abort are one record.
+            # The fence is not written alone: its epoch and the abort are one record.
             after = before.fenced().prepared(_S.PREPARE_ABORT, server_version, now_ms)
-        return _changed(after, Ended(NOBODY, after))
+        return _changed(after, Ended(NO_PRODUCER, after))
 
-    # --- AddPartitionsToTxn, AddOffsetsToTxn --------------------------------------------------------------------------------
+    # --- AddPartitionsToTxn, AddOffsetsToTxn --------------------------------------------------------------------------
 
     def add_partitions(
         self,
@@ -262,10 +267,10 @@ class TransactionShard:
         now_ms: int,
         monotonic_ms: int,
     ) -> Decision[None, TransactionRecord]:
-        """Adds partitions, beginning the transaction with the first ones.
+        """Adds partitions; the first ones begin the transaction.
 
         Raises:
-            BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; INVALID_TXN_STATE where the
+            BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; INVALID_TXN_STATE if the
                 transaction was kept and can only be ended.
         """
         before = self._of_writer(transactional_id, producer)
@@ -279,9 +284,9 @@ class TransactionShard:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """NONE for partitions of the ongoing transaction, else TRANSACTION_ABORTABLE (KIP-890).
+        """Returns NONE for partitions of the ongoing transaction, TRANSACTION_ABORTABLE for others (KIP-890).
 
-        A pending transition is not looked at: the log itself checks once more at the append.
+        Pending transitions do not count: the log checks again at the append.
 
         Raises:
             BrokerError: the same as `add_partitions`.
@@ -309,7 +314,7 @@ class TransactionShard:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, text)
         return metadata
 
-    # --- EndTxn -------------------------------------------------------------------------------------------------------------
+    # --- EndTxn -------------------------------------------------------------------------------------------------------
 
     def end_transaction(
         self,
@@ -321,7 +326,7 @@ class TransactionShard:
         new_producer_id: Callable[[], int],
         now_ms: int,
     ) -> Decision[Ended, TransactionRecord]:
-        """Decides the outcome of a transaction, or repeats the answer of a decision that was made.
+        """Decides EndTxn, or repeats the answer of the decision that was made.
 
         Raises:
             BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (being completed),
@@ -349,7 +354,7 @@ class TransactionShard:
         if before.state is _S.ONGOING:
             after = before.prepared(prepare, transaction_version, now_ms)
             return _changed(after, Ended(producer, after))
-        if before.state is complete:  # the same epoch means the retry of an answer that was lost
+        if before.state is complete:  # the same epoch: the answer was lost and the client retries
             return Decision(Ended(producer, None))
         raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS if before.state is prepare else ErrorCode.INVALID_TXN_STATE)
 
@@ -362,7 +367,7 @@ class TransactionShard:
         new_producer_id: Callable[[], int],
         now_ms: int,
     ) -> Decision[Ended, TransactionRecord]:
-        # First of all: a pending transition may be the one that brings the producer id this request names.
+        # First: the pending transition may bring the producer id that this request names.
         if before.transactional_id in self.pending:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         producer_id, epoch = before.client_id, before.client_epoch
@@ -374,20 +379,20 @@ class TransactionShard:
         )
         if producer_id != producer.producer_id and not retry_over_ids:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        # KIP-890: the present epoch names the next transaction, the one before it the transaction that was ended last.
-        present = producer.producer_epoch == epoch and not retry_over_ids
+        # KIP-890: the current epoch names the next transaction, the epoch before it the one that was ended last.
+        is_current = producer.producer_epoch == epoch and not retry_over_ids
         retry = retry_over_ids or epoch == producer.producer_epoch + 1
         state = before.state
         prepare, complete = _outcome(commit)
         if state in _PREPARED:
             if not retry:
-                # Beyond Kafka: it answers PRODUCER_FENCED to the present epoch, too, and so ends a producer that aborts what it
-                # has begun, and no leader has told of yet, while its transaction before is being completed.
-                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS if present else ErrorCode.PRODUCER_FENCED)
+                # Kafka answers PRODUCER_FENCED to the current epoch, too. That ends a producer that aborts its next
+                # transaction, of which no partition was added yet, while the previous one is being completed.
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS if is_current else ErrorCode.PRODUCER_FENCED)
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS if state is prepare else ErrorCode.INVALID_TXN_STATE)
-        if not present and (not retry or state in (_S.ONGOING, _S.EMPTY)):
+        if not is_current and (not retry or state in (_S.ONGOING, _S.EMPTY)):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
-        if retry and not present:
+        if retry and not is_current:
             if state is not complete:
                 raise BrokerError(ErrorCode.INVALID_TXN_STATE)
             return Decision(Ended(ProducerIdentity(producer_id, epoch), None))
@@ -408,10 +413,10 @@ class TransactionShard:
         return _changed(after, Ended(identity, after))
 
     def complete(self, prepared: TransactionMetadata, now_ms: int) -> Decision[bool, TransactionRecord]:
-        """Every marker of `prepared` is written. Answers whether there was anything left to do.
+        """Completes a transaction whose markers are all written; answers False if it was completed before.
 
         Raises:
-            BrokerError: CONCURRENT_TRANSACTIONS while this very completion is under way.
+            BrokerError: CONCURRENT_TRANSACTIONS: the completion is pending.
         """
         if prepared.transactional_id in self.pending:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -424,10 +429,10 @@ class TransactionShard:
         pending = self.pending.get(transactional_id)
         return None if pending is not None and pending.state is _S.DEAD else self.transactions.get(transactional_id)
 
-    # --- expiry ---------------------------------------------------------------------------------------------------------------
+    # --- expiry -------------------------------------------------------------------------------------------------------
 
     def expirable(self, updated_before_ms: int) -> list[str]:
-        """Transactional ids without a transaction that were last touched at or before that wall-clock time."""
+        """Returns ids without a transaction that were last updated at or before this wall-clock time in ms."""
         return [
             transactional_id
             for transactional_id, metadata in self.transactions.items()
@@ -437,7 +442,7 @@ class TransactionShard:
         ]
 
     def expire(self, transactional_id: str, updated_before_ms: int) -> Decision[None, TransactionRecord]:
-        """Forgets a transactional id by a tombstone, if it is still untouched."""
+        """Deletes a transactional id by a tombstone, if it was not updated since."""
         metadata = self.transactions.get(transactional_id)
         if metadata is None or transactional_id in self.pending:
             return Decision(None)
@@ -461,13 +466,13 @@ def _keep(
     new_producer_id: Callable[[], int],
     now_ms: int,
 ) -> Decision[Ended, TransactionRecord]:
-    """Hands an ongoing transaction to the producer that asks, by a new epoch of its own."""
+    """Hands an ongoing transaction to the producer of this request, with a new identity (KIP-939)."""
     kept = ProducerIdentity(before.producer_id, before.producer_epoch)
     client = ProducerIdentity(before.client_id, before.client_epoch)
     if expected is not None and expected != client:
         if not before.is_kept or expected != (before.previous_producer_id, before.last_producer_epoch):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
-        return Decision(Ended(client, None, kept))  # the retry of a call that succeeded
+        return Decision(Ended(client, None, kept))  # the client retries a call that succeeded
     after = before.kept(
         timeout_ms, now_ms, next_producer_id=new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID
     )
@@ -475,10 +480,10 @@ def _keep(
 
 
 def _may_continue(before: TransactionMetadata, expected: ProducerIdentity) -> bool:
-    """Whether InitProducerId may go on from the identity it names; the epoch is looked at when it is raised."""
+    """Returns whether InitProducerId may continue from this producer id; `with_next_epoch` checks the epoch."""
     return (
         before.producer_epoch == NO_EPOCH
         or expected.producer_id == before.client_id
-        # The retry of a call that gave out a new producer id after the last epoch of this one.
+        # The client retries a call that returned a new producer id after the last epoch of this one.
         or (expected.producer_id == before.previous_producer_id and expected.producer_epoch >= PRODUCER_EPOCH_MAX)
     )

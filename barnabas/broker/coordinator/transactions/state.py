@@ -1,14 +1,15 @@
-"""The life of one transactional id: its eight states, their table, and the transitions between them as values.
+"""State of one transactional id: eight states, the table of their transitions, and the transitions as values.
 
-A TransactionMetadata is immutable and is also the record of `__transaction_state`: every transition is a new one, decided by
-the functions below and, once committed, put in the place of the old. They are pure; who may ask for which is decided in
-`shard.py`.
+Driven by: `shard.py`, which decides which transition a request may make. Emits: new TransactionMetadata.
 
-Invariants: a transition is one of VALID_PREVIOUS; no epoch above 32,766 is handed to a client, 32,767 is the coordinator's own
-fence; an epoch never goes back but to 0 with a new producer id; partitions only grow while a transaction is ongoing.
-Follows KIP-98, KIP-360 (epoch bump and retry of InitProducerId), KIP-890 (an epoch for each transaction, previous and next
-producer id), KIP-915 (flexible records), KIP-939 (a prepared transaction that a later producer takes over). States are numbered
-as in Kafka; PREPARE_EPOCH_FENCE is never written to the log.
+A TransactionMetadata is immutable and is also the record of `__transaction_state`. Each transition returns a new one,
+which replaces the former one when it is committed.
+
+Invariants: a transition is one of VALID_PREVIOUS; no client gets an epoch above 32,766, and 32,767 is the
+coordinator's own fence; an epoch never decreases, except to 0 with a new producer id; partitions are only added while
+a transaction is ongoing. Follows KIP-98, KIP-360 (epoch bump and retry of InitProducerId), KIP-890 (an epoch for each
+transaction, previous and next producer id), KIP-915 (flexible records), KIP-939 (prepared transactions that a later
+producer takes over). States have Kafka's numbers; PREPARE_EPOCH_FENCE is never written to the log.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ TopicPartition = tuple[str, int]
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
-EPOCH_FENCE = 32_767  # highest int16: reached by fences and by markers of TV2, never handed out
-NO_TIMEOUT_MS = 2**31 - 1  # of two-phase commit transactions, which never time out (KIP-939)
+EPOCH_FENCE = 32_767  # highest int16: only fences and markers of TV2 have it
+NO_TIMEOUT_MS = 2**31 - 1  # two-phase commit: transactions never time out (KIP-939)
 
 
 class TransactionState(IntEnum):
-    """States of a transactional id; the numbers are those of the log."""
+    """States of a transactional id; the numbers are those of the records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -50,12 +51,12 @@ class TransactionState(IntEnum):
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
-    DEAD = 6  # being expired; its record is a tombstone
-    PREPARE_EPOCH_FENCE = 7  # a fence decided on; passes into PREPARE_ABORT within the same decision
+    DEAD = 6  # being deleted; its record is a tombstone
+    PREPARE_EPOCH_FENCE = 7  # a fence; becomes PREPARE_ABORT within the same decision
 
     @property
     def label(self) -> str:
-        """The name of the protocol (DescribeTransactions, ListTransactions)."""
+        """The name in DescribeTransactions and ListTransactions."""
         return _LABELS[self]
 
 
@@ -76,7 +77,7 @@ VALID_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = Mapping
         _S.EMPTY: frozenset((_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)),
         _S.ONGOING: frozenset((_S.EMPTY, _S.ONGOING, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)),
         _S.PREPARE_COMMIT: frozenset((_S.ONGOING,)),
-        # From a state without a transaction too: under TV2 a client may abort what it never told us of (KIP-890).
+        # Also from states without a transaction: under TV2 a client may abort before it adds a partition (KIP-890).
         _S.PREPARE_ABORT: frozenset(
             (_S.ONGOING, _S.PREPARE_EPOCH_FENCE, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
         ),
@@ -89,27 +90,27 @@ VALID_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = Mapping
 
 
 class TransactionMetadata(NamedTuple):
-    """Everything the coordinator knows of a transactional id. Times are ms; -1 means none."""
+    """State of a transactional id. Times are ms; -1 means none."""
 
     transactional_id: str
     producer_id: int
-    previous_producer_id: int = NO_PRODUCER_ID  # the id before the last transition
-    # Taken over at COMPLETE_*: after the last epoch of producer_id, or where kept.
+    previous_producer_id: int = NO_PRODUCER_ID  # before the last transition
+    # Becomes producer_id at COMPLETE_*: after the last epoch of producer_id, or if the transaction was kept.
     next_producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
-    last_producer_epoch: int = NO_EPOCH  # not in the log: a retry over a failover is fenced instead
+    last_producer_epoch: int = NO_EPOCH  # not in the log: after a failover a retry is fenced
     timeout_ms: int = 0
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = -1  # wall clock, in the log
     updated_ms: int = -1
-    client_transaction_version: int = 0  # TV of the client at the last transition: 0 or 2
-    started_monotonic_ms: int = -1  # not in the log: timeouts are measured by it within one coordinator's life
-    next_producer_epoch: int = NO_EPOCH  # set where the transaction was kept, and only there
+    client_transaction_version: int = 0  # TV of the client in the last transition: 0 or 2
+    started_monotonic_ms: int = -1  # not in the log; a coordinator measures timeouts by it
+    next_producer_epoch: int = NO_EPOCH  # set only if the transaction was kept
 
     @property
     def is_kept(self) -> bool:
-        """A later producer has taken the transaction over (KIP-939): it speaks by next_*, markers go by producer_*."""
+        """Whether a later producer took the transaction over (KIP-939). It uses next_*; markers use producer_*."""
         return self.next_producer_epoch != NO_EPOCH
 
     @property
@@ -124,7 +125,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """No further epoch can be handed out for the client's producer id."""
+        """Whether the client's producer id has no further epoch."""
         return self.client_epoch >= PRODUCER_EPOCH_MAX
 
     @property
@@ -133,7 +134,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_prepared(self) -> bool:
-        """Its outcome is decided, markers are still to be written."""
+        """Whether the outcome is decided and markers are still to be written."""
         return self.state is TransactionState.PREPARE_COMMIT or self.state is TransactionState.PREPARE_ABORT
 
     @property
@@ -145,16 +146,16 @@ class TransactionMetadata(NamedTuple):
             else TransactionState.COMPLETE_ABORT
         )
 
-    # --- transitions: each returns the metadata that would follow ---------------------------------------------------------
+    # --- transitions: each returns the metadata that would follow -----------------------------------------------------
 
     def with_next_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionMetadata:
-        """InitProducerId with the same producer id.
+        """InitProducerId with the same producer id: the next epoch.
 
-        KIP-360: a producer that names its present epoch continues with the next one; naming the one before is the retry of a
-        call that succeeded, and gets the same answer.
+        A producer that names its current epoch continues with the next one (KIP-360). A producer that names the epoch
+        before repeats a call that succeeded, and gets the same answer.
 
         Raises:
-            BrokerError: PRODUCER_FENCED where `expected_epoch` is neither.
+            BrokerError: PRODUCER_FENCED: `expected_epoch` is another one.
         """
         if expected_epoch is None:
             epoch, last = self.producer_epoch + 1, NO_EPOCH
@@ -165,7 +166,8 @@ class TransactionMetadata(NamedTuple):
         else:
             raise BrokerError(
                 ErrorCode.PRODUCER_FENCED,
-                f"epoch {expected_epoch} of {self.transactional_id} is neither the present {self.producer_epoch} nor the one before",
+                f"epoch {expected_epoch} of {self.transactional_id} is neither the current one, {self.producer_epoch}, "
+                "nor the one before",
             )
         return self._initialised(self.producer_id, epoch, last, timeout_ms, now_ms)
 
@@ -193,9 +195,9 @@ class TransactionMetadata(NamedTuple):
         )
 
     def kept(self, timeout_ms: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> TransactionMetadata:
-        """InitProducerId with keepPreparedTxn over an ongoing transaction: another producer may end it, and do nothing else to it.
+        """InitProducerId with keepPreparedTxn during a transaction: the next producer can only end it.
 
-        The longer timeout holds, so that no two-phase transaction gets one by being taken over.
+        The longer one of both timeouts holds, so that a two-phase transaction does not get a timeout.
         """
         rolled_over = next_producer_id != NO_PRODUCER_ID
         return self._replace(
@@ -210,7 +212,7 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: Iterable[TopicPartition], transaction_version: int, now_ms: int, monotonic_ms: int
     ) -> TransactionMetadata:
-        """More partitions; the first ones begin the transaction."""
+        """Adds partitions; the first ones begin the transaction."""
         if self.state is TransactionState.ONGOING:
             started_ms, started_monotonic_ms = self.started_ms, self.started_monotonic_ms
         else:
@@ -252,14 +254,14 @@ class TransactionMetadata(NamedTuple):
             producer_epoch=epoch,
             last_producer_epoch=last,
             state=state,
-            # A transaction that nobody told us of needs a start all the same: the time of its abort.
+            # A transaction without partitions starts at the time of its abort.
             started_ms=now_ms if without_partitions else self.started_ms,
             updated_ms=now_ms,
             client_transaction_version=transaction_version,
         )
 
     def fenced(self) -> TransactionMetadata:
-        """The epoch taken away from the present producer; abort it from here. Only ever a step inside one decision."""
+        """PREPARE_EPOCH_FENCE: fences the current producer by an epoch; `prepared` follows in the same decision."""
         check_transition(self, TransactionState.PREPARE_EPOCH_FENCE)
         return self._replace(
             producer_epoch=min(self.producer_epoch + 1, EPOCH_FENCE),
@@ -269,7 +271,7 @@ class TransactionMetadata(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """COMPLETE_COMMIT or COMPLETE_ABORT: every marker is written."""
+        """COMPLETE_COMMIT or COMPLETE_ABORT: all markers are written."""
         producer_id, epoch = self.client_id, self.client_epoch
         if not self.is_kept and self.client_transaction_version >= 2 and self.next_producer_id != NO_PRODUCER_ID:
             producer_id, epoch = self.next_producer_id, 0
@@ -284,15 +286,15 @@ class TransactionMetadata(NamedTuple):
         )
 
     def dead(self) -> TransactionMetadata:
-        """Expired: its record is a tombstone."""
+        """DEAD: the id is deleted by a tombstone."""
         return self._replace(state=TransactionState.DEAD, partitions=frozenset())
 
 
 def check_transition(before: TransactionMetadata | None, state: TransactionState) -> None:
-    """Refuses a transition that the table does not have. A new transactional id begins as EMPTY.
+    """Checks a transition by VALID_PREVIOUS; a new transactional id begins as EMPTY.
 
     Raises:
-        InvariantViolated: the coordinator decided something it must not.
+        InvariantViolated: the coordinator has decided an invalid transition.
     """
     if before is None:
         if state is not TransactionState.EMPTY:

@@ -1,15 +1,17 @@
-"""Verification channel: asks the coordinators on other brokers about partitions that transactions are about to write to (KIP-890).
+"""Verification channel: asks coordinators on other brokers to verify or add partitions of transactions (KIP-890).
 
-Driven by: `ask` for Produce and TxnOffsetCommit, answers of brokers, moved leaders of `__transaction_state`, a retry timer.
-Emits: one AddPartitionsToTxn request a coordinator's broker and wake-up, and one call of `done` a question.
+Driven by: `ask` for Produce and TxnOffsetCommit, answers of brokers, new leaders of `__transaction_state`, a retry
+timer.
+Emits: one AddPartitionsToTxn request for each broker and turn of the loop; one call of `done` for each question.
 
-The rules are the coordinator's (`shard.py`); here is only how one reaches it. Requests are pipelined: a durable
-addition takes a replicated append, and other transactions must not wait for it. A coordinator that cannot add yet, because the
-transaction before is being completed, holds the request for a while (`holding.py`); after that it is asked again from here.
+The coordinator has the rules (`shard.py`); this module only reaches it. Requests are pipelined: an addition waits for
+a replicated append, and other transactions must not wait for it. If the previous transaction is still being
+completed, the coordinator holds an addition for a while (`holding.py`); after that this channel sends it again.
 
-Invariants: `done` is called once a question, never within `ask`; a question is in one request at a time, and a transactional id
-at most once in a request; who has gone is not asked for again; an answer that leaves a partition out is no consent.
-Follows KIP-890; the codes that clients are told are those of Kafka's AddPartitionsToTxnManager.
+Invariants: `done` is called once for each question, never within `ask`; a question is in one request at a time; a
+request has a transactional id at most once; a question is not sent after its connection closed; a partition that an
+answer leaves out is not verified. Follows KIP-890; error codes for clients are those of Kafka's
+AddPartitionsToTxnManager.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from barnabas.broker.call import Done
 from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
 from barnabas.broker.coordinator.transactions.state import TopicPartition
 from barnabas.errors import BrokerError, ErrorCode
@@ -30,7 +33,7 @@ from barnabas.protocol.messages.transactions import (
 
 __all__ = ["Question", "VerificationChannel", "VerificationGateway"]
 
-PARTITIONS_PER_REQUEST = 10_000  # well below what a decoder takes (DECODED_ELEMENTS_MAX), about 1 MB
+PARTITIONS_PER_REQUEST = 10_000  # about 1 MB; a decoder accepts more (DECODED_ELEMENTS_MAX)
 
 Errors = dict[TopicPartition, ErrorCode]
 
@@ -39,16 +42,16 @@ class VerificationGateway(Protocol):
     """Finds transaction coordinators and sends requests to them."""
 
     def coordinator_of(self, transactional_id: str) -> int:
-        """Broker id of the leader of its state partition, -1 without a leader."""
+        """Returns the broker id of the coordinator, -1 without one."""
         ...
 
     def ask(
         self,
         broker_id: int,
         request: AddPartitionsToTxnRequest,
-        done: Callable[[AddPartitionsToTxnResponse | BrokerError], None],
+        done: Done[AddPartitionsToTxnResponse],
     ) -> None:
-        """Sends to another broker; calls `done` once, after it has returned."""
+        """Sends to another broker; calls `done` once, after this method has returned."""
         ...
 
     def monotonic_ms(self) -> int: ...
@@ -59,11 +62,12 @@ class VerificationGateway(Protocol):
 
 
 class Question:
-    """Partitions of one transaction: are they in it (verify), or shall they be (add)?
+    """Partitions of one transaction to verify or to add.
 
     Args:
-        done: gets a code for each partition; INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED, which appends do not know.
-        is_gone: whether nobody waits for the answer any more.
+        add: adds the partitions; otherwise only verifies that they belong to the transaction.
+        done: gets a code for each partition; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce lacks.
+        is_gone: tells whether the connection of the request closed.
     """
 
     __slots__ = ("add", "deadline_ms", "done", "is_gone", "partitions", "producer", "transactional_id")
@@ -84,15 +88,15 @@ class Question:
         self.add = add
         self.done = done
         self.is_gone = is_gone
-        self.deadline_ms = 0  # monotonic; until then CONCURRENT_TRANSACTIONS is tried again
+        self.deadline_ms = 0  # monotonic; after it CONCURRENT_TRANSACTIONS is not retried
 
     def refuse(self, code: ErrorCode) -> None:
-        """The same answer for every partition."""
+        """Answers the same code for every partition."""
         self.done(dict.fromkeys(self.partitions, code))
 
 
-class _Wave:
-    """One request on its way."""
+class _Batch:
+    """The questions of one request."""
 
     __slots__ = ("broker_id", "names", "questions", "size")
 
@@ -102,7 +106,7 @@ class _Wave:
         self.names: set[str] = set()
         self.size = 0
 
-    def takes(self, question: Question) -> bool:
+    def has_room_for(self, question: Question) -> bool:
         return not self.questions or (
             self.size + len(question.partitions) <= PARTITIONS_PER_REQUEST
             and question.transactional_id not in self.names
@@ -115,36 +119,36 @@ class _Wave:
 
 
 class VerificationChannel:
-    """The questions of this node that are on their way.
+    """The questions of a node.
 
     Args:
-        patience_ms: () → how long an addition is tried again that meets CONCURRENT_TRANSACTIONS.
-        backoff_ms: () → the pause before it is.
+        retry_ms: () → how long an addition that is answered CONCURRENT_TRANSACTIONS is retried, in ms.
+        backoff_ms: () → pause before each retry in ms.
     """
 
     def __init__(
-        self, gateway: VerificationGateway, patience_ms: Callable[[], int], backoff_ms: Callable[[], int]
+        self, gateway: VerificationGateway, retry_ms: Callable[[], int], backoff_ms: Callable[[], int]
     ) -> None:
         self._gateway = gateway
-        self._patience_ms = patience_ms
+        self._retry_ms = retry_ms
         self._backoff_ms = backoff_ms
         self._due: list[Question] = []
         self._flush_due = False
-        self._asked: dict[Question, _Wave] = {}  # in flight
+        self._asked: dict[Question, _Batch] = {}  # in flight
 
     def __len__(self) -> int:
-        """Questions that were asked and not answered."""
+        """Number of questions that were sent and not answered."""
         return len(self._asked)
 
     def ask(self, question: Question) -> None:
-        """Asks at the end of the wake-up."""
-        question.deadline_ms = self._gateway.monotonic_ms() + self._patience_ms()
+        """Sends a question at the end of the turn of the loop."""
+        question.deadline_ms = self._gateway.monotonic_ms() + self._retry_ms()
         self._put(question)
 
     def on_leaders_moved(self) -> None:
-        """Coordinators may be elsewhere now: what a former one was asked is asked again. Its late answer counts no more."""
-        for question, wave in list(self._asked.items()):
-            if self._gateway.coordinator_of(question.transactional_id) != wave.broker_id:
+        """Sends questions again whose coordinator moved to another broker; ignores answers of the former one."""
+        for question, batch in list(self._asked.items()):
+            if self._gateway.coordinator_of(question.transactional_id) != batch.broker_id:
                 del self._asked[question]
                 self._put(question)
 
@@ -157,7 +161,7 @@ class VerificationChannel:
     def _flush(self) -> None:
         self._flush_due = False
         due, self._due = self._due, []
-        by_broker: dict[int, list[_Wave]] = {}
+        by_broker: dict[int, list[_Batch]] = {}
         for question in due:
             if question.is_gone():
                 continue
@@ -165,28 +169,28 @@ class VerificationChannel:
             if broker_id < 0:
                 question.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 continue
-            waves = by_broker.setdefault(broker_id, [])
-            wave = next((wave for wave in waves if wave.takes(question)), None)
-            if wave is None:
-                wave = _Wave(broker_id)
-                waves.append(wave)
-            wave.put(question)
-        for waves in by_broker.values():
-            for wave in waves:
-                self._send(wave)
+            batches = by_broker.setdefault(broker_id, [])
+            batch = next((batch for batch in batches if batch.has_room_for(question)), None)
+            if batch is None:
+                batch = _Batch(broker_id)
+                batches.append(batch)
+            batch.put(question)
+        for batches in by_broker.values():
+            for batch in batches:
+                self._send(batch)
 
-    def _send(self, wave: _Wave) -> None:
-        self._asked.update(dict.fromkeys(wave.questions, wave))
-        request = AddPartitionsToTxnRequest(transactions=[_transaction(question) for question in wave.questions])
-        self._gateway.ask(wave.broker_id, request, partial(self._on_answer, wave))
+    def _send(self, batch: _Batch) -> None:
+        self._asked.update(dict.fromkeys(batch.questions, batch))
+        request = AddPartitionsToTxnRequest(transactions=[_transaction(question) for question in batch.questions])
+        self._gateway.ask(batch.broker_id, request, partial(self._on_answer, batch))
 
-    def _on_answer(self, wave: _Wave, answer: AddPartitionsToTxnResponse | BrokerError) -> None:
+    def _on_answer(self, batch: _Batch, answer: AddPartitionsToTxnResponse | BrokerError) -> None:
         codes: dict[str, dict[TopicPartition, ErrorCode]] = {}
-        for_all: ErrorCode | None = None
+        code_of_all: ErrorCode | None = None
         if isinstance(answer, BrokerError):
-            for_all = answer.code
+            code_of_all = answer.code
         elif answer.error_code:
-            for_all = ErrorCode(answer.error_code)
+            code_of_all = ErrorCode(answer.error_code)
         else:
             codes = {
                 result.transactional_id: {
@@ -196,16 +200,16 @@ class VerificationChannel:
                 }
                 for result in answer.results_by_transaction
             }
-        for question in wave.questions:
-            if self._asked.get(question) is not wave:
-                continue  # asked elsewhere meanwhile
+        for question in batch.questions:
+            if self._asked.get(question) is not batch:
+                continue  # was sent to another broker meanwhile
             del self._asked[question]
-            if for_all is not None:
-                question.refuse(for_all)
+            if code_of_all is not None:
+                question.refuse(code_of_all)
             else:
-                self._settle(question, codes.get(question.transactional_id, {}))
+                self._answer_or_retry(question, codes.get(question.transactional_id, {}))
 
-    def _settle(self, question: Question, codes: dict[TopicPartition, ErrorCode]) -> None:
+    def _answer_or_retry(self, question: Question, codes: dict[TopicPartition, ErrorCode]) -> None:
         errors = {key: codes.get(key, ErrorCode.NETWORK_EXCEPTION) for key in question.partitions}
         if question.add and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values():
             backoff_ms = self._backoff_ms()

@@ -163,7 +163,7 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether members read the topic. If subscriptions are unknown: True for consumers, False for others."""
+        """Returns whether members read the topic. Unknown subscriptions: True for consumers, False for others."""
         if self.subscribed is not None:
             return topic in self.subscribed
         return self.uses_consumer_protocol
@@ -215,7 +215,7 @@ class ClassicGroup:
         return member
 
     def replace_static_member(self, old_id: str, new_id: str) -> GroupMember:
-        """Gives a static member a new id; it keeps all else, also leadership (KIP-345). No request of it may be parked."""
+        """Gives a static member, of which no request is parked, a new id; it keeps all else (KIP-345)."""
         old = self.members[old_id]
         if old.group_instance_id is None:
             raise LocalProtocolError(f"member {old_id!r} is not static")
@@ -295,7 +295,7 @@ class ClassicGroup:
                 self.protocol_counts.pop(name, None)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Returns whether a member with these protocols may join: same type, and a protocol that all members support."""
+        """Returns whether a member may join: same protocol type, and a protocol that all members support."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)

@@ -3,15 +3,16 @@
 Driven by: `ClassicDecisions`, with the group, the request and the time.
 Emits: into an `Effects`: answers to this request and to parked ones, and GroupMetadata records.
 
-A rebalance has two phases. In PreparingRebalance the coordinator parks JoinGroups until all members have joined or the
-longest rebalance timeout has passed. If the group was empty, this phase lasts `group.initial.rebalance.delay.ms`, and
-longer while new members join. Then every member is answered with the next generation (CompletingRebalance), and the leader
-sends the assignment. The assignment is written to the log; with this record the group is Stable. Everything between two
-records is in memory only: after a failover members find the generation of the last record and continue with it.
+A rebalance has two phases. In PreparingRebalance the coordinator parks JoinGroups until all members have joined or
+the longest rebalance timeout has passed. If the group was empty, this phase lasts `group.initial.rebalance.delay.ms`,
+and longer while new members join. Then every member is answered with the next generation (CompletingRebalance), and
+the leader sends the assignment. The assignment is written to the log; with this record the group is Stable.
+Everything between two records is in memory only: after a failover members find the generation of the last record and
+continue with it.
 
-Invariants: a parked request is answered exactly once; a member is removed only when none of its requests is parked; every
-member of a generation has a session deadline; a group in PreparingRebalance has a join deadline.
-Follows KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-389 (size limit), KIP-394 (required member ids),
+Invariants: a parked request is answered exactly once; a member is removed only when none of its requests is parked;
+every member of a generation has a session deadline; a group in PreparingRebalance has a join deadline. Follows
+KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-389 (size limit), KIP-394 (required member ids),
 KIP-559 (protocol type and name), KIP-814 (skip_assignment).
 """
 
@@ -78,7 +79,7 @@ class ClassicProtocol:
             self._rejoin(group, call, protocols, at, effects)
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Returns whether the group has room (KIP-389). In PreparingRebalance only the members count that have joined."""
+        """Returns whether the group has room (KIP-389). In PreparingRebalance only joined members count."""
         if group.state is GroupState.EMPTY:
             return True
         member = group.members.get(member_id)
@@ -146,7 +147,7 @@ class ClassicProtocol:
         elif group.state is GroupState.EMPTY:
             raise InvariantViolated(f"group {group.group_id!r} is Empty and has member {member.member_id!r}")
         else:
-            # A rebalance is under way, the metadata changed, or the leader requests a rebalance (topics may have changed).
+            # A rebalance is under way, the metadata changed, or the leader requests a rebalance.
             self._update(group, member, call, protocols, effects)
             self._prepare_or_complete(group, at, effects)
 
@@ -195,7 +196,7 @@ class ClassicProtocol:
         if call.version >= 9:
             response.skip_assignment = group.leader_id == new_id
         else:
-            # An older client does not know skip_assignment. If it took itself for the leader, it would send an assignment.
+            # An older client does not know skip_assignment. As leader it would send an assignment.
             response.members = []
             response.leader = former_leader or ""
         effects.answers.append(Answer(call.reply, response))
@@ -215,7 +216,7 @@ class ClassicProtocol:
             self._prepare(group, at, effects)
 
     def end_for_upgrade(self, group: ClassicGroup, effects: Effects) -> None:
-        """The group becomes a consumer group: answers parked requests REBALANCE_IN_PROGRESS, so that members join again."""
+        """The group becomes a consumer group: refuses parked requests with REBALANCE_IN_PROGRESS."""
         for member in group.members.values():
             self._refuse_parked(group, member, ErrorCode.REBALANCE_IN_PROGRESS, effects, member.member_id)
         self.cancel_deadlines(group)
@@ -245,7 +246,7 @@ class ClassicProtocol:
             self._complete(group, at, effects)
 
     def _complete(self, group: ClassicGroup, at: At, effects: Effects) -> None:
-        """Ends the join phase: removes dynamic members that have not joined, answers the others with the next generation."""
+        """Ends the join phase: removes dynamic members that have not joined, answers all others."""
         self.deadlines.cancel(("join", group.group_id, ""))
         self._initial_delays.pop(group.group_id, None)
         for member in list(group.members.values()):

@@ -2,8 +2,8 @@
 
 Driven by: `ClassicGroup`, which owns the members and changes the state. Emits: nothing.
 
-Invariants: a group changes its state only as VALID_PREVIOUS allows; at most one JoinGroup and one SyncGroup of a member are
-parked.
+Invariants: a group changes its state only as VALID_PREVIOUS allows; at most one JoinGroup and one SyncGroup of a
+member are parked.
 
 Follows Kafka's classic protocol (KIP-62 background heartbeats, KIP-345 static members, KIP-394 required member ids).
 """
@@ -48,7 +48,7 @@ class GroupMember:
         client_host: with a leading slash, as Kafka stores it ("/127.0.0.1").
         rebalance_timeout_ms, session_timeout_ms: as the member requested, validated.
         awaiting_join, awaiting_sync: replies of its parked JoinGroup and SyncGroup.
-        is_new: its first JoinGroup is not answered yet. Until then its session expires even while the request is parked.
+        is_new: its first JoinGroup is not answered yet; its session expires even while the request is parked.
     """
 
     __slots__ = (

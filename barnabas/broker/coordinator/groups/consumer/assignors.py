@@ -3,15 +3,16 @@
 Driven by: `ConsumerProtocol`, with the subscription and the current target of every member.
 Emits: the new target of every member.
 
-`range` gives each topic out in contiguous ranges over the members in order (static ones by instance id, then the others by member
-id), so that topics of equal size are partitioned alike. `uniform` balances the number of partitions over members and, as far as
-that leaves a choice, keeps partitions where they are: over members that all subscribe to the same topics by quotas, over others
-topic by topic, the ones with most partitions a subscriber first, then evened out between the most and the least loaded.
+`range` assigns each topic in contiguous ranges to its members in order: static members by instance id, then the
+others by member id. So topics with the same number of partitions are divided alike. `uniform` balances the number of
+partitions, and moves as few of them as that allows. If all members subscribe to the same topics, each has a quota.
+Otherwise topics are assigned one by one, those with the most partitions for each subscriber first; then partitions
+move from the members with most to those with least.
 
 Pure and deterministic: the same members in the same order give the same result.
-Invariants: every partition of a subscribed topic is given to exactly one of the topic's subscribers; nobody gets another's topic.
-Follows KIP-848 and the assignors of Kafka 4.3 (RangeAssignor, UniformAssignor); where Kafka's order is that of a hash table, the
-order here is that of joining, and a surplus partition stays with a member that has one.
+Invariants: every partition of a subscribed topic is assigned to exactly one subscriber of the topic.
+Follows KIP-848 and the assignors of Kafka 4.3 (RangeAssignor, UniformAssignor). Where Kafka uses the order of a hash
+table, the order here is that of joining, and a surplus partition stays with a member that has one.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from typing import Final, NamedTuple
 __all__ = ["ASSIGNORS", "Assignor", "Partitions", "Subscriber", "assign_range", "assign_uniform"]
 
 Partitions = dict[bytes, tuple[int, ...]]
-"""Partitions by topic id, ascending; topics without any are left out."""
+"""Topic id → partitions, ascending; only topics with partitions."""
 
-BALANCING_ROUNDS_MAX = 16  # each about halves the imbalance; Kafka's bound
+BALANCING_ROUNDS_MAX = 16  # each round about halves the imbalance; the same limit as in Kafka
 
 
 class Subscriber(NamedTuple):
     """A member as an assignor sees it.
 
     Attributes:
-        instance_id: of a static member.
-        topic_ids: topics it subscribes to that exist.
-        target: its present target.
+        instance_id: of a static member, else None.
+        topic_ids: existing topics to which the member subscribes.
+        target: its current target assignment.
     """
 
     instance_id: str | None
@@ -43,14 +44,14 @@ class Subscriber(NamedTuple):
 
 
 Assignor = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], dict[str, Partitions]]
-"""(members by id, partition counts by topic id) → target by member id; members without partitions have an empty one."""
+"""(Members by id, numbers of partitions by topic id) → target assignments by member id, also empty ones."""
 
 
 # -- range -------------------------------------------------------------------------------------------------------------
 
 
 def assign_range(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Contiguous ranges of each topic over its subscribers; the first ones get one more where it does not come out even."""
+    """Assigns contiguous ranges of each topic to its subscribers; the first ones get one partition more if needed."""
     ordered = sorted(members, key=lambda member_id: _range_order(member_id, members[member_id]))
     result: dict[str, Partitions] = {member_id: {} for member_id in members}
     for topic_id in _topics(members):
@@ -83,7 +84,7 @@ def _java_order(topic_id: bytes) -> tuple[int, int]:
 
 
 def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """The same number of partitions for everyone, as far as subscriptions allow; what may stay stays."""
+    """Assigns the same number of partitions to all members, as far as subscriptions allow, and moves few of them."""
     if not members:
         return {}
     if len({member.topic_ids for member in members.values()}) == 1:
@@ -92,13 +93,13 @@ def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[
 
 
 def _by_quota(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """All members subscribe to the same topics: everyone has a quota, and gives up what is above it."""
+    """Assigns by quotas, if all members subscribe to the same topics: a member loses what is above its quota."""
     topics = _topics(members)
     total = sum(partition_counts[topic_id] for topic_id in topics)
     minimum, extra = divmod(total, len(members))
     held = {member_id: _kept(member, partition_counts) for member_id, member in members.items()}
     quotas = dict.fromkeys(members, minimum)
-    # Stable: who has more first.
+    # Members that have more than the minimum come first.
     for member_id in sorted(members, key=lambda member_id: len(held[member_id]) <= minimum):
         if extra:
             quotas[member_id] += 1
@@ -114,7 +115,7 @@ def _by_quota(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes
 
 
 def _kept(member: Subscriber, partition_counts: Mapping[bytes, int]) -> list[tuple[bytes, int]]:
-    """What the member has and still subscribes to, in a fixed order."""
+    """Returns the partitions of a member's target to which it still subscribes, in a fixed order."""
     return [
         (topic_id, partition)
         for topic_id in sorted(member.target, key=_java_order)
@@ -132,7 +133,7 @@ def _grouped(partitions: list[tuple[bytes, int]]) -> Partitions:
 
 
 class _Balance:
-    """Members subscribe to different topics: owners of partitions, moved until the load is even."""
+    """Assignment for members with different subscriptions: owners of partitions, moved until the load is even."""
 
     def __init__(self, members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> None:
         self.member_ids = list(members)
@@ -159,7 +160,7 @@ class _Balance:
         return {member_id: _grouped(partitions) for member_id, partitions in result.items()}
 
     def _topic_order(self, topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
-        """Most partitions a subscriber first, then fewest subscribers."""
+        """Sorts topics: most partitions for each subscriber first, then fewest subscribers."""
         subscribers = len(self.subscribers[topic_id])
         return -len(self.owners[topic_id]) / subscribers, subscribers, _java_order(topic_id)
 
@@ -174,7 +175,7 @@ class _Balance:
         return sorted(self.subscribers[topic_id], key=lambda index: (self.load[index], index))
 
     def _fill(self, topic_id: bytes) -> None:
-        """Gives partitions without an owner to whoever has least."""
+        """Assigns partitions without an owner to the member with least partitions."""
         free = [partition for partition, index in enumerate(self.owners[topic_id]) if index < 0]
         if not free:
             return
@@ -186,7 +187,7 @@ class _Balance:
             heapq.heapreplace(least, (load + 1, position, index))
 
     def _even_out(self, topic_ids: list[bytes]) -> None:
-        """Rounds over the topics, until one goes by without a move."""
+        """Moves partitions of one topic after the other, until a whole round moves none."""
         last_moved: bytes | None = None
         for _ in range(BALANCING_ROUNDS_MAX):
             for topic_id in topic_ids:
@@ -196,7 +197,7 @@ class _Balance:
                     last_moved = topic_id
 
     def _move(self, topic_id: bytes) -> bool:
-        """Moves partitions of one topic from its most to its least loaded subscribers, each at most once."""
+        """Moves partitions of one topic from subscribers with most to those with least; each partition at most once."""
         ordered = self._by_load(topic_id)
         if self.load[ordered[-1]] - self.load[ordered[0]] <= 1:
             return False
@@ -209,20 +210,20 @@ class _Balance:
         heapq.heapify(most)
         moved = False
         while most:
-            negative_load, position, giver = heapq.heappop(most)
-            while self.load[least[0][2]] != least[0][0]:  # changed since as a giver
+            negative_load, position, donor = heapq.heappop(most)
+            while self.load[least[0][2]] != least[0][0]:  # its load changed when it lost a partition
                 _, at, index = heapq.heappop(least)
                 heapq.heappush(least, (self.load[index], at, index))
-            taker = least[0][2]
-            if -negative_load - self.load[taker] <= 1:
+            receiver = least[0][2]
+            if -negative_load - self.load[receiver] <= 1:
                 break
-            self._give(topic_id, owned[giver].pop(), taker)
+            self._give(topic_id, owned[donor].pop(), receiver)
             moved = True
-            heapq.heapreplace(least, (self.load[taker], least[0][1], taker))
-            if owned[giver]:
-                heapq.heappush(most, (-self.load[giver], position, giver))
+            heapq.heapreplace(least, (self.load[receiver], least[0][1], receiver))
+            if owned[donor]:
+                heapq.heappush(most, (-self.load[donor], position, donor))
         return moved
 
 
 ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
-"""By the name that members and `group.consumer.assignors` use."""
+"""The assignors by name, as members and `group.consumer.assignors` name them."""

@@ -2,10 +2,10 @@
 
 Driven by: `ConsumerDecisions`. Emits: responses and ConsumerRecords; no request is parked.
 
-Such a member sees a rebalance of the classic protocol: Heartbeat answers REBALANCE_IN_PROGRESS if the group epoch is above
-the member's or the member must revoke partitions. JoinGroup is then its next step towards its target assignment (its
-subscription contains the partitions that it owns), and SyncGroup answers its current assignment. There is no leader,
-because only the coordinator assigns. The generation is the member epoch.
+Such a member sees a rebalance of the classic protocol: Heartbeat answers REBALANCE_IN_PROGRESS if the group epoch is
+above the member's or the member must revoke partitions. JoinGroup is then its next step towards its target assignment
+(its subscription contains the partitions that it owns), and SyncGroup answers its current assignment. There is no
+leader, because only the coordinator assigns. The generation is the member epoch.
 
 Follows KIP-848 ("Supporting Online Consumer Group Upgrade") and Kafka 4.3.1.
 """
@@ -170,7 +170,7 @@ class ClassicMembers:
     def members_to_remove(
         self, group: ConsumerGroup, identities: Sequence[MemberIdentity]
     ) -> tuple[list[MemberResponse], tuple[str, ...]]:
-        """Returns a response for each identity, and the ids of the members that a LeaveGroup removes, of both protocols."""
+        """Returns a response for each identity, and the ids of the members of both protocols to remove."""
         responses: list[MemberResponse] = []
         gone: dict[str, None] = {}
         for identity in identities:

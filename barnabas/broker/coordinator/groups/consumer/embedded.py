@@ -2,8 +2,8 @@
 
 Driven by: `ClassicMembers` and the conversion of groups. Emits: values and bytes.
 
-Kafka calls this format the consumer embedded protocol. The coordinator of a classic group does not read it; the coordinator
-of a consumer group reads and writes it for members that use the classic protocol.
+Kafka calls this format the consumer embedded protocol. The coordinator of a classic group does not read it; the
+coordinator of a consumer group reads and writes it for members that use the classic protocol.
 """
 
 from __future__ import annotations

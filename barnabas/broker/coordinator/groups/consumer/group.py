@@ -2,9 +2,9 @@
 
 Driven by: `GroupTables`, with decided and replayed ConsumerRecords. Emits: an undo for each record; reads.
 
-Invariants: only `apply` changes what the log contains; a partition is held by one member at most, and a member holds what
-its current assignment says; `static_members` maps each group.instance.id to the member that used it last; members are in
-the order of joining.
+Invariants: only `apply` changes what the log contains; a partition is held by one member at most, and a member holds
+what its current assignment says; `static_members` maps each group.instance.id to the member that used it last;
+members are in the order of joining.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class ConsumerGroup:
         return names
 
     def topic_names(self, changed: ConsumerMember | None = None, without: tuple[str, ...] = ()) -> set[str]:
-        """Returns the topics of all subscriptions, with `changed` in place of its former state, `without` these members."""
+        """Returns the topics of all subscriptions, with `changed` in its new state, `without` these members."""
         names: set[str] = set()
         for member in self.members.values():
             if member.member_id not in without and (changed is None or member.member_id != changed.member_id):

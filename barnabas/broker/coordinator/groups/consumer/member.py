@@ -1,14 +1,14 @@
-"""Member of a consumer group (KIP-848): its metadata, its current assignment, and the steps towards its target assignment.
+"""Member of a consumer group (KIP-848): metadata, current assignment, steps towards the target assignment.
 
 Driven by: `ConsumerGroup`, which holds members, and `ConsumerProtocol`. Emits: new values; nothing changes in place.
 
-Reconciliation takes up to three steps, each at one heartbeat. First the member revokes the partitions that are not in its
-target assignment (UNREVOKED_PARTITIONS), still in its former epoch. When it no longer owns them, it enters the epoch of
-the target and gets the partitions that no other member holds. It waits for the rest (UNRELEASED_PARTITIONS) until it has
-all of them (STABLE).
+Reconciliation takes up to three steps, each at one heartbeat. First the member revokes the partitions that are not in
+its target assignment (UNREVOKED_PARTITIONS), still in its former epoch. When it no longer owns them, it enters the
+epoch of the target and gets the partitions that no other member holds. It waits for the rest (UNRELEASED_PARTITIONS)
+until it has all of them (STABLE).
 
-Invariants: `assigned` and `pending_revocation` are disjoint; a member holds both until it reports that it has revoked the
-latter; each partition has the member epoch in which it was assigned, and commits of earlier epochs are refused.
+Invariants: `assigned` and `pending_revocation` are disjoint; a member holds both until it reports that it has revoked
+the latter; each partition has the member epoch in which it was assigned, and commits of earlier epochs are refused.
 Follows KIP-848, KIP-1251 (assignment epochs), and Kafka's CurrentAssignmentBuilder.
 """
 
@@ -141,7 +141,7 @@ class ConsumerMember(NamedTuple):
         return self.metadata.classic
 
     def may_commit(self, epoch: int, topic_id: bytes, partition: int) -> bool:
-        """Returns whether a commit in `epoch` is from the current owner: not older than the partition's assignment (KIP-1251)."""
+        """Returns whether a commit in `epoch` is not older than the partition's assignment (KIP-1251)."""
         if epoch == self.assignment.member_epoch:
             return True
         assigned = self.assignment.assigned.get(topic_id, {}).get(partition)

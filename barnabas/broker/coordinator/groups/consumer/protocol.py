@@ -1,15 +1,16 @@
 """Consumer group protocol (KIP-848): decides heartbeats, leaves and deadlines of a group.
 
-Driven by: `ConsumerDecisions`, with the group, the request and the time; `ClassicMembers` for members that use the classic
-protocol. Emits: ConsumerRecords. A decision only reads the group; its records change the group when they are applied.
+Driven by: `ConsumerDecisions`, with the group, the request and the time; `ClassicMembers` for members that use the
+classic protocol. Emits: ConsumerRecords. A decision only reads the group; its records change the group when they are
+applied.
 
-A heartbeat takes these steps. The member is added or updated. A changed subscription, or a change of subscribed topics,
-increments the group epoch. If the group epoch is above the epoch of the target assignment, a new target is computed, but
-not more often than `consumer.assignment.interval.ms`. Then the member takes its next step towards its target
-(`member.reconcile`). There is no barrier: every member proceeds by its own heartbeats.
+A heartbeat takes these steps. The member is added or updated. A changed subscription, or a change of subscribed
+topics, increments the group epoch. If the group epoch is above the epoch of the target assignment, a new target is
+computed, but not more often than `consumer.assignment.interval.ms`. Then the member takes its next step towards its
+target (`member.reconcile`). There is no barrier: every member proceeds by its own heartbeats.
 
-Invariants: one member holds a partition at any time, assigned or not revoked yet; every member has a session deadline (a
-static member that has left keeps its last one); a member that must revoke partitions has a rebalance deadline.
+Invariants: one member holds a partition at any time, assigned or not revoked yet; every member has a session deadline
+(a static member that has left keeps its last one); a member that must revoke partitions has a rebalance deadline.
 Follows KIP-848, KIP-1101 (metadata hash), KIP-1263 (assignment interval), and Kafka 4.3.1.
 """
 
@@ -148,8 +149,8 @@ class ConsumerProtocol:
         if not classic and not former.is_classic and former.assignment.member_epoch != LEAVE_STATIC_EPOCH:
             raise BrokerError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
-                f"is owned by {former_id} member.",
+                f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+                f"instance id is owned by {former_id} member.",
             )
         assignment = former.assignment._replace(member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
         replacement = [
@@ -371,7 +372,7 @@ class ConsumerProtocol:
     def _set_rebalance_deadline(
         self, group: ConsumerGroup, member: ConsumerMember, assignment: CurrentAssignment, at: At
     ) -> None:
-        """Sets or cancels the rebalance deadline; members of the classic protocol have join and sync deadlines instead."""
+        """Sets or cancels the rebalance deadline; classic members have join and sync deadlines instead."""
         if member.is_classic:
             return
         if assignment.state is MemberState.UNREVOKED_PARTITIONS:
@@ -399,8 +400,8 @@ def _check_epoch(assignment: CurrentAssignment, epoch: int, owned: Owned | None)
     relation = "greater" if epoch > assignment.member_epoch else "smaller"
     raise BrokerError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({assignment.member_epoch}). The member must abandon all its partitions and rejoin.",
+        f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({assignment.member_epoch}). The member must abandon all its partitions and rejoin.",
     )
 
 

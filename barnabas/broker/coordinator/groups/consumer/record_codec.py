@@ -198,7 +198,7 @@ def _read_current_assignment(read: ConsumerGroupCurrentMemberAssignmentValue) ->
 
 
 def _read_current(partitions: list[CurrentTopicPartitions], epoch: int) -> PartitionEpochs:
-    """Reads partitions with their assignment epochs. Kafka before 4.3 did not write these: then the member epoch is used."""
+    """Reads partitions with their assignment epochs; the member epoch if there are none (Kafka before 4.3)."""
     result: PartitionEpochs = {}
     for each in partitions:
         epochs = cast("list[int]", each.assignment_epochs or [epoch] * len(each.partitions))

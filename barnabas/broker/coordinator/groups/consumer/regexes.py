@@ -1,11 +1,11 @@
-"""Looks up which topics the regular expressions of consumer groups match, beside other work.
+"""Regular expressions of consumer groups: finds the topics that they match, in slices beside other work.
 
-Driven by: the group coordinator after a heartbeat, with expressions that were not looked up in the present metadata.
-Emits: the topics found, to a callback; a slice of names a wake-up, so that many topics do not hold the loop.
+Driven by: the group coordinator after a heartbeat, for expressions that were not resolved in the current metadata.
+Emits: the topics found, to a callback.
 
-A member is not kept waiting: it first gets what it subscribes to by name, as in Kafka. Topics that come later are found at the
-first heartbeat after that, at most once in REFRESH_INTERVAL_MS a group (Kafka: 10 s). Internal topics count, as in Kafka.
-The matcher is `broker/patterns`: linear time, whatever the expression.
+A member does not wait: it first gets the topics that it subscribes to by name, as in Kafka. Topics that are created
+later are found at the next heartbeat, at most once in REFRESH_INTERVAL_MS for each group (Kafka: 10 s). Internal
+topics are matched, too, as in Kafka. The matcher is `broker/patterns`: linear time for every expression.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["RegexSearch"]
 
 REFRESH_INTERVAL_MS = 1_000
-NAMES_PER_SLICE = 200  # about a millisecond an expression
+NAMES_PER_SLICE = 200  # about 1 ms for each expression
 
 Found = Callable[[int, str, dict[str, ResolvedRegex]], None]
-"""(partition of `__consumer_offsets`, group id, what each expression matched)."""
+"""Takes the partition of `__consumer_offsets`, the group id, and the topics of each expression."""
 
 
 class _Search:
-    """One search: expressions of a group, over the topics of one moment."""
+    """One search: expressions of a group, in the topics of one metadata image."""
 
     __slots__ = ("group", "image", "matched", "names", "partition", "patterns")
 
@@ -45,20 +45,20 @@ class _Search:
         self.names = sorted(image.topics_by_name)
         self.patterns: dict[str, Pattern] = {}
         for regex in regexes:
-            # One of another release, whose syntax is larger, matches nothing.
+            # An expression of another release with a larger syntax matches nothing.
             with suppress(BrokerError):
                 self.patterns[regex] = compile_pattern(regex)
         self.matched: dict[str, list[str]] = {regex: [] for regex in regexes}
 
-    def look_through(self, start: int) -> None:
-        """One slice of the names."""
+    def match_slice(self, start: int) -> None:
+        """Matches one slice of the names."""
         names = self.names[start : start + NAMES_PER_SLICE]
         for regex, pattern in self.patterns.items():
             self.matched[regex] += [name for name in names if pattern.fullmatch(name)]
 
 
 class RegexSearch:
-    """The searches of one node; one at a time a group."""
+    """The searches of one node; one at a time for each group."""
 
     def __init__(self, reactor: Reactor, current: CurrentImage, found: Found) -> None:
         self._reactor = reactor
@@ -66,7 +66,7 @@ class RegexSearch:
         self._found = found
 
     def look_up(self, partition: int, group: ConsumerGroup) -> None:
-        """Begins a search where an expression is new, or topics have changed and the last search was not a moment ago."""
+        """Starts a search if an expression is new, or if topics changed and REFRESH_INTERVAL_MS is over."""
         now_ms = self._reactor.clock.monotonic_ms()
         image = self._current.image
         changed = group.searched_in is not image.topics_by_name and now_ms - group.searched_ms >= REFRESH_INTERVAL_MS
@@ -75,13 +75,13 @@ class RegexSearch:
             group.is_searching, group.searched_ms = True, now_ms
             if changed or len(wanted) == len(group.regex_subscribers):
                 group.searched_in = image.topics_by_name
-            self._go_on(_Search(partition, group, image, wanted), 0)
+            self._continue(_Search(partition, group, image, wanted), 0)
 
-    def _go_on(self, search: _Search, start: int) -> None:
-        search.look_through(start)
+    def _continue(self, search: _Search, start: int) -> None:
+        search.match_slice(start)
         end = start + NAMES_PER_SLICE
         if end < len(search.names):
-            self._reactor.call_later(0, lambda: self._go_on(search, end))
+            self._reactor.call_later(0, lambda: self._continue(search, end))
             return
         search.group.is_searching = False
         now_ms = self._reactor.clock.now_ms()
