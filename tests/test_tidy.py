@@ -251,3 +251,41 @@ def test_a_setting_that_nothing_reads_is_found(tmp_path: Path) -> None:
     assert "reads segment.ms:" not in found
     reader.write_text('def f(config):\n    return config.get_int("num.io.threads")\n')
     assert "num.io.threads is read: take the mark" in "\n".join(unmarked(tmp_path))
+
+
+WITHOUT_SLEEPS = ("unit", "node", "support/bench", "support/broker", "support/storage")
+
+
+def real_sleeps(tests: Path) -> list[str]:
+    """Calls of sleep() with a time, in tests that run on the real clock."""
+    paths = [path for folder in WITHOUT_SLEEPS for path in sorted((tests / folder).rglob("*.py"))]
+    found = []
+    for path in [*paths, tests / "support" / "waiting.py"]:
+        text = path.read_text()
+        if "barnabas.testing.simulation" in text:
+            continue  # its time is virtual
+        found += [
+            f"{path.relative_to(tests)}:{node.lineno} sleeps: use tests/support/waiting.py, or the simulated clock"
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Call)
+            and dotted(node.func).endswith("sleep")
+            and not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0)
+        ]
+    return found
+
+
+def test_tests_in_one_process_do_not_sleep() -> None:
+    found = real_sleeps(ROOT / "tests")
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_a_sleep_in_a_test_is_found(tmp_path: Path) -> None:
+    for name, text in (
+        ("unit/test_a.py", "time.sleep(0.1)\n"),
+        ("node/test_b.py", "await asyncio.sleep(0)\nawait asyncio.sleep(pause)\n"),
+        ("unit/test_c.py", "from barnabas.testing.simulation.world import World\nawait asyncio.sleep(1)\n"),
+        ("support/waiting.py", ""),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert [line.split()[0] for line in real_sleeps(tmp_path)] == ["unit/test_a.py:1", "node/test_b.py:2"]

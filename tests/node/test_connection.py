@@ -22,7 +22,7 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.schema import encode
 from tests.support.broker.nodes import Nodes, Peer, Scripted, batch
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 REQUEST = ApiVersionsRequest()
 
@@ -41,7 +41,7 @@ async def test_a_request_before_its_effect_holds_the_later_ones(peer: Peer, node
     script.blocks = [False, True, False]
     sent = [peer.send(REQUEST, 0) for _ in range(4)]
     await until(lambda: len(script.calls) == 2)
-    await asyncio.sleep(0.01)
+    await turns()
     assert len(script.calls) == 2
     script.calls[1][1].effected()
     await until(lambda: len(script.calls) == 4)
@@ -76,7 +76,7 @@ async def test_a_closed_connection_drops_what_waits_and_what_is_held(peer: Peer,
     assert script.closed == [0, 1]
     script.answer(0)
     script.answer(1)
-    await asyncio.sleep(0.01)
+    await turns()
     assert len(script.calls) == 2, "a held request must have no effect after its connection is gone"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +20,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import Origin
 from tests.node.handlers.test_fetch import parts, request, wanted
 from tests.support.broker.nodes import Nodes, Peer
-from tests.support.waiting import until
+from tests.support.waiting import elapsed, until
 from tests.unit.storage.test_damaged_batches import ALL_DAMAGE, HEADER_DAMAGE, payload
 
 NOW = 1_700_000_000_000
@@ -115,8 +114,7 @@ async def test_the_cleaner_leaves_the_log_and_goes_on_with_others(
     node, peer = await again(nodes, disk, **settings)
     await until(lambda: node.replicas.leader("b", 0).log.cleaned_to == BATCHES)
     await until(lambda: any("a-0" in line for line in errors(caplog)))
-    for _ in range(20):
-        await asyncio.sleep(0.01)
+    await elapsed(node.reactor.clock, 100)  # ten rounds of the cleaner
     assert len([line for line in errors(caplog) if "cannot be cleaned" in line]) == 1
     assert node.replicas.leader("a", 0).log.cleaned_to == 0
     assert (await peer.call(ApiVersionsRequest(), 0)).error_code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -26,7 +25,7 @@ from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.compaction import ENTRY_BYTES
 from tests.support.broker.nodes import Nodes
-from tests.support.waiting import until
+from tests.support.waiting import elapsed, until
 
 
 async def test_settings_of_groups(nodes: Nodes) -> None:
@@ -157,7 +156,7 @@ async def test_snapshots_go_after_their_time(nodes: Nodes) -> None:
     await peer.create("first")
     await until(lambda: bool(list_snapshots(node.log_dirs.main.disk, CLUSTER_METADATA_FOLDER)))
     oldest = list_snapshots(node.log_dirs.main.disk, CLUSTER_METADATA_FOLDER)[0]
-    await asyncio.sleep(0.002)  # it is older than a millisecond now
+    await elapsed(node.reactor.clock, 2)  # the snapshot is older than a millisecond then
     await peer.create("second")
     await until(lambda: oldest not in list_snapshots(node.log_dirs.main.disk, CLUSTER_METADATA_FOLDER))
 

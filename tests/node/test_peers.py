@@ -26,7 +26,7 @@ from barnabas.protocol.messages.quorum import VoteRequest
 from barnabas.protocol.schema import encode
 from barnabas.runtime.network import AsyncioNetwork
 from tests.support.broker.nodes import Nodes, Scripted
-from tests.support.waiting import until
+from tests.support.waiting import elapsed, until
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Stub = Callable[[Serve], Awaitable[int]]
@@ -121,7 +121,7 @@ async def test_a_refused_connection_fails_at_once_and_until_the_pause_is_over(no
     await until(lambda: got)
     assert got[0].kind is PeerErrorKind.REFUSED
     assert 0 < got[0].retry_in_ms <= first.retry_in_ms
-    await asyncio.sleep(first.retry_in_ms / 1000)
+    await elapsed(node.reactor.clock, first.retry_in_ms)
     assert 80 <= (await failure(peer)).retry_in_ms <= 120
 
 

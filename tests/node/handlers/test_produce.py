@@ -21,7 +21,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.storage.gated_disk import GatedDisk
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 
 def request(records: bytes | None, *, topic: str = "t", acks: int = -1, **fields: Any) -> ProduceRequest:
@@ -194,7 +194,7 @@ async def init_producer(peer: Peer, transactional_id: str) -> tuple[int, int]:
         if answer.error_code == 0:
             return answer.producer_id, answer.producer_epoch
         assert answer.error_code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
-        await asyncio.sleep(0.01)
+        await turns()
 
 
 async def test_version_12_adds_the_partition_and_later_requests_wait_for_it(peer: Peer, node: Node) -> None:

@@ -30,7 +30,7 @@ from barnabas.protocol.messages.transactions import (
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.storage.gated_disk import GatedDisk
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 FEW = {"transaction_state_log_num_partitions": "2", "offsets_topic_num_partitions": "2"}
 
@@ -104,7 +104,6 @@ async def settled(client: Client, state: str) -> None:
         while True:
             if await client.state() == state:
                 return
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -166,7 +165,7 @@ async def test_a_connection_that_closes_while_the_topic_is_made_adds_nothing(
     await leaving.writer.drain()
     leaving.writer.transport.abort()
     await until(lambda: len(node.server.connections) == 1)
-    await asyncio.sleep(0.05)
+    await turns()
     # Either the request was read, and then its effect stands, or it was dropped: never half of it.
     state = await client.state()
     assert state in ("Empty", "Ongoing")
@@ -188,7 +187,6 @@ async def test_nothing_is_answered_and_no_marker_leaves_before_prepare_is_durabl
     sent = peer.send(client.ending(), 5)
     watcher = Client(other)
     for _ in range(20):
-        await asyncio.sleep(0.005)
         assert await watcher.state() == "Ongoing"
         assert replica.log.log_end_offset == 1
     assert not peer.reader._buffer  # type: ignore[attr-defined]  # nothing has arrived

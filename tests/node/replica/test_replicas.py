@@ -119,7 +119,7 @@ async def test_a_sync_that_is_asked_for_during_the_stop_is_left_to_the_closing(
 
     async def last_words() -> None:
         try:
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
         finally:  # the node's scope is stopping
             replica.log.append_as_leader(
                 build_batch([NewRecord(None, b"x", 0)]), leader_epoch=replica.leader_epoch, now_ms=0

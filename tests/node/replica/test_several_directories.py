@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Sequence
 
@@ -17,7 +16,7 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes, Peer, batch
-from tests.support.waiting import until
+from tests.support.waiting import elapsed, until
 
 
 def three() -> list[MemoryDisk]:
@@ -197,12 +196,12 @@ async def test_a_node_that_cannot_tell_of_a_failed_directory_stops(
 
 async def test_a_node_that_has_told_of_a_failed_directory_goes_on(nodes: Nodes) -> None:
     disks = three()
-    node = await nodes.start(*disks, log_dir_failure_timeout_ms="200")
+    node = await nodes.start(*disks, log_dir_failure_timeout_ms="100")
     peer = await nodes.peer(node)
     await peer.create("t", 6)
     disks[1].fail(["pwrite"], times=None)
     assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
-    await asyncio.sleep(0.5)
+    await elapsed(node.reactor.clock, 200)
     assert nodes.failures == []
     assert await produce(peer, 0) == 0
 

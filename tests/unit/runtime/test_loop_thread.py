@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from functools import partial
 
 import pytest
@@ -13,7 +12,7 @@ from barnabas.runtime.loop_thread import LoopThread
 
 
 async def _later(value: int) -> int:
-    await asyncio.sleep(0.001)
+    await asyncio.sleep(0)
     return value
 
 
@@ -35,7 +34,7 @@ def test_a_call_that_takes_too_long_is_cancelled() -> None:
 
     async def long() -> None:
         try:
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.set()
             raise
@@ -86,7 +85,7 @@ def test_an_end_cancels_every_task() -> None:
 
     async def forever(name: str) -> None:
         try:
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
         finally:
             ended.append(name)
 
@@ -101,16 +100,17 @@ def test_an_end_cancels_every_task() -> None:
     thread.end()  # a second time
 
 
-def wait_for(event: threading.Event) -> None:
+def wait_for(event: threading.Event, began: threading.Event) -> None:
+    began.set()
     event.wait(10)
 
 
 def test_a_callback_that_does_not_return_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.runtime.loop_thread.END_S", 0.05)
     thread = LoopThread("t")
-    release = threading.Event()
-    thread.call(partial(wait_for, release))
-    time.sleep(0.01)
+    began, release = threading.Event(), threading.Event()
+    thread.call(partial(wait_for, release, began))
+    assert began.wait(10)
     with pytest.raises(TimeoutError, match="thread t did not stop"):
         thread.pause()
     with pytest.raises(TimeoutError, match="thread t did not end"):

@@ -17,15 +17,17 @@ from barnabas import ports
 from barnabas.network_port import Network
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.loop import run
-from barnabas.runtime.network import AsyncioNetwork
+from barnabas.runtime.network import RETRY_S, AsyncioNetwork, TcpListener
 from barnabas.runtime.randomness import SystemRng, uuid_from_bytes
+from tests.support.waiting import until, until_refused
 
 
 def test_the_clock_counts_milliseconds() -> None:
     clock: ports.Clock = SystemClock()
     assert abs(clock.now_ms() - time.time() * 1000) < 1000
-    before = clock.monotonic_ms()
-    time.sleep(0.005)
+    before, began = clock.monotonic_ms(), time.monotonic()
+    while time.monotonic() < began + 0.005:
+        pass
     assert 4 <= clock.monotonic_ms() - before < 1000
 
 
@@ -72,9 +74,7 @@ async def _echo_over(network: Network) -> bytes:
         await network.listen(_Echo, *listener.address)
     listener.close()
     transport.close()
-    await asyncio.sleep(0.01)
-    with pytest.raises(OSError, match=r"."):
-        await network.connect(_Collect, *listener.address)
+    await until_refused(lambda: network.connect(_Collect, *listener.address))
     return answer
 
 
@@ -86,8 +86,18 @@ async def test_bytes_go_there_and_back_on_asyncio_s_own_loop() -> None:
     assert await _echo_over(AsyncioNetwork()) == b"hello"
 
 
-async def test_a_listener_without_descriptors_goes_on_when_there_are_some_again() -> None:
-    """accept() fails with EMFILE: no spinning, no end of the listener, one line in the log."""
+async def test_a_listener_without_descriptors_goes_on_when_there_are_some_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """accept() fails with EMFILE: it is tried again after a pause, and the listener does not end."""
+    failures_s: list[float] = []
+    retry_later = TcpListener._retry_later
+
+    def failed(listener: TcpListener, error: OSError) -> None:
+        failures_s.append(time.monotonic())
+        retry_later(listener, error)
+
+    monkeypatch.setattr(TcpListener, "_retry_later", failed)
     network = AsyncioNetwork()
     listener = await network.listen(_Echo, "127.0.0.1", 0)
     waiting = socket.socket()
@@ -99,9 +109,8 @@ async def test_a_listener_without_descriptors_goes_on_when_there_are_some_again(
             while True:
                 others.append(os.open(os.devnull, os.O_RDONLY))
         waiting.connect(listener.address)
-        began = time.process_time()
-        await asyncio.sleep(0.3)
-        assert time.process_time() - began < 0.15
+        await until(lambda: len(failures_s) == 3)
+        assert failures_s[2] - failures_s[0] > 1.9 * RETRY_S
     finally:
         for fd in others:
             os.close(fd)

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.errors import LocalProtocolError
 from barnabas.runtime.scope import Scope
+from tests.support.waiting import turns, until
 
 
 async def _log_cancellation(log: list[int], number: int) -> None:
@@ -60,7 +61,7 @@ async def test_a_crash_interrupts_the_block_and_is_raised_from_it() -> None:
 async def test_the_body_s_own_error_wins_over_cancellation() -> None:
     async def body() -> None:
         async with Scope("block") as scope:
-            scope.start(asyncio.sleep(100))
+            scope.start(asyncio.Event().wait())
             raise KeyError("body")
 
     with pytest.raises(KeyError):
@@ -99,10 +100,10 @@ async def test_a_child_s_crash_is_the_parent_s_unless_the_child_reports_it() -> 
     scope = Scope("node", on_crash=outer.append)
     quiet = scope.child("connection", on_crash=own.append)
     quiet.start(_fail("own"))
-    await asyncio.sleep(0.001)
+    await until(lambda: own)
     assert (len(own), len(outer), scope.stopping) == (1, 0, False)
     scope.child("raft").start(_fail("shared"))
-    await asyncio.sleep(0.001)
+    await until(lambda: outer)
     assert ([str(crash) for crash in outer], scope.stopping) == (["shared"], True)
     await scope.stop()
 
@@ -112,7 +113,7 @@ async def test_join_waits_for_the_end_and_raises_the_crash() -> None:
     done: list[int] = []
 
     async def work() -> None:
-        await asyncio.sleep(0.001)
+        await turns()
         done.append(1)
 
     scope.start(work())
@@ -150,6 +151,6 @@ async def test_nothing_starts_in_a_stopping_scope() -> None:
 async def test_a_stopped_child_is_forgotten_by_its_parent() -> None:
     scope = Scope("node")
     child = scope.child("connection")
-    child.start(asyncio.sleep(100))
+    child.start(asyncio.Event().wait())
     await child.stop()
     assert scope._children == {}

@@ -12,6 +12,7 @@ from barnabas.network_port import Network
 from barnabas.runtime.loop import run
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.testing.simulation.world import World
+from tests.support.waiting import until, until_refused
 
 Body = Callable[[Network], Awaitable[None]]
 
@@ -224,9 +225,7 @@ def test_addresses(on: Callable[[Body], None]) -> None:
         assert transport.get_extra_info("sockname")[1] != port
         transport.close()
         listener.close()
-        await asyncio.sleep(0.01)
-        with pytest.raises(ConnectionRefusedError):
-            await network.connect(Peer, host, port)
+        assert isinstance(await until_refused(lambda: network.connect(Peer, host, port)), ConnectionRefusedError)
 
     on(body)
 
@@ -248,7 +247,9 @@ def test_a_listener_that_pauses_lets_connections_wait(on: Callable[[Body], None]
         transports = [(await network.connect(Peer, *listener.address))[0] for _ in range(4)]
         for transport in transports:
             transport.write(b"hello")
-        await asyncio.sleep(0.05)
+        await until(lambda: len(served) >= 2)
+        for each in list(served):
+            await each.until(lambda each=each: each.data == b"hello")  # type: ignore[misc]  # bound at once
         assert len(served) == 2, "a pause within the factory holds from the next connection on"
         listener.resume()
         await complete.wait()
