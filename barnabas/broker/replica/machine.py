@@ -93,7 +93,7 @@ class Replica:
         *,
         node_id: int,
         clock: Clock,
-        request_sync: Callable[[Replica], object],
+        request_sync: Callable[[Replica], None],
         propose: Callable[[Replica, IsrProposal], None] = lambda *_: None,
         on_io_error: Callable[[Replica, OSError], None] = lambda *_: None,
         in_sync: InSyncReplicas | None = None,
