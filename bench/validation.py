@@ -41,8 +41,8 @@ def figures(rounds: int) -> dict[str, list[float]]:
     from barnabas.protocol.records import NewRecord, build_batch
     from barnabas.storage.inspection import Inspection
     from barnabas.storage.log_config import LogConfig, Origin
-    from barnabas.storage.steps import finish
     from barnabas.storage.validation import LongBatch, check_leader_batch
+    from barnabas.work import finished
 
     found = {}
     for codec, name in enumerate(CODECS):
@@ -61,7 +61,7 @@ def figures(rounds: int) -> dict[str, list[float]]:
                         check_leader_batch(batch, config, Origin.CLIENT, NOW)
                     except LongBatch:
                         inspection = Inspection(batch, config, NOW)
-                        finish(inspection.steps())
+                        finished(inspection.steps())
                         check_leader_batch(inspection, config, Origin.CLIENT, NOW)
 
                 line.append(least(check, max(1, 20_000 // count), rounds))

@@ -23,9 +23,9 @@ from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.peers import Peers
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
 from barnabas.protocol.schema import Message
+from barnabas.work import Work
 
 __all__ = ["HELD_MS_MAX", "AwaitedLeaders"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Never, Protocol, TypeAlias, TypeVar
 
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError
 from barnabas.protocol.registry import Api
 from barnabas.protocol.schema import Message
+from barnabas.work import Work
 
 __all__ = ["Answer", "AnyPending", "Call", "Done", "Handler", "Origin", "Pending", "Refuse", "Table"]
 

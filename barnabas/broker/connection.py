@@ -23,7 +23,7 @@ from barnabas.broker.large_requests import LargeRequest
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.request_header import decoded_client_id, skip_tags
 from barnabas.broker.router import Route, Router
-from barnabas.broker.slices import UNITS_PER_SLICE, Slices, advance
+from barnabas.broker.slices import Ended, Slices, advance
 from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, Slot
@@ -31,6 +31,7 @@ from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES, MemoryBudget
 from barnabas.protocol.registry import API_VERSIONS_KEY, Api
 from barnabas.protocol.schema import Message
+from barnabas.work import UNITS_PER_SLICE
 
 __all__ = ["Connection", "ConnectionHost"]
 
@@ -260,13 +261,13 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 response = response.response
             else:
-                ended = advance(response)
-                if ended is None:
-                    self._large(route, correlation, 0).go_on(response)
+                rest = advance(response)
+                if not isinstance(rest, Ended):
+                    self._large(route, correlation, 0).go_on(rest)
                     return
-                if ended.units > UNITS_PER_SLICE // REQUESTS_PER_TURN:
-                    self.core.count_long(ended.units * REQUESTS_PER_TURN // UNITS_PER_SLICE)
-                response = ended.result
+                if rest.units > UNITS_PER_SLICE // REQUESTS_PER_TURN:
+                    self.core.count_long(rest.units * REQUESTS_PER_TURN // UNITS_PER_SLICE)
+                response = rest.result
         if response is not None and not self.core.closed:
             self.core.answer(route.frame(correlation, response))
 
@@ -318,15 +319,15 @@ class Connection(asyncio.BufferedProtocol):
         if self.core.closed:
             return
         if isinstance(response, GeneratorType):
-            ended = advance(response)
-            if ended is None:
+            rest = advance(response)
+            if not isinstance(rest, Ended):
                 request = LargeRequest(
                     self.server.slices, slot.route, slot.correlation, partial(self._fill, slot), self._failed
                 )
                 slot.cancel = request.cancel
-                request.go_on(response)
+                request.go_on(rest)
                 return
-            response = ended.result
+            response = rest.result
         if isinstance(response, Pending):  # it waits once more
             slot.cancel = response.closed
             response.attach(partial(self._answered, slot), None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
-from barnabas.broker.slices import Work
+from barnabas.work import Work
 
 __all__ = ["CurrentImage", "Follower", "Subscriber"]
 

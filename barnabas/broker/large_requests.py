@@ -18,10 +18,11 @@ from typing import Final
 
 from barnabas.broker.call import Answer, AnyPending, Call, Origin, Pending
 from barnabas.broker.router import Route, Router
-from barnabas.broker.slices import Slice, Slices, Work
+from barnabas.broker.slices import Slice, Slices
 from barnabas.ports import Buffer
 from barnabas.protocol.schema import Message, Struct
 from barnabas.protocol.wire import Array
+from barnabas.work import Work
 
 __all__ = ["LargeRequest"]
 
@@ -59,11 +60,11 @@ class LargeRequest:
     ) -> None:
         """Starts with the bytes of the request; its body begins at `position`."""
         work = self._decoded_and_handled(router, frame, position, client_id, origin, client_host)
-        self._slice = self._slices.start(work, self._handled, self._failed)
+        self._slice = self._slices.start(work, self._handled, self._failed, line=self._slices.requests)
 
     def go_on(self, work: Work) -> None:
         """Starts with the remaining work of the handler."""
-        self._slice = self._slices.start(work, self._handled, self._failed, begun=True)
+        self._slice = self._slices.start(work, self._handled, self._failed)
 
     def cancel(self) -> None:
         """The connection closed."""
@@ -93,7 +94,7 @@ class LargeRequest:
         self._release()  # the request
         self._kept.append(response)
         work = self._route.frame_in_slices(self._correlation, response)
-        self._slice = self._slices.start(work, self._end, self._failed, begun=True)
+        self._slice = self._slices.start(work, self._end, self._failed)
 
     def _end(self, parts: list[Buffer]) -> None:
         self._answered(parts)
@@ -102,7 +103,7 @@ class LargeRequest:
     def _release(self) -> None:
         kept, self._kept = self._kept, []
         if kept:
-            self._slices.start(_freed(kept), _nothing, _nothing, begun=True)
+            self._slices.start(_freed(kept), _nothing, _nothing)
 
     def _decoded_and_handled(
         self, router: Router, frame: bytes, position: int, client_id: str | None, origin: Origin, client_host: str

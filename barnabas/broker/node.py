@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from barnabas.broker.awaited_leaders import AwaitedLeaders
@@ -29,7 +30,6 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.identity import Identity
 from barnabas.broker.lifecycle import Lifecycle
 from barnabas.broker.listing import BrokerListing
-from barnabas.broker.long_work import LongWork, Offload, in_place
 from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
@@ -49,12 +49,13 @@ from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
 from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
-from barnabas.broker.slices import Slices, Work
+from barnabas.broker.slices import Offload, Slices, in_place
 from barnabas.errors import InvariantViolated
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Disk, Rng
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.runtime.memory import hold_collector, release_collector
+from barnabas.work import Work
 
 __all__ = ["Node"]
 
@@ -118,7 +119,11 @@ class Node:
         self._alive = False
         self._logs_open = False
         self.slices = Slices(
-            self.reactor.next_turn, self.reactor.fatal, on_busy=hold_collector, on_idle=release_collector
+            self.reactor.next_turn,
+            self.reactor.fatal,
+            partial(self.reactor.run_beside, offload),
+            on_busy=hold_collector,
+            on_idle=release_collector,
         )
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.throttles = ReplicationThrottles(config)
@@ -196,12 +201,10 @@ class Node:
         self.cleaner = Cleaner(
             self.reactor, config, self.replicas, checkpoint_soon=self.upkeep.checkpoint_soon, offload=offload
         )
-        self.long_work = LongWork(self.reactor, offload)
         self.groups = GroupCoordinator(
             self.reactor,
             config,
             slices=self.slices,
-            long_work=self.long_work,
             current=self.current_image,
             replicas=self.replicas,
         )
@@ -212,7 +215,7 @@ class Node:
             current=self.current_image,
             peers=self.peers,
             replicas=self.replicas,
-            long_work=self.long_work,
+            slices=self.slices,
             marker_writer=self.marker_writer,
             allocate_producer_ids=self.controller.allocate_producer_ids,
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from barnabas.broker.waiting import Timer, Timers
@@ -78,6 +78,25 @@ class Reactor:
     def next_turn(self, callback: Callable[[], None]) -> None:
         """Runs the callback in the next turn of the loop."""
         (self._loop or asyncio.get_running_loop()).call_soon(callback)
+
+    def run_beside(
+        self,
+        offload: Callable[[Callable[[], None]], Awaitable[None]],
+        call: Callable[[], None],
+        done: Callable[[Exception | None], None],
+    ) -> None:
+        """Runs C code by `offload`, in a task; then calls `done` with None or its exception, unless the node stops before."""
+
+        async def run() -> None:
+            failure: Exception | None = None
+            try:
+                await offload(call)
+            except Exception as error:
+                failure = error
+            done(failure)
+
+        if not self.scope.stopping:
+            self.scope.start(run(), name="C code")
 
     def fatal(self, error: BaseException) -> None:
         """Stops serving and notifies the owner: the node cannot continue. Only the first error counts."""

@@ -24,11 +24,11 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.call import Answer, Call, Handler, Refuse, Table
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
 from barnabas.protocol.schema import Message, codec, decode_in_slices, encode_in_slices, encode_parts
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds

@@ -1,45 +1,67 @@
-"""Slices: splits work that is too long for one turn of the loop, so that the loop serves others in between.
+"""Slices: runs all long work of a node, one slice in each turn of the loop. `barnabas/work.py` states the rule.
 
-Driven by: callers with such work, a generator that yields after each unit (about 10 microseconds of work), and the loop.
-Emits: the result of the generator, passed to its callback.
+Driven by: callers with work (`work.Work`), and the loop. Emits: the result of the work, passed to its callback; C code, to a thread.
 
-`long_work` is for one large buffer whose C code may run in a thread; its docstring compares the two.
+All work takes turns: each turn of the loop runs one slice of the work that has waited longest. Work in a `Line` waits until fewer than
+`at_once` others of the line are in progress, because each holds much memory. A line runs its work in the order of arrival.
 
-A slice is a number of units, not a time, so that the simulated loop splits work as the real one does. All long work of a node takes
-turns: each turn of the loop runs one slice, however much work waits. At most LARGE_REQUESTS_AT_ONCE run, because each may hold
-some 30 MB of decoded request; the others wait in the order of arrival.
+Requests that need less than a slice are served at once. Slices counts what they take in the present turn, so that many of them do not
+make it long: after TURN_UNITS_MAX what can wait begins in a later turn.
 
 During long work the owner stops the cyclic garbage collector (`on_busy`, `on_idle`): one collection over the objects of a large
 request takes longer than many slices.
+
+Invariants: `_turn` runs one slice; either `done` or `failed` is called, once, and neither after `cancel` or `close`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
-from heapq import merge
-from itertools import groupby
+from collections.abc import Awaitable, Callable
 from types import GeneratorType
 from typing import Any, Final, Generic, TypeVar
 
 from barnabas.errors import BrokerError, InvariantViolated
+from barnabas.work import UNITS_PER_SLICE, Steps, Work
 
-__all__ = ["UNITS_PER_SLICE", "Ended", "Slice", "Slices", "Work", "advance", "sorted_in_slices"]
+__all__ = [
+    "FREE_COST",
+    "Ended",
+    "InThread",
+    "Line",
+    "Offload",
+    "Slice",
+    "Slices",
+    "advance",
+    "in_place",
+]
 
 log = logging.getLogger(__name__)
 
-UNITS_PER_SLICE: Final = 128  # 1 to 3 ms
-LARGE_REQUESTS_AT_ONCE: Final = 2  # decoded and not yet answered; each holds up to 100,000 elements
+LARGE_REQUESTS_AT_ONCE: Final = 2  # decoded and not yet answered: each holds up to 100,000 elements, some 30 MB
+INSPECTIONS_AT_ONCE: Final = 1  # of a produced batch: takes up to two buffers of BATCH_BYTES_MAX
+SEARCHES_AT_ONCE: Final = 1  # in decompressed batches: takes up to DECOMPRESSED_BYTES_MAX
+LOADS_AT_ONCE: Final = 2  # of coordinator shards: the first ones serve before the last one begins
 
-SORTED_AT_ONCE: Final = 2_048  # names: 0.5 ms
+TURN_UNITS_MAX: Final = 400  # of all requests that are served at once in one turn: 4 ms
+COSTS_PER_UNIT: Final = 20  # of a batch (`AppendInfo.cost`)
+FREE_COST: Final = 64  # of a batch, not counted: the usual cost of a request
+COMPRESSED_COST: Final = 512  # of decompressing a batch
 
 T = TypeVar("T")
-Work = Generator[int, None, Any]  # yields the number of units since the last yield
+Offload = Callable[[Callable[[], None]], Awaitable[None]]
+# Runs the first function in a thread, then calls the second one on the loop with None, or with the exception of the first one.
+InThread = Callable[[Callable[[], None], Callable[[Exception | None], None]], object]
+
+
+async def in_place(call: Callable[[], None]) -> None:
+    """The Offload of a node without threads."""
+    call()
 
 
 class Ended(Generic[T]):
-    """The result of a generator, and the units of its last slice."""
+    """The result of work, and the units of its last slice."""
 
     __slots__ = ("result", "units")
 
@@ -48,38 +70,60 @@ class Ended(Generic[T]):
         self.units = units
 
 
-def advance(work: Generator[int, None, T]) -> Ended[T] | None:
-    """Runs one slice; returns None if more is left. Raises what the generator raises."""
+def advance(work: Steps[T]) -> Ended[T] | Steps[T]:
+    """Runs one slice; returns what is left of the work. Raises what the work raises."""
+    ended = _run_slice(work)
+    if ended is None:
+        return work
+    return ended if isinstance(ended, Ended) else _after(ended, work)
+
+
+def _run_slice(work: Steps[T]) -> Ended[T] | Callable[[], None] | None:
+    """Runs one slice; returns C code that must run before the next one."""
     left = UNITS_PER_SLICE
     try:
         while left > 0:
-            left -= next(work)
+            step = next(work)
+            if not isinstance(step, int):
+                return step
+            left -= step
     except StopIteration as end:
         return Ended(end.value, UNITS_PER_SLICE - left)
     return None
 
 
-def sorted_in_slices(names: list[str]) -> Work:
-    """Returns an iterator over the names in ascending order, each once. It takes a few microseconds for each."""
-    runs = []
-    for start in range(0, len(names), SORTED_AT_ONCE):
-        runs.append(sorted(set(names[start : start + SORTED_AT_ONCE])))
-        yield UNITS_PER_SLICE // 4
-    return (name for name, _ in groupby(merge(*runs)))
+def _after(call: Callable[[], None], work: Steps[T]) -> Steps[T]:
+    yield call
+    result = yield from work
+    return result
+
+
+class Line:
+    """Work of one kind, of which a bounded number is in progress."""
+
+    __slots__ = ("at_once", "running", "waiting")
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self.running = 0
+        self.waiting: deque[Slice] = deque()
 
 
 class Slice:
     """One piece of long work."""
 
-    __slots__ = ("done", "failed", "work")
+    __slots__ = ("done", "failed", "line", "work")
 
-    def __init__(self, work: Work, done: Callable[[Any], None], failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, work: Work, done: Callable[[Any], None], failed: Callable[[BaseException], None], line: Line | None
+    ) -> None:
         self.work: Work | None = work
         self.done = done
         self.failed = failed
+        self.line = line
 
     def cancel(self) -> None:
-        """Stops the work; calls neither callback."""
+        """Stops the work; calls neither callback. C code that runs in a thread runs to its end."""
         work = self.work
         self.end()
         if work is not None and not _running(work):
@@ -96,24 +140,40 @@ def _nothing(_: object) -> None:
     pass
 
 
+def _bare(error: Exception) -> Exception:
+    """Drops the traceback of a refusal: its frames would keep the error in a cycle."""
+    if isinstance(error, BrokerError):
+        error.__traceback__ = None
+    return error
+
+
 def _running(work: Work) -> bool:
     return isinstance(work, GeneratorType) and work.gi_running
 
 
 class Slices:
-    """All long work of a node.
+    """All long work of a node. The module docstring describes it.
 
     Args:
         next_turn: calls back in the next turn of the loop, after everything that has arrived by then.
         fatal: gets the InvariantViolated of a callback.
+        in_thread: runs C code; without it, C code runs in place.
         on_busy: called when long work begins and there was none.
         on_idle: called when no long work is left.
+
+    Attributes:
+        requests: the line of large requests, from their decoding on.
+        inspections: the line of long batches that are produced.
+        searches: the line of work without a line, from its first C code on.
+        loads: the line of coordinator shards.
+        turn_is_over: whether requests have taken enough of the present turn: what can wait begins in a later one.
     """
 
     def __init__(
         self,
         next_turn: Callable[[Callable[[], None]], object],
         fatal: Callable[[InvariantViolated], None],
+        in_thread: InThread | None = None,
         *,
         on_busy: Callable[[], None],
         on_idle: Callable[[], None],
@@ -122,92 +182,200 @@ class Slices:
         self._on_idle = on_idle
         self._next_turn = next_turn
         self._fatal = fatal
+        self.in_thread = in_thread or self._in_place
+        self.requests = Line(LARGE_REQUESTS_AT_ONCE)
+        self.inspections = Line(INSPECTIONS_AT_ONCE)
+        self.searches = Line(SEARCHES_AT_ONCE)
+        self.loads = Line(LOADS_AT_ONCE)
         self._active: deque[Slice] = deque()
-        self._waiting: deque[Slice] = deque()
+        self._threaded: dict[Slice, None] = {}  # whose C code runs in a thread
         self._due = False
+        self._holding = False
         self._closed = False
+        self._spent = 0
+        self.turn_is_over = False
 
     @property
     def busy(self) -> bool:
         """Whether long work is in progress."""
-        return self._due
+        return self._holding
 
     def start(
         self,
-        work: Generator[int, None, T],
+        work: Steps[T],
         done: Callable[[T], None],
         failed: Callable[[BaseException], None],
         *,
-        begun: bool = False,
+        line: Line | None = None,
     ) -> Slice:
         """Runs `work` to its end, from the next turn on.
 
         Args:
             done: called with the result of `work`.
             failed: called with an exception of `work`; then nothing else is called.
-            begun: whether the work holds memory already, so that it must not wait for others to end.
+            line: in which the work waits for its turn to begin; None: it begins at once, because it holds its memory already.
         """
-        made = Slice(work, done, failed)
+        made = Slice(work, done, failed, line)
         if self._closed:
             made.cancel()
-            return made
-        if begun or len(self._active) < LARGE_REQUESTS_AT_ONCE:
-            self._active.append(made)
+        elif line is None or line.running < line.at_once:
+            self._begin(made)
         else:
-            self._waiting.append(made)
-        if not self._due:
-            self._due = True
-            self._on_busy()
-            self._next_turn(self._turn)
+            line.waiting.append(made)
         return made
 
     def close(self) -> None:
         """The node stops: no work continues or begins."""
         self._closed = True
-        for each in (*self._active, *self._waiting):
+        for each in (*self._active, *self._threaded):
             each.cancel()
         self._active.clear()
-        self._waiting.clear()
+        self._threaded.clear()
+        for line in (self.requests, self.inspections, self.searches, self.loads):
+            for each in line.waiting:
+                each.cancel()
+            line.waiting.clear()
         self._rest()
 
+    # -- what is served at once
+
+    def run(
+        self,
+        work: Work,
+        done: Callable[[Any], None],
+        failed: Callable[[BaseException], None],
+        *,
+        line: Line | None = None,
+    ) -> Slice | None:
+        """As `start`, but the first slice runs now, if the present turn has time for it. Returns None if that was enough."""
+        if self.turn_is_over or self._closed or (line is not None and line.waiting):
+            return self.start(work, done, failed, line=line)
+        try:
+            rest = advance(work)
+        except Exception as error:
+            self._call(failed, _bare(error))
+            return None
+        if isinstance(rest, Ended):
+            self.count(rest.units)
+            self._call(done, rest.result)
+            return None
+        self.count(UNITS_PER_SLICE)
+        return self.start(rest, done, failed, line=line)
+
+    def count(self, units: int) -> None:
+        """Counts units of work that the present turn has done at once."""
+        if units > 0 and not self._closed:
+            if not self._spent:
+                self._next_turn(self._begin_turn)
+            self._spent += units
+            self.turn_is_over = self._spent >= TURN_UNITS_MAX
+
+    def count_batch(self, cost: int, *, compressed: bool) -> None:
+        """Counts a batch that was inspected at once, with the cost of the walk over its records."""
+        cost = max(cost - FREE_COST, 0) + (COMPRESSED_COST if compressed else 0)
+        self.count(-(-cost // COSTS_PER_UNIT))
+
+    def _begin_turn(self) -> None:
+        self._spent = 0
+        self.turn_is_over = False
+
+    # -- turns
+
+    def _begin(self, piece: Slice) -> None:
+        if piece.line is not None:
+            piece.line.running += 1
+        if not self._holding:
+            self._holding = True
+            self._on_busy()
+        self._queue(piece)
+
+    def _queue(self, piece: Slice) -> None:
+        self._active.append(piece)
+        if not self._due:
+            self._due = True
+            self._next_turn(self._turn)
+
+    def _leave(self, piece: Slice) -> None:
+        """The work has ended or was cancelled: the next one of its line begins."""
+        line = piece.line
+        if line is None:
+            return
+        line.running -= 1
+        while line.waiting and line.running < line.at_once:
+            found = line.waiting.popleft()
+            if found.work is not None:
+                self._begin(found)
+
     def _rest(self) -> None:
-        if self._due:
-            self._due = False
+        if self._holding:
+            self._holding = False
             self._on_idle()
 
     def _turn(self) -> None:
         """Runs one slice of the work that has waited longest."""
-        if not self._due:
-            return
+        self._due = False
         while self._active and self._active[0].work is None:
-            self._active.popleft()
-        while self._waiting and len(self._active) < LARGE_REQUESTS_AT_ONCE:
-            found = self._waiting.popleft()
-            if found.work is not None:
-                self._active.append(found)
-        if not self._active:
+            self._leave(self._active.popleft())
+        if self._active:
+            self._due = True
+            self._next_turn(self._turn)
+            self._run(self._active.popleft())
+        elif not self._threaded:
             self._rest()
-            return
-        self._next_turn(self._turn)
-        current = self._active.popleft()
-        work = current.work
+
+    def _run(self, piece: Slice) -> None:
+        work = piece.work
         if work is None:
             return
         try:
-            ended = advance(work)
+            ended = _run_slice(work)
         except Exception as error:
-            _, failed = current.end()
-            if isinstance(error, BrokerError):
-                error.__traceback__ = None  # a refusal: the frames of its traceback would keep it in a cycle
-            self._call(failed, error)
+            _, failed = piece.end()
+            self._end(piece, failed, _bare(error))
             return
-        if ended is not None:
-            done, _ = current.end()
-            self._call(done, ended.result)
-        elif current.work is None:  # its own slice cancelled it
+        if isinstance(ended, Ended):
+            done, _ = piece.end()
+            self._end(piece, done, ended.result)
+        elif piece.work is None:  # its own slice cancelled it
             work.close()
+            self._leave(piece)
+        elif ended is None:
+            self._active.append(piece)
         else:
-            self._active.append(current)
+            self._run_c_code(piece, work, ended)
+
+    def _run_c_code(self, piece: Slice, work: Work, call: Callable[[], None]) -> None:
+        """Runs the C code of work, which waits for its turn to hold the memory that the C code takes."""
+        if piece.line is None:
+            line = piece.line = self.searches
+            if line.running >= line.at_once:
+                piece.work = _after(call, work)
+                line.waiting.append(piece)
+                return
+            line.running += 1
+        self._threaded[piece] = None
+        self.in_thread(call, lambda error: self._resume(piece, error))
+
+    def _in_place(self, call: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Runs C code in this turn, and the work that waits for it in a later one."""
+        call()
+        done(None)
+
+    def _resume(self, piece: Slice, error: Exception | None) -> None:
+        """The C code of the work has ended."""
+        if self._closed:
+            return
+        del self._threaded[piece]
+        if error is not None and piece.work is not None:  # a bug: C code never raises
+            failed = piece.failed
+            piece.cancel()
+            self._end(piece, failed, error)
+        else:
+            self._queue(piece)
+
+    def _end(self, piece: Slice, callback: Callable[[Any], None], value: Any) -> None:
+        self._leave(piece)
+        self._call(callback, value)
 
     def _call(self, callback: Callable[[T], None], value: T) -> None:
         try:

@@ -44,6 +44,7 @@ from barnabas.protocol.wire import (
     Uuid,
     Wire,
 )
+from barnabas.work import finished
 
 __all__ = [
     "Array",
@@ -73,7 +74,6 @@ __all__ = [
     "encode_parts",
     "encode_versioned",
     "field",
-    "finished",
     "message",
     "record",
     "struct",
@@ -297,16 +297,6 @@ def decode_in_slices(cls: type[T], buffer: Buffer, version: int, offset: int = 0
     declared: Any = cls
     decoded: tuple[T, int] = yield from declared._SLICED_DECODERS[version](buffer, offset)
     return decoded[0]
-
-
-def finished(work: Generator[Any, None, S]) -> S:
-    """Runs a generator to its end at once and returns its result."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: S = end.value
-            return result
 
 
 def encode(msg: Any, version: int) -> bytes:

@@ -27,7 +27,8 @@ from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import CLEANED_SUFFIX
 from barnabas.storage.replay import StoredBatch, scan, stored_batch
 from barnabas.storage.segment import FILE_KINDS, Segment
-from barnabas.storage.steps import Steps, record_slices, unpacked
+from barnabas.storage.steps import record_slices, unpacked
+from barnabas.work import Steps
 
 __all__ = ["Cleaning", "CleaningAborted", "CorruptSegment", "Step"]
 
@@ -145,12 +146,12 @@ class Cleaning:
         """The result of work on one batch. Its steps become steps of the cleaning."""
         while True:
             try:
-                work = next(steps)
+                step = next(steps)
             except StopIteration as end:
                 result: T = end.value
                 return result
             size, self._cost, self._bytes = self._bytes, 0, 0
-            yield Step(size, (), work)
+            yield Step(size, (), None if isinstance(step, int) else step)
             self._check()
 
     def _batches(self, segment: Segment, position: int) -> Iterator[tuple[StoredBatch, memoryview]]:

@@ -41,7 +41,8 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.producers import ProducerState
-from barnabas.storage.steps import Steps, packed, record_slices, unpacked
+from barnabas.storage.steps import packed, record_slices, unpacked
+from barnabas.work import SLICE, Steps
 
 __all__ = ["CleanedTransactions", "LastRecord", "OffsetMap", "Rewriter", "last_records"]
 
@@ -243,7 +244,7 @@ class Rewriter:
         marks = False  # a tombstone without a delete horizon stays
         for number, (piece, records) in enumerate(record_slices(body, header)):
             if number:
-                yield None
+                yield SLICE
             kept = [index for index, record in enumerate(records) if stays(record)]
             if not kept:
                 continue
@@ -273,7 +274,7 @@ class Rewriter:
         max_timestamp = NO_TIMESTAMP
         for number, (_, records) in enumerate(record_slices(body, header)):
             if number:
-                yield None
+                yield SLICE
             kept = [record for record in records if stays(record)]
             count += len(kept)
             max_timestamp = max([max_timestamp, *(record.timestamp for record in kept)])

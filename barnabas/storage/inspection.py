@@ -1,6 +1,6 @@
 """Checks the records of one produced batch, in parts that are short enough for an event loop.
 
-Driven by: `storage/validation`, at once, for a short batch; `broker/long_work`, step by step, for a long batch.
+Driven by: `storage/validation`, at once, for a short batch; `broker/slices`, in steps, for a long batch.
 Emits: the refusal, or the results that the append needs: the largest timestamp, and the records compressed by the topic's codec.
 
 The parts, in order: `unpack` decompresses (C code that releases Python's lock: it may run in a thread). `step` checks the next
@@ -30,7 +30,8 @@ from barnabas.protocol.batch_layout import (
 from barnabas.protocol.compression import Compression, DecompressedTooLarge, compress, decompress
 from barnabas.protocol.record_walk import check_count, deltas, walk
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.steps import SLICE_RECORDS, Steps
+from barnabas.storage.steps import SLICE_RECORDS
+from barnabas.work import SLICE, Steps
 
 __all__ = ["CODECS", "Inspection", "RecordValidationError", "changes_codec"]
 
@@ -130,7 +131,7 @@ class Inspection:
         while not self.step():
             if self.cost - spent >= SLICE_RECORDS:
                 spent = self.cost
-                yield None
+                yield SLICE
         if self._repacks:
             yield self.pack
         else:

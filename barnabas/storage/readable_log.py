@@ -15,8 +15,8 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers import ProducerState
 from barnabas.storage.segment import LogSlice, TimestampOffset
 from barnabas.storage.segments import Segments
-from barnabas.storage.steps import Steps
 from barnabas.storage.tail import Tail
+from barnabas.work import Steps
 
 __all__ = ["ReadableLog"]
 

@@ -9,7 +9,8 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import ATTRIBUTE_LOG_APPEND_TIME, COMPRESSION_MASK, HEADER_SIZE
 from barnabas.protocol.record_walk import check_count, deltas
 from barnabas.protocol.records import read_header
-from barnabas.storage.steps import SLICE_RECORDS, Steps, unpacked
+from barnabas.storage.steps import SLICE_RECORDS, unpacked
+from barnabas.work import SLICE, Steps
 
 __all__ = ["first_in_batch"]
 
@@ -29,7 +30,7 @@ def first_in_batch(data: bytes, timestamp: int, start_offset: int) -> Steps[tupl
     position = 0
     for first in range(0, header.record_count, SLICE_RECORDS):
         if first:
-            yield None
+            yield SLICE
         found, position = deltas(records, position, min(SLICE_RECORDS, header.record_count - first))
         for offset_delta, delta, _ in found:
             recorded = header.max_timestamp if appended else header.base_timestamp + delta

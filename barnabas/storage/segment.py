@@ -31,7 +31,7 @@ from barnabas.storage.segment_files import (
     ends_with,
     file_name,
 )
-from barnabas.storage.steps import Steps
+from barnabas.work import SLICE, Steps
 
 __all__ = [
     "FILE_KINDS",
@@ -258,7 +258,7 @@ class Segment(SegmentFiles):
         for number, batch in enumerate(walk(self.file, position, size), start=1):
             position = batch.position + batch.size
             if not number % _HEADERS_PER_STEP:
-                yield None
+                yield SLICE
             if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
                 continue
             try:

@@ -14,7 +14,7 @@ from operator import is_
 from barnabas.errors import LocalProtocolError
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
-from barnabas.storage.steps import Steps
+from barnabas.work import Steps
 
 __all__ = ["Segments"]
 

@@ -1,14 +1,8 @@
-"""Splits long work into steps: generators that yield between two steps.
-
-A generator of `Steps[T]` yields None after enough work for one turn of the loop. It may also yield a function of C code that releases
-Python's lock: the caller runs it, perhaps in a thread, before the next step. The function never raises. The generator returns its result.
-`broker/long_work` runs one step in each turn of the loop, `finish` runs all steps at once.
-"""
+"""Batches as work (`barnabas/work.py`): decompresses, compresses and decodes large batches in steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.limits import DECOMPRESSED_BYTES_MAX
@@ -18,13 +12,12 @@ from barnabas.protocol.compression import DecompressedTooLarge, compress, decomp
 from barnabas.protocol.record_codec import Record, decode, record_starts
 from barnabas.protocol.record_walk import check_count
 from barnabas.protocol.records import BatchHeader
+from barnabas.work import Steps
 
 __all__ = [
     "DECODED_RECORDS",
     "INLINE_BYTES_MAX",
     "SLICE_RECORDS",
-    "Steps",
-    "finish",
     "packed",
     "record_slices",
     "unpacked",
@@ -33,21 +26,6 @@ __all__ = [
 SLICE_RECORDS = 4_096  # checked in one step: 2 to 4 ms in plain Python
 DECODED_RECORDS = 2_048  # decoded in one step: 2 to 5 ms in plain Python
 INLINE_BYTES_MAX = 256 * 1024  # decompressed within a step: 1 ms
-
-T = TypeVar("T")
-Steps = Generator[Callable[[], None] | None, None, T]
-
-
-def finish(steps: Steps[T]) -> T:
-    """Runs all steps at once: for tests and tools."""
-    while True:
-        try:
-            work = next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        if work is not None:
-            work()
 
 
 def unpacked(codec: int, packed: Buffer) -> Steps[bytes]:

@@ -5,7 +5,7 @@ Driven by: the partition log, with bytes from a client or a coordinator. Emits: 
 Always checked: one whole batch of magic 2, its size, its checksum, base offset 0, lastOffsetDelta + 1 = count, no control bit from
 clients, consistent producer fields. The records of a client's batch are checked, too (`storage/inspection`): their lengths, offsets and
 timestamps, and their keys if the topic is compacted. A batch that is too long for one turn of the loop is inspected beforehand
-(`broker/long_work`), and the finished inspection is passed in. The header gets the largest timestamp of the records, as in Kafka, or
+(`broker/slices`), and the finished inspection is passed in. The header gets the largest timestamp of the records, as in Kafka, or
 the append time if the topic has LogAppendTime.
 
 With record.validation=header records are checked only if the topic is compacted or recompresses them, or if the

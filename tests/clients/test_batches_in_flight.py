@@ -19,13 +19,13 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.node import Node
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.client import Admin, NewTopic
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng
 from barnabas.storage.disk import MemoryDisk
+from barnabas.work import UNITS_PER_SLICE, Work
 from tests.support.processes.ports import free_ports
 from tests.support.waiting import until
 

@@ -26,8 +26,9 @@ from barnabas.protocol.messages.quorum import (
     VoteRequestTopic,
 )
 from barnabas.protocol.records import decode_records, iter_batches
-from barnabas.protocol.schema import Message, finished
+from barnabas.protocol.schema import Message
 from barnabas.testing.simulation.world import Ports, World
+from barnabas.work import finished
 
 VOTERS = (1, 2, 3)
 QUORUM = ",".join(f"{voter}@n{voter}:9093" for voter in VOTERS)

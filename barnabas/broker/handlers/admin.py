@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
-from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     CreatableTopicResult,
@@ -37,6 +36,7 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesResponse,
 )
 from barnabas.protocol.schema import Message
+from barnabas.work import UNITS_PER_SLICE, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel

@@ -21,7 +21,6 @@ from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, group_entries, topic_entries
 from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.topic_names import validate_topic_name
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
@@ -38,6 +37,7 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig

@@ -24,7 +24,6 @@ from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_
 from barnabas.broker.coordinator.groups.effects import HeartbeatCall
 from barnabas.broker.coordinator.groups.views import describe_consumers
 from barnabas.broker.handlers.groups import GROUP_OPERATIONS
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
@@ -33,6 +32,7 @@ from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig

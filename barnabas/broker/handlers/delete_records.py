@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -20,6 +19,7 @@ from barnabas.protocol.messages.admin import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor

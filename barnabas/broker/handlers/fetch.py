@@ -43,7 +43,7 @@ from barnabas.broker.handlers.leader_hints import add_fetch_hints
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.nearest import LEADER, nearest_replica
 from barnabas.broker.replica.throttle import is_throttled
-from barnabas.broker.slices import Slice, Work
+from barnabas.broker.slices import Slice
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
@@ -53,6 +53,7 @@ from barnabas.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
@@ -446,7 +447,7 @@ class _Fetch:
             self._stable = stable
         if len(self._to_read) > LARGE:
             if self._slice is None:
-                self._slice = self.needs.slices.start(self.read_in_slices(), self._looked, self._failed, begun=True)
+                self._slice = self.needs.slices.start(self.read_in_slices(), self._looked, self._failed)
             return
         self._looked(self.read())
 

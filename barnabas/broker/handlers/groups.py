@@ -29,7 +29,6 @@ from barnabas.broker.coordinator.groups.views import list_groups as listed_group
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.groups import (
@@ -55,6 +54,7 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.awaited_leaders import AwaitedLeaders

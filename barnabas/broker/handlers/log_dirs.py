@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Table
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     DescribeLogDirsPartition,
@@ -20,6 +19,7 @@ from barnabas.protocol.messages.admin import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.replica.directories import LogDirectories

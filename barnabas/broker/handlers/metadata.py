@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.metadata.features import is_served
 from barnabas.broker.metadata.image import NO_LEADER
-from barnabas.broker.slices import Work, sorted_in_slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
@@ -49,6 +48,7 @@ from barnabas.protocol.messages.metadata import (
     SupportedFeatureKey,
 )
 from barnabas.protocol.registry import API_VERSIONS_KEY
+from barnabas.work import Work, sorted_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.awaited_leaders import AwaitedLeaders

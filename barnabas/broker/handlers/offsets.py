@@ -15,13 +15,10 @@ A partition named twice in ListOffsets is answered INVALID_REQUEST, as in Kafka.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.long_work import LongWork
+from barnabas.broker.call import Call, Table
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.offsets import (
     EpochEndOffset,
@@ -33,8 +30,7 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from barnabas.storage.partition_log import TimestampOffset
-from barnabas.storage.steps import Steps
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.replica.replicas import Replicas
@@ -62,10 +58,6 @@ _SINCE: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 
-T = TypeVar("T")
-# Yields units of work (slices.Work), or C code that may run in a thread before the next step (storage.steps.Steps).
-_Steps = Generator[int | Callable[[], None], None, T]
-
 _Found = tuple[int, int, int]  # timestamp, offset, leader epoch; -1 each where unknown
 _UNKNOWN: Final[_Found] = (-1, -1, -1)
 
@@ -74,36 +66,10 @@ class Needs(Protocol):
     """What these handlers work on."""
 
     replicas: Replicas
-    long_work: LongWork
 
 
 def list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> Work:
     """Finds offsets by timestamp; see the module's docstring."""
-    return _with_threads(needs.long_work, _list_offsets(needs, call))
-
-
-def _with_threads(long_work: LongWork, steps: _Steps[ListOffsetsResponse]) -> Work:
-    """Runs the steps. The first C call runs in a thread; then the rest is an answer that waits for it."""
-    while True:
-        try:
-            step = next(steps)
-        except StopIteration as end:
-            return end.value
-        if isinstance(step, int):
-            yield step
-            continue
-        return _in_thread(long_work, step, steps)
-
-
-def _in_thread(
-    long_work: LongWork, work: Callable[[], None], rest: _Steps[ListOffsetsResponse]
-) -> Pending[ListOffsetsResponse]:
-    pending: Pending[ListOffsetsResponse] = Pending()
-    pending.on_closed = long_work.run(work, lambda: pending.resolve(_with_threads(long_work, rest)))
-    return pending
-
-
-def _list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> _Steps[ListOffsetsResponse]:
     request = call.request
     committed = request.isolation_level == READ_COMMITTED
     named: Counter[tuple[str, int]] = Counter()
@@ -201,7 +167,7 @@ def _is_open(found: _Found, timestamp: int) -> bool:
     return timestamp == LATEST or (found == _UNKNOWN and timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD))
 
 
-def _find(replica: Replica, timestamp: int, committed: bool) -> _Steps[_Found]:
+def _find(replica: Replica, timestamp: int, committed: bool) -> Steps[_Found]:
     """Returns timestamp, offset and leader epoch of the result; an unknown offset is no error."""
     log = replica.log
     end_offset = replica.last_stable_offset if committed else replica.high_watermark
@@ -216,21 +182,10 @@ def _find(replica: Replica, timestamp: int, committed: bool) -> _Steps[_Found]:
     else:
         search = log.offset_for_timestamp(timestamp, end_offset=end_offset)
     try:
-        found = yield from _in_slices(search)
+        found = yield from search  # decompresses large batches in a thread: 24 MiB take 10 to 110 ms
     except OSError as error:
         raise replica.broken(error) from error
     return _UNKNOWN if found is None else (found.timestamp, found.offset, found.leader_epoch)
-
-
-def _in_slices(search: Steps[TimestampOffset | None]) -> _Steps[TimestampOffset | None]:
-    """Takes a slice for each step of a search; yields C calls that decompress large batches: 24 MiB take 10 to 110 ms."""
-    while True:
-        try:
-            work = next(search)
-        except StopIteration as end:
-            found: TimestampOffset | None = end.value
-            return found
-        yield UNITS_PER_SLICE if work is None else work
 
 
 HANDLERS: Final[Table] = {

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
-from barnabas.broker.long_work import FREE_COST
 from barnabas.broker.replica.machine import Replica, VerificationGuard
-from barnabas.broker.slices import Work
+from barnabas.broker.slices import FREE_COST
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
@@ -50,13 +49,13 @@ from barnabas.protocol.messages.produce import (
 from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import AppendInfo
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_size
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.listing import BrokerListing
-    from barnabas.broker.long_work import LongWork
     from barnabas.broker.reactor import Reactor
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.broker.slices import Slices
@@ -103,7 +102,6 @@ class Needs(Protocol):
     replicas: Replicas
     config: BrokerConfig
     transactions: TransactionCoordinator
-    long_work: LongWork
     current_image: CurrentImage
     listing: BrokerListing
 
@@ -429,11 +427,11 @@ class _Produce:
     def run(self) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Appends the batches not refused yet. Returns the answer, or a Pending for it."""
         acks = self.call.request.acks
-        long_work = self.needs.long_work
+        slices = self.needs.slices
         batches = self.batches
         first = self.at
         for at in range(first, len(batches)):
-            if long_work.turn_is_over or at - first == BATCHES_PER_TURN:
+            if slices.turn_is_over or at - first == BATCHES_PER_TURN:
                 self.at = at
                 return self._pause()
             batch = batches[at]
@@ -466,7 +464,7 @@ class _Produce:
         answer.log_start_offset = info.log_start_offset
         next_offset = info.last_offset + 1
         if info.cost > FREE_COST or batch.compressed:
-            self.needs.long_work.count(info.cost, compressed=batch.compressed)
+            self.needs.slices.count_batch(info.cost, compressed=batch.compressed)
         if replica.high_watermark < next_offset if acks == ACKS_ALL else not replica.durability.covers(next_offset):
             self.waiting.append((batch, next_offset))
 
@@ -502,25 +500,32 @@ class _Produce:
     def _pause(self) -> Pending[ProduceResponse]:
         """Continues in a later turn of the loop, in turn with other long work."""
         pending = self._hold()
-        turn = self.needs.slices.start(_nothing(), lambda _: self._go_on(), lambda _: None, begun=True)
+        turn = self.needs.slices.start(_nothing(), lambda _: self._go_on(), lambda _: None)
         pending.on_closed = turn.cancel
         return pending
 
     def _inspect(self, batch: _Batch, replica: Replica) -> Pending[ProduceResponse]:
         """Continues after the inspection of the long batch."""
-        self.needs.long_work.count(WALK_COST_MAX, compressed=batch.compressed)  # the cost of detecting that it is long
+        self.needs.slices.count_batch(WALK_COST_MAX, compressed=batch.compressed)  # to detect that it is long
         pending = self._hold()
         records = batch.records
         if not isinstance(records, Inspection):  # cannot happen for a batch that counts as long
             records = records if isinstance(records, bytearray) else bytearray(records)
             inspection = Inspection(records, replica.log.config, self.needs.reactor.clock.now_ms())
 
-            def done(outcome: BrokerError | None) -> None:
-                inspection.error = inspection.error or outcome
+            def done(error: BrokerError | None) -> None:
+                inspection.error = inspection.error or error
                 batch.records = inspection
                 self._go_on()
 
-            pending.on_closed = self.needs.long_work.begin(inspection.steps(), done)
+            def failed(error: BaseException) -> None:
+                if not isinstance(error, BrokerError):  # a bug of ours
+                    log.error("the inspection of a batch failed", exc_info=error)
+                    error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+                done(error)
+
+            slices = self.needs.slices
+            pending.on_closed = slices.start(inspection.steps(), done, failed, line=slices.inspections).cancel
         return pending
 
     def _hold(self) -> Pending[ProduceResponse]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Table
 from barnabas.broker.metadata.topic_names import validate_topic_name
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
     DescribeProducersPartitionResult,
@@ -19,6 +18,7 @@ from barnabas.protocol.messages.transactions import (
     DescribeProducersTopicResult,
     ProducerState,
 )
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage

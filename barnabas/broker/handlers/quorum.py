@@ -22,7 +22,6 @@ from barnabas.broker.call import Answer, Call, Pending, Table
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.leadership import Progress
 from barnabas.broker.quorum.messages import Reply
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.fetch import FetchRequest
@@ -40,6 +39,7 @@ from barnabas.protocol.messages.quorum import (
     VoteRequest,
 )
 from barnabas.protocol.schema import Message
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig

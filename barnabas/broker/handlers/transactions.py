@@ -40,7 +40,6 @@ from barnabas.broker.coordinator.transactions.state import (
 from barnabas.broker.handlers import producers, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
 from barnabas.broker.patterns import compile_pattern
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
@@ -70,7 +69,8 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from barnabas.protocol.schema import Message, finished
+from barnabas.protocol.schema import Message
+from barnabas.work import Work, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator

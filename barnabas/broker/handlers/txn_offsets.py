@@ -22,7 +22,6 @@ from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
 from barnabas.broker.handlers.group_offsets import refuse_all
 from barnabas.broker.handlers.held import PendingWaiter
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
@@ -31,6 +30,7 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig

@@ -21,7 +21,6 @@ from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPI
 from barnabas.broker.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
-from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import TOPIC_KEYS, topic_value, validate_topic_config
 from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode
@@ -36,6 +35,7 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from barnabas.work import Work
 
 __all__ = ["ConfigOperation", "alter_configs", "replace_configs"]
 

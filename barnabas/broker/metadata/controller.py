@@ -40,12 +40,13 @@ from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quorum.snapshots import read_bootstrap
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.slices import Slice, Slices, Work, advance
+from barnabas.broker.slices import Ended, Slice, Slices, advance
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.network_port import Network
 from barnabas.ports import Disk
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
-from barnabas.protocol.schema import Message, finished
+from barnabas.protocol.schema import Message
+from barnabas.work import Work, finished
 
 __all__ = ["QuorumController"]
 
@@ -251,12 +252,12 @@ class QuorumController:
         while self._queue:
             queued = self._queue.popleft()
             work = self._decided(queued.decide)
-            ended = advance(work)
-            if ended is None:
+            rest = advance(work)
+            if not isinstance(rest, Ended):
                 self._long_done = queued.done
-                self._long = self._slices.start(work, self._on_decided, self._on_failed, begun=True)
+                self._long = self._slices.start(rest, self._on_decided, self._on_failed)
                 break
-            answers.append((queued.done, ended.result))
+            answers.append((queued.done, rest.result))
         if answers:
             self._waiting.append(_Answers(self._quorum.log_end_offset, answers))
             self._answer(self._current.image)

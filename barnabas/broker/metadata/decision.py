@@ -14,9 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import MetadataRecord
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
-from barnabas.protocol.schema import finished
+from barnabas.work import Work, finished
 
 __all__ = ["RECORDS_MAX", "ClusterView", "Done", "LongDecision", "MetadataDecision", "check_record_count", "deliver"]
 

@@ -14,7 +14,6 @@ from barnabas.broker.metadata.elections import Elections
 from barnabas.broker.metadata.image import BrokerImage, TopicImage
 from barnabas.broker.metadata.records import BrokerRegistrationChangeRecord, MetadataRecord, PartitionChangeRecord
 from barnabas.broker.metadata.registration import check_broker_epoch
-from barnabas.broker.slices import Work
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsRequest,
@@ -23,6 +22,7 @@ from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsResponsePartition,
     AssignReplicasToDirsResponseTopic,
 )
+from barnabas.work import Work
 
 __all__ = ["assign_replicas", "directories_offline"]
 

@@ -30,7 +30,6 @@ from barnabas.broker.metadata.records import (
     MetadataRecord,
     RegisteredFeature,
 )
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.messages.admin import (
     FeatureUpdateKey,
@@ -39,6 +38,7 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesResponse,
 )
 from barnabas.protocol.messages.cluster import RegistrationFeature
+from barnabas.work import Work
 
 __all__ = [
     "FEATURES",

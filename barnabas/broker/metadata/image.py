@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from barnabas.broker.metadata.records import RegisteredEndpoint, RegisteredFeature
-from barnabas.broker.slices import Work
+from barnabas.work import Work
 
 __all__ = [
     "BROKER_RESOURCE",

@@ -27,7 +27,6 @@ from barnabas.broker.metadata.image import NO_LEADER, MetadataImage, PartitionIm
 from barnabas.broker.metadata.records import NO_LEADER_CHANGE, MetadataRecord, PartitionChangeRecord
 from barnabas.broker.metadata.registration import check_broker_epoch
 from barnabas.broker.metadata.replay import changed_partition
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     ElectLeadersRequest,
@@ -43,6 +42,7 @@ from barnabas.protocol.messages.cluster import (
     AlterPartitionResponseTopic,
     BrokerState,
 )
+from barnabas.work import Work
 
 __all__ = ["alter_partition", "balance_leaders", "elect_leaders", "elect_unclean_leaders", "give_leaderships_back"]
 

@@ -31,14 +31,14 @@ from barnabas.broker.metadata.snapshot import snapshot_records
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.slices import Slices, Work, advance
+from barnabas.broker.slices import Ended, Slices, advance
 from barnabas.errors import InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.compression import decompress
 from barnabas.protocol.records import iter_batches
-from barnabas.protocol.schema import finished
 from barnabas.storage.steps import record_slices
+from barnabas.work import Work, finished
 
 __all__ = ["MetadataLoader"]
 
@@ -105,12 +105,13 @@ class MetadataLoader:
             InvariantViolated: the records contradict one another, or are malformed.
             UnsupportedFeatures: a finalized feature is not served here.
         """
-        if advance(work) is not None:
+        rest = advance(work)
+        if isinstance(rest, Ended):
             return
         if self._quorum.hold():
-            self._slices.start(work, lambda _: self._quorum.go_on(), self._quorum.fail, begun=True)
+            self._slices.start(rest, lambda _: self._quorum.go_on(), self._quorum.fail)
         else:
-            finished(work)
+            finished(rest)
 
     def _replay_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> Work:
         builder = ImageBuilder(EMPTY_IMAGE)
@@ -181,7 +182,7 @@ class MetadataLoader:
         image = self.image
         values = (encode_record(record) for record in snapshot_records(image))
         work = self._quorum.encode_snapshot(values, image.epoch, image.timestamp_ms)
-        self._slices.start(work, lambda data: self._store_snapshot(image, data), self._on_failed, begun=True)
+        self._slices.start(work, lambda data: self._store_snapshot(image, data), self._on_failed)
 
     def _store_snapshot(self, image: MetadataImage, data: bytearray) -> None:
         if not self._reactor.scope.stopping:

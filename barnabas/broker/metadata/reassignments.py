@@ -15,7 +15,6 @@ from barnabas.broker.metadata.elections import ElectionKind, Elections, unclean_
 from barnabas.broker.metadata.image import PartitionImage, TopicImage
 from barnabas.broker.metadata.placement import check_assignment
 from barnabas.broker.metadata.records import MetadataRecord, PartitionChangeRecord
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -28,6 +27,7 @@ from barnabas.protocol.messages.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from barnabas.work import Work
 
 __all__ = ["alter_reassignments", "list_reassignments"]
 

@@ -47,9 +47,8 @@ from barnabas.broker.metadata.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from barnabas.broker.slices import Work
 from barnabas.errors import InvariantViolated
-from barnabas.protocol.schema import finished
+from barnabas.work import Work, finished
 
 __all__ = ["ImageBuilder", "changed_partition"]
 

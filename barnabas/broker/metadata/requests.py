@@ -17,7 +17,6 @@ from barnabas.broker.metadata.producer_ids import allocate_producer_ids
 from barnabas.broker.metadata.reassignments import alter_reassignments, list_reassignments
 from barnabas.broker.metadata.registration import register_controller, unregister_broker
 from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
-from barnabas.broker.slices import Work
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
@@ -41,6 +40,7 @@ from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
 )
+from barnabas.work import Work
 
 __all__ = ["ADMINISTRATION", "DECISIONS", "refused_as_a_whole"]
 

@@ -23,7 +23,6 @@ from barnabas.broker.metadata.records import (
     TopicRecord,
 )
 from barnabas.broker.metadata.topic_names import Collisions, validate_topic_name
-from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import validate_topic_config
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
@@ -42,6 +41,7 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from barnabas.work import Work
 
 __all__ = ["create_partitions", "create_topics", "delete_topics"]
 

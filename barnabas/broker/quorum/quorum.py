@@ -47,11 +47,11 @@ from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot_in_slic
 from barnabas.broker.quorum.voters import VotersDisagree
 from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.slices import Work
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer, Disk
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
+from barnabas.work import Work
 
 __all__ = ["Quorum", "QuorumListener"]
 

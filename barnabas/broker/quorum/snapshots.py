@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from barnabas.broker.slices import Work
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer, Disk
 from barnabas.protocol.batch_layout import HEADER_SIZE
@@ -31,8 +30,9 @@ from barnabas.protocol.records import (
     iter_batches,
     read_control,
 )
-from barnabas.protocol.schema import decode, encode, finished
+from barnabas.protocol.schema import decode, encode
 from barnabas.storage.steps import record_slices
+from barnabas.work import Work, finished
 
 __all__ = [
     "SnapshotId",

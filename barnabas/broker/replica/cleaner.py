@@ -22,11 +22,11 @@ from contextlib import closing
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.long_work import Offload
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.slices import Offload
 from barnabas.errors import BrokerError, RemoteProtocolError
 from barnabas.storage.cleanable import Cleanable, assess
 from barnabas.storage.cleaning import Cleaning, CleaningAborted, CorruptSegment

@@ -22,10 +22,8 @@ from typing import Final, NamedTuple
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity, open_directory
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.slices import Work
 from barnabas.ports import NAME_BYTES_MAX, Disk, DiskLock, File, Rng
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
-from barnabas.protocol.schema import finished
 from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -38,6 +36,7 @@ from barnabas.storage.checkpoints import (
     write_clean_shutdown,
 )
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.work import Work, finished
 
 __all__ = ["NO_OFFSETS", "LogDirectory", "Offsets", "TopicPartition", "name_aside"]
 

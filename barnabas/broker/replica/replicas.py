@@ -30,15 +30,14 @@ from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.isr import InSyncReplicas, IsrProposal
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.recovery import LogRecovery, UnopenedLog
-from barnabas.broker.slices import Work
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import DELETED_TOPICS_MAX
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
-from barnabas.protocol.schema import finished
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import drain
+from barnabas.work import Work, finished
 
 __all__ = ["Election", "Replicas"]
 

@@ -20,9 +20,10 @@ from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Slices, Work, advance
+from barnabas.broker.slices import Ended, Slices, advance
 from barnabas.errors import BarnabasError
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
+from barnabas.work import Work
 
 __all__ = ["Upkeep"]
 
@@ -132,12 +133,12 @@ class Upkeep:
         self._collecting = True
         work = self._collected()
         try:
-            ended = advance(work)
+            rest = advance(work)
         except BaseException:
             self._collecting = False
             raise
-        if ended is None:
-            self._slices.start(work, lambda _: None, self._reactor.fatal, begun=True)
+        if not isinstance(rest, Ended):
+            self._slices.start(rest, lambda _: None, self._reactor.fatal)
 
     def _collected(self) -> Work:
         while self._collect_again:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from barnabas.broker.long_work import LongWork
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.offsets import (
@@ -70,7 +70,7 @@ async def test_a_large_batch_is_decompressed_beside_the_loop(nodes: Nodes, node:
         await opened.get()
         work()
 
-    node.long_work = LongWork(node.reactor, offload)
+    node.slices.in_thread = partial(node.reactor.run_beside, offload)
     parts = [ListOffsetsPartition(partition_index=number, timestamp=BASE_MS + 5) for number in range(2)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=parts)])
     gone = await nodes.peer(node)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 
-from barnabas.broker.long_work import TURN_COST_MAX, LongWork, in_place
 from barnabas.broker.node import Node
+from barnabas.broker.slices import COSTS_PER_UNIT, TURN_UNITS_MAX
 from barnabas.errors import ErrorCode
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
@@ -32,7 +33,7 @@ class Gate:
     def __init__(self, node: Node) -> None:
         self.asked = asyncio.Event()
         self.opened = asyncio.Event()
-        node.long_work = LongWork(node.reactor, self.run)
+        node.slices.in_thread = partial(node.reactor.run_beside, self.run)
 
     async def run(self, work: Callable[[], None]) -> None:
         self.asked.set()
@@ -113,32 +114,34 @@ async def test_many_batches_are_appended_over_several_turns(peer: Peer) -> None:
     assert (await produce(peer, 9, request(batch(b"x")))).base_offset == many
 
 
-class Turns(LongWork):
-    """Notes what the batches of each wake-up cost."""
+def units_of_turns(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What the batches of each turn cost, noted from now on."""
+    noted, slices, count = [0], node.slices, node.slices.count
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node.reactor, in_place)
-        self.costs = [0]
-        node.long_work = self
+    def noting(units: int) -> None:
+        if not slices.turn_is_over:
+            noted[-1] += units
+        count(units)
+        if slices.turn_is_over:
+            noted.append(0)
 
-    def count(self, cost: int, *, compressed: bool) -> None:
-        if not self.turn_is_over:
-            self.costs[-1] += cost
-        super().count(cost, compressed=compressed)
-        if self.turn_is_over:
-            self.costs.append(0)
+    monkeypatch.setattr(slices, "count", noting)
+    return noted
 
 
-async def test_large_batches_of_few_records_are_appended_over_several_turns(node: Node, peer: Peer) -> None:
+async def test_large_batches_of_few_records_are_appended_over_several_turns(
+    node: Node, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await peer.create("t", 1)
-    turns = Turns(node)
+    turns = units_of_turns(node, monkeypatch)
     size = 900_000
     sent = request(None)
     sent.topic_data[0].partition_data = [PartitionProduceData(index=0, records=batch(bytes(size))) for _ in range(40)]
     answer = await peer.call(sent, 9)
     assert [one.base_offset for one in answer.responses[0].partition_responses] == list(range(40))
-    assert len(turns.costs) >= 40 * size // 1_024 // TURN_COST_MAX
-    assert max(turns.costs) < TURN_COST_MAX + 2 * size // 1_024  # each batch has 64 free
+    units = size // 1_024 // COSTS_PER_UNIT
+    assert len(turns) >= 40 * units // TURN_UNITS_MAX
+    assert max(turns) < TURN_UNITS_MAX + 2 * units
 
 
 @pytest.mark.parametrize("compression", [0, 4])

@@ -20,7 +20,6 @@ from barnabas.broker.metadata.records import (
 from barnabas.broker.node import Node
 from barnabas.broker.quorum import quorum
 from barnabas.broker.quorum.snapshots import list_snapshots
-from barnabas.broker.slices import UNITS_PER_SLICE, Work
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.messages.admin import (
@@ -35,6 +34,7 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
+from barnabas.work import UNITS_PER_SLICE, Work
 from tests.support.broker.nodes import Nodes
 from tests.support.waiting import until
 

@@ -25,7 +25,7 @@ from barnabas.broker.node import Node
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.records import NewRecord, build_batch
-from barnabas.protocol.schema import finished
+from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, with_topic
 from tests.support.waiting import until
 

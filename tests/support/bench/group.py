@@ -126,6 +126,15 @@ class GroupBench:
         self.shard.on_active()
         self.release(self.commit(self.shard.start_loaded(self.at)))
 
+    def expired(self) -> list[AnyRecord]:
+        """Tombstones of what has expired by now; they are staged."""
+        found: list[AnyRecord] = []
+        for _, records in self.shard.expired(self.at):
+            for record in records:
+                self.shard.stage(record, None)
+            found += records
+        return found
+
     def advance(self, duration_ms: int) -> None:
         """Lets time pass, stopping at every deadline."""
         end_ms = self.now_ms + duration_ms

@@ -12,7 +12,7 @@ from barnabas.storage.cleanable import assess
 from barnabas.storage.cleaning import Cleaning
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.storage.steps import finish
+from barnabas.work import finished
 from tests.support.storage.batches import NOW, append, end_transaction, open_log, small_segments
 
 DAY = 24 * 3_600_000
@@ -208,7 +208,7 @@ def check(log: PartitionLog, model: Model, now_ms: int) -> Reading:
             marker = model.ended[written.transaction][1]
             assert marker in found.markers, f"record {offset} has outlived its marker {marker}"
     for timestamp in sorted({timestamp for _, timestamp in found.times})[:: max(1, len(found.times) // 5)]:
-        place = finish(log.offset_for_timestamp(timestamp, end_offset=log.log_end_offset))
+        place = finished(log.offset_for_timestamp(timestamp, end_offset=log.log_end_offset))
         assert place is not None
         assert (place.offset, place.timestamp) == next(entry for entry in found.times if entry[1] >= timestamp)
     # Nothing went that is not superseded, aborted, or a tombstone that had its time.

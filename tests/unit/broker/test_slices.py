@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from barnabas.broker import large_requests
-from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, UNITS_PER_SLICE, Slices, Work, advance, sorted_in_slices
+from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, Ended, Slices, advance
 from barnabas.errors import InvariantViolated
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from barnabas.protocol.schema import decode_in_slices, encode, encode_in_slices, finished
+from barnabas.protocol.schema import decode_in_slices, encode, encode_in_slices
+from barnabas.work import UNITS_PER_SLICE, Work, finished, sorted_in_slices
 from tests.support.processes.huge import CATALOGUE
 from tests.support.processes.huge.request import BrokerObjects, apis_with_lists
 
@@ -76,9 +77,116 @@ def test_a_bounded_number_is_under_way() -> None:
     turns, story = Turns(), list[str]()
     assert LARGE_REQUESTS_AT_ONCE == 2
     for name in "abc":
-        turns.slices.start(work(name, 2, story), lambda _: None, print)
+        turns.slices.start(work(name, 2, story), lambda _: None, print, line=turns.slices.requests)
     turns.run()
     assert story == ["a", "b", "a", "b", "c", "c"]  # the third begins when the first has ended
+
+
+def test_cancelled_work_leaves_its_line() -> None:
+    turns, story = Turns(), list[str]()
+    line = turns.slices.requests
+    first, _, waiting, _ = [
+        turns.slices.start(work(name, 9, story), story.append, print, line=line) for name in ("a", "b", "c", "d")
+    ]
+    turns.turn()
+    first.cancel()
+    waiting.cancel()
+    turns.run()
+    assert [story.count(name) for name in ("a", "b", "c", "d")] == [1, 10, 0, 10]
+    assert (line.running, len(line.waiting)) == (0, 0)
+
+
+class Thread:
+    """A thread that runs C code when it is told."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.asked: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
+        turns.slices.in_thread = lambda call, done: self.asked.append((call, done))
+
+    def end(self) -> None:
+        call, done = self.asked.pop(0)
+        call()
+        done(None)
+
+
+def decompressing(name: str, story: list[str]) -> Work:
+    yield UNITS_PER_SLICE
+    yield lambda: story.append(f"C code of {name}")
+    story.append(f"{name} searches")
+    yield UNITS_PER_SLICE
+    return f"{name} ends"
+
+
+def test_c_code_runs_in_a_thread_and_one_buffer_is_searched_at_a_time() -> None:
+    """Others have their turns meanwhile."""
+    turns, story = Turns(), list[str]()
+    thread = Thread(turns)
+    for name in "ab":
+        turns.slices.start(decompressing(name, story), story.append, print)
+    turns.run()
+    assert (len(thread.asked), story) == (1, [])
+    turns.slices.start(work("c", 1, story), story.append, print)
+    turns.run()
+    assert story == ["c", "c"]
+    thread.end()
+    turns.run()
+    assert story[2:] == ["C code of a", "a searches", "a ends"]
+    assert turns.slices.busy
+    thread.end()
+    turns.run()
+    assert story[5:] == ["C code of b", "b searches", "b ends"]
+    assert not turns.slices.busy
+
+
+def test_work_that_is_cancelled_in_its_c_code_frees_its_line_when_that_ends() -> None:
+    turns, story = Turns(), list[str]()
+    thread = Thread(turns)
+    gone = turns.slices.start(decompressing("a", story), story.append, print)
+    turns.slices.start(decompressing("b", story), story.append, print)
+    turns.run()
+    gone.cancel()
+    turns.run()
+    assert len(thread.asked) == 1, "its buffers are still in use"
+    thread.end()
+    turns.run()
+    thread.end()
+    turns.run()
+    assert story == ["C code of a", "C code of b", "b searches", "b ends"]
+
+
+def test_short_work_runs_at_once_until_the_turn_is_over() -> None:
+    """Then it has its slices in later turns; the next turn has time again."""
+    turns, story = Turns(), list[str]()
+    for number in range(5):
+        turns.slices.run(short(str(number), UNITS_PER_SLICE - 1, story), story.append, print)
+    assert story == ["0", "1", "2", "3"]
+    assert turns.slices.turn_is_over
+    turns.turn()
+    assert not turns.slices.turn_is_over
+    turns.run()
+    assert story[4:] == ["4"]
+
+
+def short(name: str, units: int, story: list[str]) -> Work:
+    yield units
+    return name
+
+
+def test_work_is_finished_at_once_with_its_c_code() -> None:
+    story: list[str] = []
+    assert finished(decompressing("a", story)) == "a ends"
+    assert story == ["C code of a", "a searches"]
+
+
+def test_the_rest_of_work_begins_with_its_c_code() -> None:
+    story: list[str] = []
+    rest = advance(decompressing("a", story))
+    assert not isinstance(rest, Ended)
+    after = advance(rest)
+    assert not isinstance(after, Ended)
+    assert story == []
+    assert finished(after) == "a ends"
+    assert story == ["C code of a", "a searches"]
 
 
 def test_work_that_is_cancelled_goes_no_further() -> None:
@@ -137,7 +245,7 @@ def test_the_catalogue_has_a_request_for_every_api_with_a_list() -> None:
 def test_names_are_sorted_in_slices() -> None:
     names = [f"n{number * 7919 % 10_007}" for number in range(10_000)] * 2
     work = sorted_in_slices(names)
-    assert advance(work) is None, "10,000 names take more than one turn"
+    assert advance(work) is work, "10,000 names take more than one turn"
     assert list(finished(work)) == sorted(set(names))
     assert list(finished(sorted_in_slices([]))) == []
 

@@ -15,7 +15,8 @@ from barnabas.storage.compaction import OffsetMap
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.storage.steps import DECODED_RECORDS, finish
+from barnabas.storage.steps import DECODED_RECORDS
+from barnabas.work import finished
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
     NOW,
@@ -544,7 +545,7 @@ def test_a_batch_of_many_records_is_cleaned_in_steps(disk: MemoryDisk, compressi
         for n in range(count)
     ]
     inspection = Inspection(build_batch(rows, compression=compression), log.config, NOW)
-    finish(inspection.steps())
+    finished(inspection.steps())
     log.append_as_leader(inspection, leader_epoch=0, now_ms=NOW)
     log.roll(NOW)
     put(log, b"last", b"v")

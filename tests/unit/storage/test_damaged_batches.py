@@ -18,7 +18,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import read_states
-from barnabas.storage.steps import finish
+from barnabas.work import finished
 from tests.support.storage.batches import CONFIG, NOW, append, open_log, plain, small_segments
 
 BATCHES = 12
@@ -118,12 +118,12 @@ def test_a_search_by_time_is_refused_where_it_meets_the_batch(
     log = damaged_log(ALL_DAMAGE[name], codec=codec)
     for _ in range(3):
         with pytest.raises(BrokerError) as refused:
-            finish(log.offset_for_timestamp(NOW + 100 * DAMAGED + 2, end_offset=END + RECORDS))
+            finished(log.offset_for_timestamp(NOW + 100 * DAMAGED + 2, end_offset=END + RECORDS))
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
-        before = finish(log.offset_for_timestamp(NOW + 100, end_offset=END + RECORDS))
+        before = finished(log.offset_for_timestamp(NOW + 100, end_offset=END + RECORDS))
         assert before is not None
         assert before.offset == RECORDS
-        after = finish(log.max_timestamp_offset(END + RECORDS))
+        after = finished(log.max_timestamp_offset(END + RECORDS))
         assert after is not None
         assert after.offset == END + RECORDS - 1
     assert len(caplog.records) <= 1
@@ -141,8 +141,8 @@ def test_any_damage_to_a_segment_ends_in_a_refusal_or_at_the_end() -> None:
         log = damaged_log(damage, small_segments(10_000), rng.choice([0, 1, 2, 3, 4]))
         for work in (
             lambda log=log, rng=rng: read_on(log, rng.randrange(END), rng.choice([1, 200, 10**6])),
-            lambda log=log, rng=rng: finish(log.offset_for_timestamp(NOW + rng.randrange(1_300), end_offset=END)),
-            lambda log=log: finish(log.max_timestamp_offset(END)),
+            lambda log=log, rng=rng: finished(log.offset_for_timestamp(NOW + rng.randrange(1_300), end_offset=END)),
+            lambda log=log: finished(log.max_timestamp_offset(END)),
             lambda log=log: log.apply_retention(NOW, END),
             lambda log=log: log.truncate_to(END - 4),
         ):
@@ -177,7 +177,7 @@ def test_a_cut_behind_damage_ends_before_the_damage(name: str, number: int) -> N
     again = plain(RECORDS, timestamp=NOW + 100 * number)
     append(log, again)
     assert read_on(log, 0) == (number + 1) * RECORDS
-    found = finish(log.offset_for_timestamp(NOW + 100 * number, end_offset=END))
+    found = finished(log.offset_for_timestamp(NOW + 100 * number, end_offset=END))
     assert found is not None
     assert found.offset == number * RECORDS
 

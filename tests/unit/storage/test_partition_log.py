@@ -18,7 +18,7 @@ from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import LogSlice, PartitionLog
-from barnabas.storage.steps import finish
+from barnabas.work import finished
 from tests.support.storage.batches import (
     CONFIG,
     NOW,
@@ -339,7 +339,7 @@ class TestLookups:
     ) -> None:
         log.close()
         for each in (log, open_log(disk, small_segments(), clean=True)):
-            found = finish(each.offset_for_timestamp(NOW - 1_000_000 + after, end_offset=60))
+            found = finished(each.offset_for_timestamp(NOW - 1_000_000 + after, end_offset=60))
             if offset is None:
                 assert found is None
             else:
@@ -349,26 +349,26 @@ class TestLookups:
         log = open_log(disk, small_segments())
         for timestamp in (500, 100, 900, 300, 900, 200):
             append(log, plain(timestamp=timestamp, size=100))
-        found = [finish(log.offset_for_timestamp(t, end_offset=6)) for t in (0, 101, 501, 900, 901)]
+        found = [finished(log.offset_for_timestamp(t, end_offset=6)) for t in (0, 101, 501, 900, 901)]
         assert [each and each.offset for each in found] == [0, 0, 2, 2, None]
-        largest = finish(log.max_timestamp_offset(6))
+        largest = finished(log.max_timestamp_offset(6))
         assert largest is not None
         assert (largest.offset, largest.timestamp) == (2, 900)
-        assert finish(log.max_timestamp_offset(2)) is None
-        assert finish(log.offset_for_timestamp(900, end_offset=2)) is None
+        assert finished(log.max_timestamp_offset(2)) is None
+        assert finished(log.offset_for_timestamp(900, end_offset=2)) is None
 
     def test_what_was_deleted_is_not_found(self, log: PartitionLog) -> None:
         log.delete_records_before(31)
-        found = finish(log.offset_for_timestamp(0, end_offset=60))
+        found = finished(log.offset_for_timestamp(0, end_offset=60))
         assert found is not None
         assert found.offset == 31
 
     def test_an_empty_log_knows_no_timestamp(self) -> None:
         log = open_log(MemoryDisk())
-        assert finish(log.offset_for_timestamp(0, end_offset=0)) is None
-        assert finish(log.max_timestamp_offset(0)) is None
+        assert finished(log.offset_for_timestamp(0, end_offset=0)) is None
+        assert finished(log.max_timestamp_offset(0)) is None
         append(log, plain(timestamp=-1))
-        assert finish(log.max_timestamp_offset(1)) is None
+        assert finished(log.max_timestamp_offset(1)) is None
 
 
 class TestSegments:

@@ -12,7 +12,7 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import DamagedLog
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.segment import Segment
-from barnabas.storage.steps import finish
+from barnabas.work import finished
 from tests.support.storage.batches import (
     CONFIG,
     NOW,
@@ -59,7 +59,7 @@ def described(log: PartitionLog) -> dict[str, object]:
         "aborted": log.aborted_transactions(0, 1000),
         "producers": log.producers.to_snapshot(),
         "epochs": log.epochs.entries,
-        "largest": finish(log.max_timestamp_offset(1000)),
+        "largest": finished(log.max_timestamp_offset(1000)),
     }
 
 

@@ -26,8 +26,9 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import LogConfig, Origin
-from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS, finish
+from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, check_leader_batch, check_replicated_batches
+from barnabas.work import finished
 from tests.support.storage.batches import CONFIG, NOW, idempotent, plain
 
 FIELDS = {  # name -> (position, format)
@@ -262,7 +263,7 @@ def inspected(batch: bytearray, config: LogConfig = CONFIG) -> ErrorCode | None:
 
 def inspection_of(batch: bytearray, config: LogConfig = CONFIG) -> Inspection:
     inspection = Inspection(batch, config, NOW)
-    finish(inspection.steps())
+    finished(inspection.steps())
     return inspection
 
 

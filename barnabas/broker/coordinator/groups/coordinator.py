@@ -12,7 +12,7 @@ Invariants: every ParkedReply is answered once: by a decision, by its refusal, o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -29,14 +29,14 @@ from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.shard import ShardHost
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
-from barnabas.broker.long_work import LongWork
 from barnabas.broker.metadata.image import GROUP_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Slices, Work, advance
+from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
+from barnabas.work import Work
 
 __all__ = ["GroupCoordinator", "ParkedReply"]
 
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # codes that members do not know
 AFTER_STALL_MS = 10  # the loop reads its sockets in this time
+LOOKED_PER_UNIT = 16  # offsets whose expiry is checked: 10 microseconds
 TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every usual max.message.bytes
 
 A = TypeVar("A")
@@ -85,7 +86,6 @@ class GroupCoordinator:
         config: BrokerConfig,
         *,
         slices: Slices,
-        long_work: LongWork,
         current: CurrentImage,
         replicas: Replicas,
     ) -> None:
@@ -100,15 +100,16 @@ class GroupCoordinator:
             replicas,
             self._make_shard,
             lambda: current.image.partition_count(GROUP_METADATA_TOPIC),
+            slices,
             compression=config.get_int("offsets.topic.compression.codec"),
             answer_timeout_ms=partial(config.get_int, "offsets.commit.timeout.ms"),
-            in_thread=long_work.run,
         )
         self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
         self._late_markers: dict[
             int, list[tuple[int, bool]]
         ] = {}  # markers that were appended while the partition loaded
         self._retention_timer: Any = None
+        self._expiry: Slice | None = None
         self._regexes = RegexSearch(reactor, current, self._on_resolved)
 
     # -- start, stop, leadership ---------------------------------------------------------------------------------------
@@ -122,6 +123,8 @@ class GroupCoordinator:
         if self._retention_timer is not None:
             self._retention_timer.cancel()
             self._retention_timer = None
+        if self._expiry is not None:
+            self._expiry.cancel()
         self.host.close()
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
@@ -150,8 +153,7 @@ class GroupCoordinator:
         if not delta.deleted:
             return
         work = self._forget_topics(frozenset(topic.name for topic in delta.deleted.values()))
-        if advance(work) is None:
-            self._slices.start(work, _nothing, self._reactor.fatal, begun=True)
+        self._slices.run(work, _nothing, self._reactor.fatal)
 
     def _forget_topics(self, topics: frozenset[str]) -> Work:
         shards = [(partition, shard, shard.offsets.order) for partition, shard in self.host.active_shards()]
@@ -394,18 +396,22 @@ class GroupCoordinator:
 
     def _arm_retention(self) -> None:
         interval_ms = self._config.get_int("offsets.retention.check.interval.ms")
-        self._retention_timer = self._reactor.call_later(interval_ms, partial(self._on_retention, -1))
+        self._retention_timer = self._reactor.call_later(interval_ms, self._on_retention)
 
-    def _on_retention(self, after: int) -> None:
-        """Looks through the first partition after `after`; the next one has its turn after other work."""
-        for partition, shard in self.host.active_shards():
-            if partition > after:
-                self._write_tombstones(partition, shard.expired(self.now()))
-                self._retention_timer = self._reactor.call_later(0, partial(self._on_retention, partition))
-                return
-        self._arm_retention()
+    def _on_retention(self) -> None:
+        self._expiry = self._slices.start(self._expire(), lambda _: self._arm_retention(), self._reactor.fatal)
 
-    def _write_tombstones(self, partition: int, records: list[AnyRecord]) -> None:
+    def _expire(self) -> Work:
+        """Writes tombstones for what has expired, shard after shard."""
+        for partition, shard in list(self.host.active_shards()):
+            for looked, records in shard.expired(self.now()):
+                if records:
+                    self._write_tombstones(partition, records)
+                yield 1 + looked // LOOKED_PER_UNIT + len(records)
+                if not self._has(partition, shard):
+                    break
+
+    def _write_tombstones(self, partition: int, records: Sequence[AnyRecord]) -> None:
         for start in range(0, len(records), TOMBSTONES_PER_BATCH):
             chunk: Decision[None, AnyRecord] = Decision(None, records[start : start + TOMBSTONES_PER_BATCH])
             self.host.write(partition, partial(_decided, chunk), partial(_log_refused, partition))

@@ -8,6 +8,8 @@ counts as `Group.offset_expiry` says. An OffsetCommit of version 2 to 4 may have
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+
 from barnabas.broker.coordinator.groups.group import Group
 from barnabas.broker.coordinator.groups.offsets import OffsetStore
 from barnabas.broker.coordinator.groups.records import NO_EXPIRY, CommittedOffset, OffsetRecord
@@ -17,24 +19,30 @@ __all__ = ["expired_offsets"]
 
 def expired_offsets(
     group: Group, offsets: OffsetStore, retention_ms: int, now_ms: int
-) -> tuple[list[OffsetRecord], bool]:
-    """Returns tombstones of the group's expired offsets, and whether it has no other offsets, committed or pending."""
+) -> Generator[tuple[int, Sequence[OffsetRecord]], None, bool]:
+    """Yields the number of offsets of the group that were checked, and tombstones of the expired ones among them.
+
+    The tombstones must be staged before the next step. Returns whether the group then has no offsets, committed or pending.
+    """
     group_id = group.group_id
     expiry = group.offset_expiry()
     if expiry is None:
-        return [], False
-    all_expired = not offsets.pending_partitions(group_id)
-    records: list[OffsetRecord] = []
-    for topic, partition, committed in offsets.partitions(group_id):
-        if (
-            not _is_expired(committed, expiry.emptied_ms, retention_ms, now_ms)
-            or group.is_subscribed_to(topic)
-            or offsets.is_pending(group_id, topic, partition)
-        ):
-            all_expired = False
-        else:
-            records.append(OffsetRecord(group_id, topic, partition, None))
-    return records, all_expired
+        return False
+    for topic, partitions in offsets.chunks(group_id):
+        if group.is_subscribed_to(topic):
+            yield 1, []
+            continue
+        records = []
+        for partition in partitions:
+            committed = offsets.get(group_id, topic, partition)
+            if (
+                committed is not None
+                and _is_expired(committed, expiry.emptied_ms, retention_ms, now_ms)
+                and not offsets.is_pending(group_id, topic, partition)
+            ):
+                records.append(OffsetRecord(group_id, topic, partition, None))
+        yield len(partitions), records
+    return not offsets.has_any(group_id)
 
 
 def _is_expired(committed: CommittedOffset, emptied_ms: int | None, retention_ms: int, now_ms: int) -> bool:

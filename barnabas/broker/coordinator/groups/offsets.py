@@ -65,11 +65,12 @@ class OffsetStore:
             for topic, partitions in self._committed.get(group_id, {}).items()
         }
 
-    def partitions(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """The group's committed offsets: (topic, partition, offset). Not to be changed while they are walked."""
-        for topic, partitions in self._committed.get(group_id, {}).items():
-            for partition, entry in partitions.items():
-                yield topic, partition, entry[1]
+    def chunks(self, group_id: str) -> Iterator[tuple[str, list[int]]]:
+        """The partitions with a committed offset of the group, by topic, in lists of CHUNK at most. The store may change between two."""
+        for topic in list(self._committed.get(group_id, ())):
+            partitions = list(self._committed.get(group_id, {}).get(topic, ()))
+            for start in range(0, len(partitions), CHUNK):
+                yield topic, partitions[start : start + CHUNK]
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Returns whether the partition has a pending offset."""

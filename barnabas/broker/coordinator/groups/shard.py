@@ -202,16 +202,17 @@ class GroupShard:
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
-    def expired(self, at: At) -> list[AnyRecord]:
-        """Returns tombstones of expired offsets, and of groups without members that have no other offsets."""
-        records: list[AnyRecord] = []
+    def expired(self, at: At) -> Iterator[tuple[int, Sequence[AnyRecord]]]:
+        """Finds expired offsets, and groups without members that have no other offsets.
+
+        Yields the number of offsets that were checked, and tombstones, which must be staged before the next step.
+        """
         retention_ms = self.tables.settings.offsets_retention_ms
         for group in self.groups():
-            expired, all_expired = expired_offsets(group, self.offsets, retention_ms, at.now_ms)
-            records += expired
+            all_expired = yield from expired_offsets(group, self.offsets, retention_ms, at.now_ms)
+            group = self.group(group.group_id)  # as it is after those steps
             if all_expired and group.is_empty:
-                records += group.tombstones()
-        return records
+                yield 1, group.tombstones()
 
     def offset_tombstone(self, group_id: str, topic: str, partition: int) -> OffsetRecord | None:
         """Returns the tombstone of an offset, committed or pending; None if there is no offset."""

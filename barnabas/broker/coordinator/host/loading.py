@@ -31,7 +31,8 @@ from barnabas.protocol.batch_layout import (
 )
 from barnabas.protocol.record_codec import Record, single
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, BatchHeader, read_control, read_header
-from barnabas.storage.steps import Steps, record_slices, unpacked
+from barnabas.storage.steps import record_slices, unpacked
+from barnabas.work import SLICE, Steps
 
 if TYPE_CHECKING:
     from barnabas.broker.replica.machine import Replica
@@ -100,7 +101,7 @@ def replay_log(shard: Replayed, replica: Replica, end_offset: int) -> Steps[None
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"batches from offset {offset} on: {error}") from error
         offset = piece.next_offset
         if offset < end_offset:
-            yield None
+            yield SLICE
 
 
 class _Slice:
@@ -165,7 +166,7 @@ class _Slice:
         for number, (_, records) in enumerate(record_slices(body, header)):
             if number:
                 yield from self._replay_waiting()
-                yield None
+                yield SLICE
             for record in records:
                 if header.is_control:
                     yield from self._control(record, header.producer_id, header.producer_epoch)
@@ -218,7 +219,7 @@ class _Slice:
         for number, entry in enumerate(waiting, start=1):
             self._replay(entry)
             if not number % REPLAYED_RECORDS:
-                yield None
+                yield SLICE
 
     def _replay(self, entry: _Entry) -> None:
         decoded = self._shard.decode(entry.key, entry.value)

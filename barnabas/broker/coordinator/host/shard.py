@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from barnabas.broker.call import Done
@@ -29,10 +30,10 @@ from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.log_config import Origin
-from barnabas.storage.steps import Steps
 
 __all__ = ["ShardHost"]
 
@@ -79,13 +80,14 @@ class _Appended:
 class _Partition(Generic[S]):
     """A partition that this node leads: its shard, queued writes, and appended writes that are not committed."""
 
-    __slots__ = ("appended_offset", "leader_epoch", "partition", "phase", "queue", "shard", "uncommitted")
+    __slots__ = ("appended_offset", "leader_epoch", "loading", "partition", "phase", "queue", "shard", "uncommitted")
 
     def __init__(self, partition: int, leader_epoch: int, shard: S) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.shard = shard
         self.phase = _Phase.LOADING
+        self.loading: Slice | None = None
         self.queue: list[_Write] = []
         self.uncommitted: dict[int, _Appended] = {}  # by the next offset that must be committed; ascending
         self.appended_offset = 0  # next offset after our last append
@@ -101,7 +103,7 @@ class ShardHost(Generic[S]):
         partition_count: () → number of partitions of the topic, 0 if it does not exist.
         compression: codec of the batches that are written.
         answer_timeout_ms: () → longest wait of an answer for the commit in ms; None: no limit.
-        in_thread: runs C code beside the loop, then calls back (`LongWork.run`); without it, C code runs in place.
+        slices: loads the shards, two at a time.
     """
 
     def __init__(
@@ -111,12 +113,12 @@ class ShardHost(Generic[S]):
         replicas: Replicas,
         make_shard: Callable[[int, int], S],
         partition_count: Callable[[], int],
+        slices: Slices,
         compression: int = 0,
         answer_timeout_ms: Callable[[], int] | None = None,
-        in_thread: Callable[[Callable[[], None], Callable[[], None]], object] | None = None,
     ) -> None:
         self.topic = topic
-        self._in_thread = in_thread or _in_place
+        self._slices = slices
         self._reactor = reactor
         self._replicas = replicas
         self._make_shard = make_shard
@@ -144,7 +146,12 @@ class ShardHost(Generic[S]):
             return
         # Up to the log end, not the high watermark: this leader will commit what earlier ones appended.
         end_offset = replica.log.log_end_offset
-        self._load(part, replica, replay_log(part.shard, replica, end_offset), end_offset)
+        part.loading = self._slices.run(
+            replay_log(part.shard, replica, end_offset),
+            lambda _: replica.when_committed(end_offset, partial(self._on_loaded, part, replica, end_offset)),
+            partial(self._on_not_loaded, part),
+            line=self._slices.loads,
+        )
 
     def on_resigned(self, partition: int) -> None:
         """The leadership is lost: drops the shard, answers NOT_COORDINATOR to uncommitted decisions."""
@@ -157,28 +164,15 @@ class ShardHost(Generic[S]):
         for partition in sorted(self._partitions):
             self.on_resigned(partition)
 
-    def _load(self, part: _Partition[S], replica: Replica, steps: Steps[None], end_offset: int) -> None:
-        if part.phase is not _Phase.LOADING:
-            steps.close()
-            return
-        try:
-            work = next(steps)
-        except StopIteration:
-            replica.when_committed(end_offset, lambda error: self._on_loaded(part, replica, end_offset, error))
-        except Exception as error:
-            logger.error(
-                "%s-%d could not be loaded, its clients are answered NOT_COORDINATOR until another replica leads: %s",
-                self.topic,
-                part.partition,
-                error,
-                exc_info=not isinstance(error, (BarnabasError, OSError)),
-            )
-            self._close(part, ErrorCode.NOT_COORDINATOR)
-        else:
-            if work is None:
-                self._reactor.call_later(0, lambda: self._load(part, replica, steps, end_offset))
-            else:
-                self._in_thread(work, lambda: self._load(part, replica, steps, end_offset))
+    def _on_not_loaded(self, part: _Partition[S], error: BaseException) -> None:
+        logger.error(
+            "%s-%d could not be loaded, its clients are answered NOT_COORDINATOR until another replica leads: %s",
+            self.topic,
+            part.partition,
+            error,
+            exc_info=error if not isinstance(error, (BarnabasError, OSError)) else None,
+        )
+        self._close(part, ErrorCode.NOT_COORDINATOR)
 
     def _on_loaded(self, part: _Partition[S], replica: Replica, end_offset: int, error: BrokerError | None) -> None:
         if part.phase is not _Phase.LOADING:
@@ -196,6 +190,8 @@ class ShardHost(Generic[S]):
         if part.phase is _Phase.CLOSED:
             return
         part.phase = _Phase.CLOSED
+        if part.loading is not None:
+            part.loading.cancel()
         if self._partitions.get(part.partition) is part:
             del self._partitions[part.partition]
         writes = [write for appended in part.uncommitted.values() for write in appended.writes] + part.queue
@@ -411,11 +407,6 @@ class ShardHost(Generic[S]):
         refusal = BrokerError(_coordinator_code(error.code), str(error))
         for write in writes:
             write.done(refusal)
-
-
-def _in_place(work: Callable[[], None], done: Callable[[], None]) -> None:
-    work()
-    done()
 
 
 def _still_leads(part: _Partition[Any], replica: Replica) -> bool:

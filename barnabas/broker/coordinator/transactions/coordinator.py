@@ -40,11 +40,11 @@ from barnabas.broker.coordinator.transactions.state import (
 from barnabas.broker.coordinator.transactions.timeouts import TransactionTimeouts
 from barnabas.broker.coordinator.transactions.verification import Question, VerificationChannel
 from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.long_work import LongWork
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.peers import Peers
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
@@ -80,7 +80,7 @@ class TransactionCoordinator:
         current: CurrentImage,
         peers: Peers,
         replicas: Replicas,
-        long_work: LongWork,
+        slices: Slices,
         marker_writer: MarkerWriter,
         allocate_producer_ids: Callable[[Done[int]], None],
     ) -> None:
@@ -93,7 +93,7 @@ class TransactionCoordinator:
             replicas,
             self._make_shard,
             lambda: current.image.partition_count(TRANSACTION_STATE_TOPIC),
-            in_thread=long_work.run,
+            slices,
         )
         self._gateway = BrokerGateway(reactor, config, current, peers, marker_writer)
         self.markers = MarkerChannel(self._gateway, self._complete)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Work
 from barnabas.errors import BrokerError
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
@@ -25,7 +24,7 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from barnabas.protocol.schema import finished
+from barnabas.work import Work, finished
 
 __all__ = ["MarkerWriter"]
 

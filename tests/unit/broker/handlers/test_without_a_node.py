@@ -31,7 +31,8 @@ from barnabas.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuo
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
 from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
 from barnabas.protocol.registry import API, Api
-from barnabas.protocol.schema import decode, encode, finished
+from barnabas.protocol.schema import decode, encode
+from barnabas.work import finished
 
 CREATION = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=9)
 REFUSED = BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not you")
@@ -184,9 +185,7 @@ def test_offsets_of_partitions_that_are_not_here() -> None:
         ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
         for name in ("elsewhere", "nowhere")
     ]
-    answer = finished(
-        offsets.list_offsets(Needs(replicas=NoReplicas(), long_work=None), call_of(ListOffsetsRequest(topics=topics)))
-    )
+    answer = finished(offsets.list_offsets(Needs(replicas=NoReplicas()), call_of(ListOffsetsRequest(topics=topics))))
     assert [one.error_code for topic in answer.topics for one in topic.partitions] == [6, 3]
 
 

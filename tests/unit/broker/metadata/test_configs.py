@@ -215,6 +215,6 @@ def test_the_keys_of_one_resource_are_decided_in_slices() -> None:
         alter_configs.in_slices(view(orders()), IncrementalAlterConfigsRequest(resources=[altered])),
         replace_configs.in_slices(view(orders()), AlterConfigsRequest(resources=[replaced])),
     ):
-        units = list(work)
+        units = [step for step in work if isinstance(step, int)]
         assert max(units) <= 2
         assert len(units) > 2 * 10_000 // 4

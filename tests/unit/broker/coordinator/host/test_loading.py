@@ -34,7 +34,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.storage.steps import finish
+from barnabas.work import finished
 
 NOW = 1_700_000_000_000
 OWNER: Any = None  # loading asks nothing of it
@@ -61,7 +61,7 @@ def stored(batches: list[bytes]) -> Any:
 
 def load(batches: list[bytes], shard: Any) -> Any:
     replica = stored(batches)
-    finish(replay_log(shard, replica, replica.log.log_end_offset))
+    finished(replay_log(shard, replica, replica.log.log_end_offset))
     return shard
 
 
@@ -261,7 +261,7 @@ def test_any_damage_to_a_record_ends_the_loading(seed: int) -> None:
         read=lambda offset, max_bytes, *, end_offset: SimpleNamespace(records=whole, next_offset=end_offset),
     )
     with pytest.raises(BrokerError) as refused:
-        finish(replay_log(new_group_shard(), replica, end_offset))
+        finished(replay_log(new_group_shard(), replica, end_offset))
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
 
     key, value = encode_record(OffsetRecord("g0", "a", 0, CommittedOffset(1, 1, "", NOW)))

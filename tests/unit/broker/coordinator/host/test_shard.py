@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from barnabas.broker.coordinator.host.shard import ShardHost
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas as NodeReplicas
+from barnabas.broker.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
@@ -84,6 +86,23 @@ class Replicas:
         return replica
 
 
+def raising(error: Exception) -> None:
+    """Nothing fatal is expected."""
+    raise error
+
+
+def nothing() -> None:
+    """No collector is held."""
+
+
+Threaded = tuple[Callable[[], None], Callable[[Exception | None], None]]
+
+
+def ask(beside: list[Threaded], work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+    """A thread that runs C code when the test says so."""
+    beside.append((work, done))
+
+
 class HostBench(ManualLoop):
     """A host, its node, and one partition whose syncs are answered by hand (with flush_messages=1)."""
 
@@ -94,6 +113,7 @@ class HostBench(ManualLoop):
         self.clock = ManualClock()
         self.replicas = Replicas()
         self.epoch = 0
+        self.slices = Slices(self.later.append, raising, on_busy=nothing, on_idle=nothing)
         self.open()
         self.host = self.new_host()
 
@@ -104,6 +124,7 @@ class HostBench(ManualLoop):
             cast(NodeReplicas, self.replicas),
             Registry,
             lambda: len(self.replicas.all),
+            self.slices,
             answer_timeout_ms=answer_timeout_ms,
             **more,
         )
@@ -358,15 +379,21 @@ def test_a_large_batch_is_decompressed_beside_the_loop() -> None:
     )
     bench.replica.log.mark_synced(1)
     for stays in (True, False):
-        beside: list[tuple[Callable[[], None], Callable[[], None]]] = []
-        bench.host = bench.new_host(in_thread=lambda work, done, to=beside: to.append((work, done)))
+        beside: list[Threaded] = []
+        bench.slices.in_thread = partial(ask, beside)
+        bench.host = bench.new_host()
         bench.host.on_elected(0, 0)
+        while not beside:
+            bench.later.pop(0)()
         ((work, done),) = beside
-        assert not bench.later
+        while bench.later:
+            bench.later.pop(0)()
         work()
         if not stays:
             bench.host.on_resigned(0)
-        done()
+        done(None)
+        while bench.later:
+            bench.later.pop(0)()
         bench.replica.on_synced(1)
         assert [len(shard.replayed) for _, shard in bench.host.active_shards()] == ([1] if stays else [])
 

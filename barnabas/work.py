@@ -1,0 +1,64 @@
+"""Work: a long computation as a generator, and the one rule that splits it.
+
+The rule: a turn of the event loop takes at most 10 ms of CPU, whatever peers send and files contain. Code whose time grows with a list,
+a file or a number from outside is a generator. It yields after every few elements, so that the loop serves others in between:
+
+- An int says how many units it has worked since the last yield. A unit is about 10 microseconds. UNITS_PER_SLICE of them make a slice.
+- SLICE ends the present slice, whatever was counted in it.
+- A function is C code that releases Python's lock: compression, or a system call. It runs in a thread, if the node was given one,
+  and the generator continues after it. It never raises: it leaves its result, or its error, where the generator looks for it.
+
+Units, not time, end a slice, so that the simulated loop splits work exactly as the real one does.
+
+`broker/slices.py` runs all work of a node, one slice in each turn of the loop. `finished` runs work at once: for short work,
+tests and tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from heapq import merge
+from itertools import groupby
+from typing import Any, Final, TypeVar
+
+__all__ = ["SLICE", "UNITS_PER_SLICE", "Steps", "Work", "distinct_in_slices", "finished", "sorted_in_slices"]
+
+UNITS_PER_SLICE: Final = 128  # 1 to 3 ms
+SLICE: Final = UNITS_PER_SLICE
+
+SORTED_AT_ONCE: Final = 2_048  # names: 0.5 ms
+HASHED_PER_UNIT: Final = 64  # names
+
+T = TypeVar("T")
+Steps = Generator[int | Callable[[], None], None, T]  # work with a result of type T
+Work = Steps[Any]
+
+
+def finished(work: Steps[T]) -> T:
+    """Runs work to its end at once, its C code in place. Returns its result."""
+    while True:
+        try:
+            step = next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if not isinstance(step, int):
+            step()
+
+
+def sorted_in_slices(names: list[str]) -> Steps[Iterator[str]]:
+    """Returns an iterator over the names in ascending order, each once. It takes a few microseconds for each."""
+    runs = []
+    for start in range(0, len(names), SORTED_AT_ONCE):
+        runs.append(sorted(set(names[start : start + SORTED_AT_ONCE])))
+        yield UNITS_PER_SLICE // 4
+    return (name for name, _ in groupby(merge(*runs)))
+
+
+def distinct_in_slices(names: Sequence[str]) -> Steps[dict[str, None]]:
+    """Returns the names, each once, in the order of their first occurrence."""
+    found: dict[str, None] = {}
+    for start in range(0, len(names), HASHED_PER_UNIT):
+        found.update(dict.fromkeys(names[start : start + HASHED_PER_UNIT]))
+        yield 1
+    return found
