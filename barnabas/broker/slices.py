@@ -241,8 +241,8 @@ class Slices:
 
     def run(
         self,
-        work: Work,
-        done: Callable[[Any], None],
+        work: Steps[T],
+        done: Callable[[T], None],
         failed: Callable[[BaseException], None],
         *,
         line: Line | None = None,
@@ -373,7 +373,7 @@ class Slices:
         else:
             self._queue(piece)
 
-    def _end(self, piece: Slice, callback: Callable[[Any], None], value: Any) -> None:
+    def _end(self, piece: Slice, callback: Callable[[T], None], value: T) -> None:
         self._leave(piece)
         self._call(callback, value)
 
