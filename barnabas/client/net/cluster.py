@@ -27,8 +27,8 @@ from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.coordinators import Coordinators
 from barnabas.client.net.metadata import Broker, ClusterMetadata
+from barnabas.client.net.silence import Silence
 from barnabas.client.net.transport import Connection
-from barnabas.client.net.unanswering import UNANSWERED_MS, Unanswering
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import TopicPartition
 from barnabas.network_port import Network
@@ -90,7 +90,7 @@ class Cluster:
         self._refresh_urgent = asyncio.Event()  # ends the pause between two refreshes
         self._refreshes = 0  # the number of Metadata answers
         self._silence_ms = _SILENCE_MS
-        self._unanswering = Unanswering()
+        self._silence = Silence(self)
         self._notify_scheduled = False
         self._closed = False
         self.error: KafkaError | None = None  # why the last Metadata request failed
@@ -106,7 +106,7 @@ class Cluster:
         """
         self._refresh_wanted.set()
         self.scope.start(self._refresh_metadata(), name="metadata")
-        self.scope.start(self._watch_silence(), name="silence")
+        self.scope.start(self._silence.watch(), name="silence")
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
         while self.metadata.updated_ms < 0:
             in_time = await self.changed(deadline)
@@ -341,6 +341,19 @@ class Cluster:
         self._silence_ms = _SILENCE_MS
         return answer
 
+    def connections(self) -> list[Connection]:
+        """All of them, ready or not."""
+        return list(self._connections.values())
+
+    def leading(self) -> set[int]:
+        """Node ids of the known leaders and coordinators."""
+        return {*self.metadata.leaders.values(), *self._coordinators.nodes()}
+
+    def ask_about(self, node_id: int) -> None:
+        """Asks other brokers who leads now, and who coordinates what this broker did."""
+        self._coordinators.look_again(node_id)
+        self.want_update()
+
     def unreachable(self, node_id: int) -> bool:
         """Whether the last attempt to reach a broker failed and no connection is ready; starts the next attempt if it is due."""
         known = [c for (each, _), c in self._connections.items() if each == node_id]
@@ -378,18 +391,6 @@ class Cluster:
         self._refresh_urgent.set()
         self.want_update()
 
-    async def _watch_silence(self) -> None:
-        """Asks who has taken over from brokers that do not answer: a process that was stopped keeps its connections open."""
-        while not self._closed:
-            await asyncio.sleep(UNANSWERED_MS / 2_000)
-            for connection in self._unanswering.found(self._connections.values(), self._leading()):
-                self._coordinators.look_again(connection.node_id)
-                self.want_update()
-
-    def _leading(self) -> set[int]:
-        """Node ids of the known leaders and coordinators."""
-        return {*self.metadata.leaders.values(), *self._coordinators.nodes()}
-
     def _on_connection_change(self) -> None:
         self._retry_reachable()
         if not self._closed and any(c.error is not None for c in self._connections.values()):
@@ -420,7 +421,7 @@ class Cluster:
 
     def _report_change(self) -> None:
         self._notify_scheduled = False
-        self._unanswering.drop_replaced(self._leading(), self.metadata.updated_ms, self.clock.monotonic_ms())
+        self._silence.leave_replaced()
         self._waiters.wake_all()
         for listener in list(self.listeners):
             listener()

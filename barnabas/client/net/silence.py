@@ -1,0 +1,72 @@
+"""Silence: leaves brokers that owe an answer, once others have replaced them as leaders and coordinators.
+
+Driven by: `watch`, a task of the cluster; `leave_replaced`, after every change of metadata, coordinators or connections.
+Emits: questions to other brokers, who leads and coordinates now; dropped connections, so that their requests are repeated elsewhere.
+
+A process that is stopped, or whose machine hangs, keeps its connections open. Without this, each request to it would wait for its time
+limit, although its session has ended and others have taken over.
+
+Invariant: a connection is dropped only if its broker led or coordinated something when it was found silent, and fresh metadata
+says that it no longer does. A long request to a broker that this client wants nothing else from has its whole time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from barnabas.client.errors import BrokerUnreachable
+from barnabas.client.net.metadata import ClusterMetadata
+from barnabas.client.net.transport import Connection
+from barnabas.ports import Clock
+
+__all__ = ["Silence"]
+
+_UNANSWERED_MS = 2_000  # after this time without a byte from a broker that owes an answer, others are asked
+
+
+class _Cluster(Protocol):
+    """What this needs from the cluster."""
+
+    clock: Clock
+    metadata: ClusterMetadata
+
+    @property
+    def closed(self) -> bool: ...
+
+    def connections(self) -> list[Connection]: ...
+
+    def leading(self) -> set[int]: ...
+
+    def ask_about(self, node_id: int) -> None: ...
+
+
+class Silence:
+    """The connections of one client on which a leader or coordinator has owed an answer for _UNANSWERED_MS."""
+
+    def __init__(self, cluster: _Cluster) -> None:
+        self._cluster = cluster
+        self._silent: dict[Connection, None] = {}
+
+    async def watch(self) -> None:
+        """Asks who has taken over from brokers that do not answer."""
+        while not self._cluster.closed:
+            await asyncio.sleep(_UNANSWERED_MS / 2_000)
+            for connection in self._cluster.connections():
+                if connection.unanswered_ms >= _UNANSWERED_MS and connection.node_id in self._cluster.leading():
+                    self._silent[connection] = None
+                    connection.silent = True
+                    self._cluster.ask_about(connection.node_id)
+
+    def leave_replaced(self) -> None:
+        """Drops the connections to silent brokers that others have replaced."""
+        now_ms = self._cluster.clock.monotonic_ms()
+        for connection in list(self._silent):
+            unanswered_ms = connection.unanswered_ms
+            asked_since = self._cluster.metadata.updated_ms > now_ms - unanswered_ms
+            if unanswered_ms < _UNANSWERED_MS:
+                del self._silent[connection]
+            elif asked_since and connection.node_id not in self._cluster.leading():
+                del self._silent[connection]
+                text = f"{connection.host}:{connection.port} does not answer, and other brokers have taken over"
+                connection.drop(BrokerUnreachable(text, broker=connection.node_id))
